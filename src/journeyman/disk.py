@@ -1,0 +1,224 @@
+"""The only place that opens, appends, syncs and renames data files.
+
+What survives a crash, as promised by POSIX and no more:
+
+    AppendFile.sync       the bytes of this file, up to here
+    Disk.sync_dir         the entries of this directory: names made, renamed or removed in it
+
+so a new file is there for good only after *both*, and a rename only after the directory's sync.
+journeyman.testing.SimulatedDisk keeps exactly these promises and breaks every other one.
+
+Paths are plain strings. Errors are OSError, as the operating system words them; a lock that is
+taken is LogLocked.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import time
+from typing import Protocol
+
+from journeyman.errors import LogLocked
+
+__all__ = ["AppendFile", "Disk", "Lock", "RealDisk", "is_full"]
+
+_LOCK_POLL_S = 0.01
+
+
+def is_full(error: OSError) -> bool:
+    """Whether an error says that there is no room (disk or quota)."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class AppendFile(Protocol):
+    """A file open for appending."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Append all of it. On OSError a part of it may have been written: see ``truncate``."""
+        ...
+
+    def sync(self) -> None:
+        """Make every byte of this file durable (fdatasync)."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A lock that is held until released (or until the process ends)."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system, as far as logs need one."""
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open for appending; made if missing (then its directory entry awaits sync_dir)."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole file."""
+        ...
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``offset``; fewer at the end of the file."""
+        ...
+
+    def view(self, path: str) -> memoryview:
+        """The whole file as a read-only buffer, mapped where that is possible."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Make a directory and its parents, each one synced into its parent."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None:
+        """Make the entries of a directory durable."""
+        ...
+
+    def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
+        """An advisory lock on a file, made if missing. LogLocked when not had within the time."""
+        ...
+
+
+class _RealAppendFile:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._fd, left) :]
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _FileLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)  # closing drops the flock
+            self._fd = -1
+
+
+class RealDisk:
+    """The machine's file system."""
+
+    def open_append(self, path: str) -> AppendFile:
+        return _RealAppendFile(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def view(self, path: str) -> memoryview:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_dirs(parent)
+        os.mkdir(path)
+        self.sync_dir(parent)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(fd, how)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    os.close(fd)
+                    raise LogLocked(path, "another process is using this log") from None
+                time.sleep(_LOCK_POLL_S)
+            except OSError:
+                os.close(fd)
+                raise
+            else:
+                return _FileLock(fd)

@@ -1,0 +1,139 @@
+"""Every error this package raises, in one tree.
+
+    JourneymanError
+    ├── FormatError            bytes that are not what they should be; carries offset and reason
+    │   ├── IncompleteEntry    the bytes end inside an entry (a torn tail is not corruption)
+    │   ├── UnknownEntryType   a type or command byte that the format does not have
+    │   ├── StringOverflow     a string or block runs past the end of its entry
+    │   ├── InvalidData        well-framed, but a field holds what it must not
+    │   ├── EntryTooLarge      a declared size over the format's limit
+    │   ├── ChecksumMismatch   the CRC does not fit
+    │   └── BadHeader          the file does not begin as this format begins
+    ├── EncodeError            a record that cannot be written; nothing was written
+    ├── LogError               a log on disk; carries its path
+    │   ├── LogLocked          another process writes this log
+    │   ├── LogPoisoned        a sync failed; nothing more may be written
+    │   ├── LogFull            no room on the disk; the append was undone
+    │   └── LogClosed          the log was closed
+    └── UsageError             the command line or a setting asks for something impossible
+
+Incomplete, corrupt and end are three different things: the end is a value (``None`` or an
+``Ending``), an incomplete entry is ``IncompleteEntry``, and every other ``FormatError`` is
+corruption.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BadHeader",
+    "ChecksumMismatch",
+    "EncodeError",
+    "EntryTooLarge",
+    "FormatError",
+    "IncompleteEntry",
+    "InvalidData",
+    "JourneymanError",
+    "LogClosed",
+    "LogError",
+    "LogFull",
+    "LogLocked",
+    "LogPoisoned",
+    "StringOverflow",
+    "UnknownEntryType",
+    "UsageError",
+]
+
+
+class JourneymanError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class FormatError(JourneymanError):
+    """Bytes that are not what they should be.
+
+    ``offset`` is where the entry begins, counted from the start of the buffer (or stream) that
+    was being decoded; ``reason`` is one short phrase a person understands.
+    """
+
+    def __init__(self, reason: str, offset: int) -> None:
+        super().__init__(reason, offset)
+        self.reason = reason
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return f"{self.reason} at offset {self.offset}"
+
+    def moved(self, by: int) -> FormatError:
+        """The same error, its offset counted from ``by`` bytes earlier."""
+        return type(self)(self.reason, self.offset + by)
+
+
+class IncompleteEntry(FormatError):
+    """The bytes end inside an entry. ``needed`` is how many bytes the entry has at the least."""
+
+    def __init__(self, reason: str, offset: int, needed: int = 0) -> None:
+        super().__init__(reason, offset)
+        self.needed = needed
+
+    def moved(self, by: int) -> IncompleteEntry:
+        return IncompleteEntry(self.reason, self.offset + by, self.needed)
+
+
+class UnknownEntryType(FormatError):
+    """A type or command byte that the format does not have."""
+
+
+class StringOverflow(FormatError):
+    """A string or block runs past the end of its entry."""
+
+
+class InvalidData(FormatError):
+    """Well-framed, but a field holds what it must not."""
+
+
+class EntryTooLarge(FormatError):
+    """A declared size over the format's limit."""
+
+
+class ChecksumMismatch(FormatError):
+    """The CRC does not fit the bytes."""
+
+
+class BadHeader(FormatError):
+    """The file does not begin as this format begins."""
+
+
+class EncodeError(JourneymanError):
+    """A record that cannot be written. Raised before a single byte leaves."""
+
+
+class LogError(JourneymanError):
+    """Something about a log on disk that someone must act on."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class LogLocked(LogError):
+    """Another process writes this log."""
+
+
+class LogPoisoned(LogError):
+    """A sync failed, so what is on disk is unknown; nothing more may be written."""
+
+
+class LogFull(LogError):
+    """No room on the disk. The append was undone; try again when there is room."""
+
+
+class LogClosed(LogError):
+    """The log was closed before this append became durable."""
+
+
+class UsageError(JourneymanError):
+    """The command line or a setting asks for something impossible."""

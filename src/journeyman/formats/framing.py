@@ -1,0 +1,211 @@
+"""The vocabulary that all log formats share: entry, codec, ending; one-shot and streaming reading.
+
+    bytes --codec.decode--> Entry(offset, length, record)   until an Ending
+
+A codec decodes one entry at an offset. It answers with one of three things, never confused:
+
+    Entry            a whole record
+    None             the end of the data is here (no byte left; for kestrel also a zero byte)
+    FormatError      IncompleteEntry: the buffer ends inside the entry
+                     any other:       corruption
+
+``scan`` reads a whole buffer and stops at the first fault. ``StreamDecoder`` does the same for
+bytes that arrive in any split. Reading on behind damage is recovery, not format: see
+journeyman.logs.recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from journeyman.errors import FormatError, IncompleteEntry
+
+__all__ = ["Buffer", "Codec", "Ending", "Entry", "Stop", "StreamDecoder", "iter_entries", "scan"]
+
+# What decoders accept: anything indexable by byte whose slices bytes() copies.
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[R_co]):
+    """A record and where it stands: ``length`` bytes from ``offset``, framing included."""
+
+    offset: int
+    length: int
+    record: R_co
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+
+class Stop(Enum):
+    """Why reading stopped. The values are the words used in reports."""
+
+    EOF = "eof"  # records fill the buffer
+    ZERO_BYTE = "zero-byte"  # kestrel: a zero command byte says "end of data here"
+    TORN = "torn"  # the buffer ends inside an entry
+    CORRUPT = "corrupt"
+    BAD_HEADER = "bad-header"  # absent, cut short or foreign
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where reading stopped and why; ``error`` unless the stop is EOF or ZERO_BYTE."""
+
+    stop: Stop
+    offset: int
+    error: FormatError | None = None
+
+    @property
+    def clean(self) -> bool:
+        return self.error is None
+
+
+class Codec(Protocol[R]):
+    """One log format. Implementations are stateless."""
+
+    @property
+    def name(self) -> str:
+        """The dialect's name, e.g. ``ztick``."""
+        ...
+
+    @property
+    def header(self) -> bytes:
+        """What a file begins with; empty when the format has no header."""
+        ...
+
+    def encode(self, record: R) -> bytes:
+        """The bytes of one record. Raises EncodeError before anything is produced."""
+        ...
+
+    def check_header(self, data: Buffer) -> int:
+        """Offset of the first entry. Raises BadHeader, or IncompleteEntry when cut short."""
+        ...
+
+    def decode(self, data: Buffer, offset: int) -> Entry[R] | None:
+        """The entry at ``offset``, or None where the data ends. Raises FormatError."""
+        ...
+
+    def is_torn(self, data: Buffer, offset: int) -> bool:
+        """Whether the bytes from ``offset`` to the end could be a write cut short.
+
+        True when they are a proper prefix of some entry this format can hold, or only zeros
+        (a file system may extend a file before its data arrive). Such a tail is not corruption.
+        """
+        ...
+
+    def skip(self, data: Buffer, offset: int) -> int | None:
+        """Where the next entry begins if only the content of this one is bad, not its frame.
+
+        None when the frame itself cannot be trusted; then only ``resync`` helps.
+        """
+        ...
+
+    def resync(self, data: Buffer, offset: int) -> int | None:
+        """The first place at or after ``offset`` where an entry begins, as far as can be told.
+
+        With a checksum that is proof; without one it takes a chain of plausible entries.
+        """
+        ...
+
+
+def iter_entries(codec: Codec[R], data: Buffer, offset: int = 0) -> Iterator[Entry[R]]:
+    """Entries from ``offset`` on; raises the FormatError at which reading stops."""
+    while (entry := codec.decode(data, offset)) is not None:
+        yield entry
+        offset = entry.offset + entry.length
+
+
+def scan(codec: Codec[R], data: Buffer) -> tuple[list[Entry[R]], Ending]:
+    """All entries of a whole file up to its end or its first fault."""
+    entries: list[Entry[R]] = []
+    try:
+        offset = codec.check_header(data)
+    except FormatError as error:
+        return entries, Ending(Stop.BAD_HEADER, 0, error)
+    try:
+        for entry in iter_entries(codec, data, offset):
+            entries.append(entry)
+            offset = entry.end
+    except IncompleteEntry as error:
+        return entries, Ending(Stop.TORN, offset, error)
+    except FormatError as error:
+        return entries, Ending(Stop.CORRUPT, offset, error)
+    return entries, Ending(Stop.EOF if offset == len(data) else Stop.ZERO_BYTE, offset)
+
+
+class StreamDecoder(Generic[R]):
+    """Decodes a file whose bytes arrive in any split.
+
+    Feed it chunks; it returns the entries they complete, with offsets counted from the start of
+    the stream. After a fault or a zero byte it takes no more: ``ending`` is then set.
+    It holds at most one incomplete entry, whose size the codec has checked against its limit.
+    """
+
+    def __init__(self, codec: Codec[R], *, start: int | None = None) -> None:
+        """``start``: the stream begins at this offset of a file, behind its header."""
+        self._codec = codec
+        self._buffer = bytearray()
+        self._base = start or 0  # stream offset of the first byte in the buffer
+        self._needed = 0  # no use in decoding before the buffer holds this much
+        self._header_due = start is None
+        self.ending: Ending | None = None
+
+    def feed(self, chunk: Buffer) -> list[Entry[R]]:
+        """The entries that this chunk completes."""
+        if self.ending is not None:
+            return []
+        self._buffer += chunk
+        if len(self._buffer) < self._needed:
+            return []
+        return self._drain()
+
+    def finish(self) -> Ending:
+        """No more bytes will come: why and where reading stopped."""
+        if self.ending is None:
+            if self._header_due:
+                self._stop_at_header()
+            elif self._buffer:
+                self._drain(final=True)
+            else:
+                self.ending = Ending(Stop.EOF, self._base)
+        assert self.ending is not None
+        return self.ending
+
+    def _stop_at_header(self) -> None:
+        try:
+            self._codec.check_header(self._buffer)
+            self.ending = Ending(Stop.EOF, self._base + len(self._buffer))
+        except FormatError as error:
+            self.ending = Ending(Stop.BAD_HEADER, 0, error)
+
+    def _drain(self, *, final: bool = False) -> list[Entry[R]]:
+        entries: list[Entry[R]] = []
+        offset = 0
+        try:
+            if self._header_due:
+                offset = self._codec.check_header(self._buffer)
+                self._header_due = False
+            for entry in iter_entries(self._codec, self._buffer, offset):
+                offset = entry.end
+                entries.append(Entry(self._base + entry.offset, entry.length, entry.record))
+            if offset < len(self._buffer):
+                self.ending = Ending(Stop.ZERO_BYTE, self._base + offset)
+            self._needed = 0
+        except IncompleteEntry as error:
+            self._needed = error.needed
+            if final:
+                self.ending = Ending(Stop.TORN, self._base + offset, error.moved(self._base))
+        except FormatError as error:
+            stop = Stop.BAD_HEADER if self._header_due else Stop.CORRUPT
+            self.ending = Ending(stop, self._base + offset, error.moved(self._base))
+        del self._buffer[:offset]
+        self._base += offset
+        return entries
