@@ -23,7 +23,7 @@ from typing import Protocol
 
 from journeyman.errors import LogLocked
 
-__all__ = ["AppendFile", "Disk", "Lock", "RealDisk", "is_full"]
+__all__ = ["AppendFile", "Disk", "Lock", "ReadFile", "RealDisk", "is_full"]
 
 _LOCK_POLL_S = 0.01
 
@@ -80,7 +80,10 @@ class Disk(Protocol):
         ...
 
     def view(self, path: str) -> memoryview:
-        """The whole file as a read-only buffer, mapped where that is possible."""
+        """The whole file as a read-only buffer, mapped where that is possible.
+
+        Do not look at it after the file was cut: a mapping past the end kills the process.
+        """
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -121,19 +124,51 @@ class _RealAppendFile:
     def path(self) -> str:
         return self._path
 
+    def _open_fd(self) -> int:
+        if self._fd < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return self._fd
+
+    def size(self) -> int:
+        return os.fstat(self._open_fd()).st_size
+
+    def write(self, data: bytes) -> None:
+        fd = self._open_fd()
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+
+    def sync(self) -> None:
+        os.fdatasync(self._open_fd())
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._open_fd(), size)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class ReadFile:
+    """A file open for reading. It stays the same file when its name is renamed or removed."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``offset``; fewer at the end of the file."""
+        return os.pread(self._fd, length, offset)
+
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self._fd, left) :]
-
-    def sync(self) -> None:
-        os.fdatasync(self._fd)
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+    def still_at(self, path: str) -> bool:
+        """Whether ``path`` names this very file."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(path))
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -156,6 +191,10 @@ class RealDisk:
 
     def open_append(self, path: str) -> AppendFile:
         return _RealAppendFile(path)
+
+    def open_read(self, path: str) -> ReadFile:
+        """For following a log that is being written; not part of Disk, logs do not need it."""
+        return ReadFile(path)
 
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -189,7 +228,11 @@ class RealDisk:
             return
         parent = os.path.dirname(os.path.abspath(path))
         self.make_dirs(parent)
-        os.mkdir(path)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):  # else another process was faster, which is as good
+                raise
         self.sync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:

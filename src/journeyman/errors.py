@@ -14,6 +14,7 @@
     │   ├── LogLocked          another process writes this log
     │   ├── LogPoisoned        a sync failed; nothing more may be written
     │   ├── LogFull            no room on the disk; the append was undone
+    │   ├── LogBusy            too much waits to be written; nothing was queued
     │   └── LogClosed          the log was closed
     └── UsageError             the command line or a setting asks for something impossible
 
@@ -33,6 +34,7 @@ __all__ = [
     "IncompleteEntry",
     "InvalidData",
     "JourneymanError",
+    "LogBusy",
     "LogClosed",
     "LogError",
     "LogFull",
@@ -129,6 +131,10 @@ class LogPoisoned(LogError):
 
 class LogFull(LogError):
     """No room on the disk. The append was undone; try again when there is room."""
+
+
+class LogBusy(LogError):
+    """Too much waits to be written already. Nothing was queued; try again a little later."""
 
 
 class LogClosed(LogError):

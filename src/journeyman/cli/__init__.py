@@ -1,0 +1,104 @@
+r"""The command line: ``journeyman COMMAND``, one module a command.
+
+    journeyman dump | verify | repair | compact | clean | generate
+
+    argv --click--> one command module --> formats, folds, logs on a real disk
+                                       \-> stdout: the answer; stderr: warnings, progress, errors
+
+A command's module is imported when the command is asked for, so that ``--version`` and ``--help``
+of one command do not pay for the others. What every command promises:
+
+- stdout holds only the answer, as text or as JSON lines; everything else goes to stderr.
+- an error is one line ``journeyman: error: what, where, what to do``, never a traceback (unless
+  ``--debug`` or JOURNEYMAN_DEBUG=1 asks for it).
+- exit codes: 0 done, 1 failed or damaged, 2 the command line asks for something impossible.
+
+docs/cli.md describes each command; a command or option that is missing there fails the tests.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from journeyman import __version__
+from journeyman.cli.complaints import debug_asked, exit_code_for, quiet_endings
+
+__all__ = ["journeyman", "main"]
+
+GC_THRESHOLD = 500_000  # new objects between two looks for cycles
+
+# command name -> module and attribute that hold it
+COMMANDS = {
+    "clean": "journeyman.cli.clean:clean",
+    "compact": "journeyman.cli.compact:compact",
+    "dump": "journeyman.cli.dump:dump",
+    "generate": "journeyman.cli.generate:generate",
+    "repair": "journeyman.cli.repair:repair",
+    "verify": "journeyman.cli.verify:verify",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is asked for, and words every failure alike."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click asks so
+        return sorted(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click asks so
+        cmd_name: str,
+    ) -> click.Command | None:
+        where = COMMANDS.get(cmd_name)
+        if where is None:
+            return None
+        module, _, attribute = where.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return quiet_endings(lambda: super(LazyGroup, self).invoke(ctx))
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run, and turn whatever goes wrong into one line and an exit code."""
+        words = sys.argv[1:] if args is None else args
+        extra["standalone_mode"] = False
+        code = exit_code_for(
+            lambda: super(LazyGroup, self).main(words, *rest, **extra), debug=debug_asked(words)
+        )
+        raise SystemExit(code)
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="journeyman", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def journeyman(
+    ctx: click.Context,
+    debug: bool,  # noqa: ARG001 - complaints.debug_asked has seen it
+) -> None:
+    """Read, check, repair and shrink the logs of ztick, workq and kestrel.
+
+    Every command that takes a PATH tells the dialect by itself; --dialect overrules it.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> None:
+    """What the ``journeyman`` script calls."""
+    # Records and states hold no cycles, and there are millions of them: with the default
+    # thresholds the collector walks them again and again, for a quarter of the whole time.
+    gc.set_threshold(GC_THRESHOLD)
+    journeyman.main(prog_name="journeyman")

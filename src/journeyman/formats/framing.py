@@ -81,6 +81,11 @@ class Codec(Protocol[R]):
         """What a file begins with; empty when the format has no header."""
         ...
 
+    @property
+    def has_checksum(self) -> bool:
+        """Whether a decoded entry is proven, and not merely plausible."""
+        ...
+
     def encode(self, record: R) -> bytes:
         """The bytes of one record. Raises EncodeError before anything is produced."""
         ...

@@ -1,4 +1,23 @@
-"""The workq command log: every state change of every job of the work queue."""
+"""The workq command log: every state change of every job of the work queue.
+
+    segment   HEADER (8)  record  record ...
+    record    TIME (15)  SIZE (uvarint)  PAYLOAD (SIZE)  CRC (4)          see workq_frame
+    payload   TYPE (1)  JOB_ID (16)  and then, by type:
+
+      1 add, 2 schedule   NAME_LEN NAME  TTR  TTL  PRIORITY  MAX_ATTEMPTS  MAX_FAILS
+                          PAYLOAD_LEN PAYLOAD  TIME (15)  CREATED (15)
+      3 complete, 4 fail  RESULT_LEN RESULT
+      5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
+
+Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
+workq_time). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
+
+This module knows what a record says, not whether it may: names, TTRs and ids that the protocol
+would refuse are read and written like any other, and the fold decides. What is decoded can always
+be encoded again, byte for byte as long as its varints were of the shortest form.
+
+The whole contract, with limits and errors: docs/formats/workq.md.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +25,47 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
+from journeyman.errors import (
+    BadHeader,
+    EncodeError,
+    EntryTooLarge,
+    IncompleteEntry,
+    InvalidData,
+    StringOverflow,
+    UnknownEntryType,
+)
+from journeyman.formats import varint, workq_frame, workq_time
+from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.workq_frame import MAX_RECORD_BYTES
+from journeyman.formats.workq_time import (
+    FIELDS,
+    NANOS_PER_SECOND,
+    TIME_BYTES,
+    TIME_VERSION,
+    UTC_OFFSET_MIN,
+    Instant,
+)
+
+__all__ = [
+    "CODEC",
+    "HEADER",
+    "MAX_PAYLOAD_BYTES",
+    "MAX_RECORD_BYTES",
+    "UTC_OFFSET_MIN",
+    "Command",
+    "Instant",
+    "JobAdded",
+    "JobEvent",
+    "JobFinished",
+    "Record",
+]
+
 HEADER = bytes.fromhex("7771777100000001")
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
-MAX_NAME_BYTES = 255
-UTC_OFFSET_MIN = -1  # how the original writes "UTC"
+ID_BYTES = 16
+MAX_U64 = 2**64 - 1
+MIN_PRIORITY = -(2**31)
+MAX_PRIORITY = 2**31 - 1
 
 
 class Command(IntEnum):
@@ -25,17 +81,6 @@ class Command(IntEnum):
     @property
     def word(self) -> str:
         return self.name.lower().replace("_", "-")
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """A moment as the log keeps it: nanoseconds since 1970 and a zone offset in minutes.
-
-    The offset never changes the moment; it is kept so that a record is written back as it was.
-    """
-
-    unix_ns: int
-    offset_min: int = UTC_OFFSET_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +123,234 @@ class JobEvent:
 
 
 Record: TypeAlias = JobAdded | JobFinished | JobEvent
+
+_ADDED = frozenset({Command.ADD, Command.SCHEDULE})
+_FINISHED = frozenset({Command.COMPLETE, Command.FAIL})
+_EVENTS = frozenset(Command) - _ADDED - _FINISHED
+_COMMANDS = {int(command): command for command in Command}
+# The types come in three runs; plain numbers, because an enum member is slow to compare and hash.
+_LAST_ADDED = int(Command.SCHEDULE)
+_LAST_FINISHED = int(Command.FAIL)
+# The numbers of a payload in their order: whether each is the length of a block that follows it.
+_ADDED_FIELDS = (True, False, False, False, False, False, True)
+_FINISHED_FIELDS = (True,)
+_NONE_NS = workq_time.to_unix_ns(0, 0)
+
+
+class _Workq:
+    """The codec (framing.Codec) of a segment. Stateless."""
+
+    name = "workq"
+    header = HEADER
+    has_checksum = True
+
+    def check_header(self, data: Buffer) -> int:
+        found = bytes(data[: len(HEADER)])
+        if found == HEADER:
+            return len(HEADER)
+        if HEADER.startswith(found):
+            raise IncompleteEntry("invalid segment header: cut short", 0, len(HEADER))
+        raise BadHeader("invalid segment header", 0)
+
+    def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
+        if offset >= len(data):
+            return None
+        frame, at = workq_frame.read_frame(data, offset)
+        logged = _read_time(frame, 0, offset)
+        if at == len(frame):
+            raise InvalidData("empty payload", offset)
+        command_type = frame[at]
+        command = _COMMANDS.get(command_type)
+        if command is None:
+            raise UnknownEntryType(f"unknown command type {command_type}", offset)
+        body = at + 1 + ID_BYTES
+        if body > len(frame):
+            raise StringOverflow("the id runs past the end of the record", offset)
+        job_id = frame[at + 1 : body]
+        record: Record
+        if command_type > _LAST_FINISHED:
+            record = JobEvent(logged, job_id, command)
+        elif command_type > _LAST_ADDED:
+            result, body = _read_block(frame, body, offset, "result", MAX_PAYLOAD_BYTES)
+            record = JobFinished(logged, job_id, command, result)
+        else:
+            record, body = _read_added(frame, body, offset, logged, job_id, command)
+        if body != len(frame):
+            raise InvalidData("trailing garbage detected", offset)
+        return Entry(offset, body + workq_frame.CRC_BYTES, record)
+
+    def encode(self, record: Record) -> bytes:
+        if len(record.job_id) != ID_BYTES:
+            raise EncodeError(f"id of {len(record.job_id)} bytes, not {ID_BYTES}")
+        if isinstance(record, JobEvent):
+            allowed, body = _EVENTS, b""
+        elif isinstance(record, JobFinished):
+            allowed, body = _FINISHED, _write_block(record.result, "result")
+        else:
+            allowed, body = _ADDED, _write_added(record)
+        if record.command not in allowed:
+            raise EncodeError(f"{type(record).__name__} with command {record.command!r}")
+        payload = bytes((record.command,)) + record.job_id + body
+        if len(payload) > MAX_RECORD_BYTES:
+            raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
+        return workq_frame.seal(_write_time(record.logged), payload)
+
+    def is_torn(self, data: Buffer, offset: int) -> bool:
+        if not workq_frame.is_torn(data, offset):
+            return False
+        span = workq_frame.payload_span(data, offset)
+        return span is None or _may_fill(data, *span)
+
+    def skip(self, data: Buffer, offset: int) -> int | None:
+        return workq_frame.skip(data, offset)
+
+    def resync(self, data: Buffer, offset: int) -> int | None:
+        return workq_frame.resync(data, offset)
+
+
+CODEC: Codec[Record] = _Workq()
+
+
+def _read_added(
+    frame: bytes, at: int, offset: int, logged: Instant, job_id: bytes, command: Command
+) -> tuple[JobAdded, int]:
+    name, at = _read_block(frame, at, offset, "name", MAX_RECORD_BYTES)
+    ttr_ms, at = _read_number(frame, at, offset)
+    ttl_ms, at = _read_number(frame, at, offset)
+    priority, at = _read_number(frame, at, offset)
+    priority = varint.unfold_sign(priority)
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidData(f"priority {priority} is no 32-bit number", offset)
+    max_attempts, at = _read_number(frame, at, offset)
+    max_fails, at = _read_number(frame, at, offset)
+    payload, at = _read_block(frame, at, offset, "payload", MAX_PAYLOAD_BYTES)
+    time = _read_time(frame, at, offset)
+    created = _read_time(frame, at + TIME_BYTES, offset)
+    is_none = time.unix_ns == _NONE_NS
+    record = JobAdded(
+        logged,
+        job_id,
+        name.decode("utf-8", "surrogateescape"),
+        ttr_ms,
+        ttl_ms,
+        priority,
+        max_attempts,
+        max_fails,
+        payload,
+        None if is_none else time,
+        created,
+        command,
+        time.offset_min if is_none else UTC_OFFSET_MIN,
+    )
+    return record, at + 2 * TIME_BYTES
+
+
+def _read_number(frame: bytes, at: int, offset: int) -> tuple[int, int]:
+    # Most numbers are one byte; worth asking before the general case.
+    if at < len(frame) and frame[at] < 0x80:
+        return frame[at], at + 1
+    value, after = varint.read(frame, at, len(frame))
+    if after == varint.CUT_SHORT:
+        raise StringOverflow("a number runs past the end of the record", offset)
+    if after == varint.OVER_64_BITS:
+        raise InvalidData("a number is no 64-bit varint", offset)
+    return value, after
+
+
+def _read_block(frame: bytes, at: int, offset: int, what: str, limit: int) -> tuple[bytes, int]:
+    size, at = _read_number(frame, at, offset)
+    if size > len(frame) - at:
+        raise StringOverflow(f"{what} of {size} bytes, {len(frame) - at} left", offset)
+    if size > limit:
+        raise EntryTooLarge(f"{what} of {size} bytes, limit {limit}", offset)
+    return frame[at : at + size], at + size
+
+
+def _read_time(frame: bytes, at: int, offset: int) -> Instant:
+    if at + TIME_BYTES > len(frame):
+        raise StringOverflow("a time runs past the end of the record", offset)
+    if frame[at] != TIME_VERSION:
+        raise InvalidData(f"unknown time version {frame[at]}", offset)
+    seconds, nanos, offset_min = FIELDS.unpack_from(frame, at + 1)
+    if nanos >= NANOS_PER_SECOND:
+        raise InvalidData(f"a time with {nanos} nanoseconds", offset)
+    return Instant(workq_time.to_unix_ns(seconds, nanos), offset_min)
+
+
+def _may_fill(data: Buffer, at: int, end: int) -> bool:
+    """Whether what there is of a payload can be the beginning of one that ends at ``end``.
+
+    The lengths inside a payload add up to its SIZE. So a record whose SIZE was damaged, and now
+    reaches past the end of the data over good records, is told from one that was cut short.
+    """
+    stop = min(end, len(data))
+    if at >= stop:
+        return True
+    command_type = data[at]
+    if command_type not in _COMMANDS:
+        return False
+    at += 1 + ID_BYTES
+    is_added = command_type <= _LAST_ADDED
+    fields = _ADDED_FIELDS if is_added else _FINISHED_FIELDS
+    for is_length in fields if command_type <= _LAST_FINISHED else ():
+        if at >= end:
+            return False
+        value, at = varint.read(data, at, stop)
+        if at < 0:
+            return at == varint.CUT_SHORT and stop < end
+        at += value if is_length else 0
+    return at + (2 * TIME_BYTES if is_added else 0) == end
+
+
+def _write_added(job: JobAdded) -> bytes:
+    time = job.time
+    if time is None:
+        time = Instant(_NONE_NS, job.none_offset_min)
+    elif time.unix_ns == _NONE_NS or job.none_offset_min != UTC_OFFSET_MIN:
+        # Either would come back as a different record: "none" is spelled time=None, and
+        # there is no place to keep its offset beside a time that is there.
+        raise EncodeError(f"time {time} with none_offset_min {job.none_offset_min}")
+    if not MIN_PRIORITY <= job.priority <= MAX_PRIORITY:
+        raise EncodeError(f"priority {job.priority} is no 32-bit number")
+    name = _name_bytes(job.name)
+    return b"".join(
+        (
+            varint.write(len(name)),
+            name,
+            _write_number(job.ttr_ms, "ttr"),
+            _write_number(job.ttl_ms, "ttl"),
+            varint.write(varint.fold_sign(job.priority)),
+            _write_number(job.max_attempts, "max-attempts"),
+            _write_number(job.max_fails, "max-fails"),
+            _write_block(job.payload, "payload"),
+            _write_time(time),
+            _write_time(job.created),
+        )
+    )
+
+
+def _name_bytes(name: str) -> bytes:
+    try:
+        found = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise EncodeError(f"name {name!r} holds what is no text") from error
+    # Escaped bytes that together are good utf-8 would come back as another name.
+    if found.decode("utf-8", "surrogateescape") != name:
+        raise EncodeError(f"name {name!r} escapes bytes that need no escape")
+    return found
+
+
+def _write_number(value: int, what: str) -> bytes:
+    if not 0 <= value <= MAX_U64:
+        raise EncodeError(f"{what} {value} is no unsigned 64-bit number")
+    return varint.write(value)
+
+
+def _write_block(block: bytes, what: str) -> bytes:
+    if len(block) > MAX_PAYLOAD_BYTES:
+        raise EncodeError(f"{what} of {len(block)} bytes, limit {MAX_PAYLOAD_BYTES}")
+    return varint.write(len(block)) + block
+
+
+def _write_time(time: Instant) -> bytes:
+    return workq_time.to_bytes(time.unix_ns, time.offset_min)

@@ -1,0 +1,56 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# They need Python 3.11+ (with venv), make, and a way to the package registry.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Tests of the property lane are CPU bound; more workers than cores only slow them down.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test quick check format bench fuzz clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Make .venv with everything; .venv/bin/journeyman is the command
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Journeyman needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Set PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[columnar]' --group dev
+	@touch $(STAMP)
+
+demo: $(STAMP) ## Write a log of each dialect, damage one, verify, repair, compact, show the result
+	$(BIN)/python scripts/demo.py
+
+test: check ## Lint, types, import rules, and all tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+quick: $(STAMP) ## The tests without the long sweeps
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+
+check: $(STAMP) ## Lint, strict types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Measure, side by side with a peer; figures go to bench/results
+	$(BIN)/python -m bench
+
+fuzz: $(STAMP) ## A million inputs a format
+	for target in ztick workq kestrel keyspace; do \
+	  $(BIN)/python -m tests.fuzz.fuzz_$$target --inputs 1000000 || exit 1; done
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

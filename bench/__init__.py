@@ -1,0 +1,1 @@
+"""Measurements, one program per question. ``python -m bench`` runs all; see README.md."""

@@ -1,0 +1,12 @@
+"""Run every program of this folder; exit with 1 if one of them misses a bar."""
+
+from __future__ import annotations
+
+import sys
+
+from bench import columnar
+
+PROGRAMS = (columnar.main,)
+
+if __name__ == "__main__":
+    sys.exit(max(main() for main in PROGRAMS))

@@ -1,0 +1,119 @@
+"""``journeyman compact``: give room back, without a server running.
+
+ztick     the last record of each job and rule, all in the one file that the original reads
+kestrel   segments that every reader is past are deleted, or moved to an archive
+workq     has its own word for it: ``journeyman clean``
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import click
+
+from journeyman.cli.complaints import warn
+from journeyman.cli.detection import find_whole_logs
+from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
+from journeyman.cli.output import Output, as_json, format_options, json_line
+from journeyman.cli.progress import quiet_option, working
+from journeyman.cli.wording import counted
+from journeyman.clock import Clock, SystemClock
+from journeyman.disk import Disk, RealDisk
+from journeyman.errors import UsageError
+from journeyman.logs.segments import QUARANTINE, names_in
+
+__all__ = ["compact"]
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@dialect_option
+@click.option("--queue", help="kestrel: only this queue of a directory.")
+@click.option(
+    "--archive",
+    type=click.Path(),
+    metavar="DIR",
+    help="kestrel: move segments to DIR instead of deleting them.",
+)
+@format_options
+@quiet_option
+def compact(
+    path: str,
+    dialect: str | None,
+    queue: str | None,
+    archive: str | None,
+    format_: str,
+    json_: bool,
+    quiet: bool,
+) -> None:
+    """Make the log at PATH as small as its state allows.
+
+    A ztick log becomes one file without replaced or removed entries. Of a kestrel queue the
+    segments go that every reader is past.
+    """
+    disk, clock = RealDisk(), SystemClock()
+    logs = find_whole_logs(disk, path, dialect=dialect, queue=queue)
+    if logs and logs[0].dialect == WORKQ:
+        raise UsageError(f"{path} is a workq log: use `journeyman clean {path}`")
+    if archive is not None and logs and logs[0].dialect != KESTREL:
+        raise UsageError("--archive is for kestrel queues only")
+    for log in logs:
+        before = _quarantined(disk, log)
+        with working(f"compacting {log.title}", quiet=quiet):
+            row, words = (
+                _compact_ztick(disk, log)
+                if log.dialect == ZTICK
+                else _retain_kestrel(disk, clock, log, archive)
+            )
+        if _quarantined(disk, log) != before and not quiet:
+            warn(f"{log.where}: damage was put aside in {QUARANTINE}/ first")
+        with Output() as output:
+            output.line(json_line(row) if as_json(format_, json_) else words)
+
+
+def _compact_ztick(disk: Disk, log: Log) -> tuple[dict[str, Any], str]:
+    from journeyman.logs.ztick_log import compact_offline
+
+    report = compact_offline(disk, log.where)
+    row = {
+        "dialect": ZTICK,
+        "log": log.where,
+        "records_read": report.records_read,
+        "records_kept": report.records_kept,
+        "bytes_read": report.bytes_read,
+        "bytes_kept": report.bytes_kept,
+    }
+    words = (
+        f"{log.where}: {counted(report.records_read, 'record')} read, "
+        f"{report.records_kept} kept; {report.bytes_read} bytes read, {report.bytes_kept} kept"
+    )
+    return row, words
+
+
+def _retain_kestrel(
+    disk: Disk, clock: Clock, log: Log, archive: str | None
+) -> tuple[dict[str, Any], str]:
+    row: dict[str, Any] = {"dialect": KESTREL, "log": log.where, "queue": log.queue}
+    assert log.queue is not None
+    if not log.readers:
+        # To open such a queue makes a reader at its end, and then everything would have been read.
+        return (
+            row | {"segments_retired": []},
+            f"{log.title}: no reader has a checkpoint, so nothing is known to be read; left alone",
+        )
+    from journeyman.logs.kestrel_journal import KestrelJournal
+
+    with KestrelJournal.open(
+        disk, clock, log.where, log.queue, archive_directory=archive
+    ) as journal:
+        retired = journal.retain()
+    names = ", ".join(posixpath.basename(each) for each in retired)
+    where = "deleted" if archive is None else f"moved to {archive}"
+    words = f"{log.title}: {counted(len(retired), 'segment')} {where}{': ' if names else ''}{names}"
+    return row | {"segments_retired": retired}, words
+
+
+def _quarantined(disk: Disk, log: Log) -> list[str]:
+    directory = posixpath.dirname(log.where) if log.dialect == ZTICK else log.where
+    return names_in(disk, posixpath.join(directory or ".", QUARANTINE))

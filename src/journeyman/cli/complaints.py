@@ -1,0 +1,146 @@
+"""How a command says that something went wrong: one line on stderr and an exit code.
+
+    exit 0    done                       (also a closed pipe: whoever read has seen enough)
+    exit 1    failed, or damage found    OSError, LogError, FormatError, anything unexpected
+    exit 2    asked wrongly              a bad option, a setting that cannot be, UsageError
+    exit 130  interrupted from the keyboard
+
+This is the one place where an exception of any kind ends; everywhere else an exception that is
+not expected passes through.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+import click
+
+from journeyman.errors import JourneymanError, LogLocked, UsageError
+
+__all__ = [
+    "DAMAGED",
+    "FAILED",
+    "INTERRUPTED",
+    "OK",
+    "WRONG_USE",
+    "debug_asked",
+    "exit_code_for",
+    "quiet_endings",
+    "sentence",
+    "warn",
+]
+
+OK = 0
+FAILED = 1
+DAMAGED = 1
+WRONG_USE = 2
+INTERRUPTED = 130  # as a shell reports a process ended by SIGINT
+
+DEBUG_VARIABLE = "JOURNEYMAN_DEBUG"
+
+_LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
+
+
+def exit_code_for(run: Callable[[], object], *, debug: bool) -> int:
+    """Run a command; print one line if it fails; answer with the exit code."""
+    try:
+        result = run()
+    except click.Abort:
+        return INTERRUPTED
+    except click.UsageError as error:
+        return _complain(_hint(error), error, WRONG_USE, debug)
+    except click.ClickException as error:
+        return _complain(error.format_message(), error, FAILED, debug)
+    except UsageError as error:
+        return _complain(sentence(error), error, WRONG_USE, debug)
+    except Exception as error:  # noqa: BLE001 - the edge of the program: said in one line, exit 1
+        return _complain(sentence(error), error, FAILED, debug)
+    # click hands the exit code of --help and of ctx.exit back as the result.
+    return result if isinstance(result, int) else OK
+
+
+def quiet_endings(run: Callable[[], object]) -> object:
+    """Run a command; a closed pipe and Ctrl-C end it without a word."""
+    try:
+        result = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        raise click.exceptions.Exit(OK) from None
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    return result
+
+
+def debug_asked(args: Sequence[str]) -> bool:
+    """Whether tracebacks are wanted: by option or by environment.
+
+    The words of the command line are looked at because a bad one never becomes parsed options.
+    """
+    return "--debug" in args or os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong, for a person: what, where, what to do."""
+    if isinstance(error, LogLocked):
+        return f"{error}; stop the process that uses it and try again"
+    if isinstance(error, JourneymanError):
+        return _one_line(str(error))
+    if isinstance(error, OSError):
+        return _one_line(_os_sentence(error))
+    said = _one_line(str(error))
+    kind = type(error).__name__
+    return f"unexpected {kind}: {said}; run `journeyman --debug ...` to see where"
+
+
+def warn(text: str) -> None:
+    """One warning on stderr, worded as the original of ztick words its own."""
+    click.echo(f"warning: {_one_line(text)}", err=True)
+
+
+def _os_sentence(error: OSError) -> str:
+    where = error.filename if error.filename is not None else ""
+    if isinstance(where, bytes):
+        where = os.fsdecode(where)
+    if isinstance(error, FileNotFoundError):
+        return f"file not found: {where}"
+    if isinstance(error, PermissionError):
+        return f"permission denied: {where}"
+    if isinstance(error, IsADirectoryError):
+        return f"a directory, where a file is needed: {where}"
+    if isinstance(error, NotADirectoryError):
+        return f"a file, where a directory is needed: {where}"
+    reason = error.strerror or str(error)
+    return f"{reason}: {where}" if where else reason
+
+
+def _hint(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "journeyman"
+    return f"{error.format_message().rstrip('.')}; see `{command} --help`"
+
+
+def _complain(line: str, error: BaseException, code: int, debug: bool) -> int:
+    if debug:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    click.echo(f"journeyman: error: {_one_line(line)}", err=True)
+    return code
+
+
+def _one_line(text: str) -> str:
+    return _LINE_BREAKS.sub(" ", text.strip())
+
+
+def _forget_stdout() -> None:
+    """Nobody reads stdout any more: keep the interpreter's last flush from complaining."""
+    try:
+        number = sys.stdout.fileno()
+    except (io.UnsupportedOperation, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -1,0 +1,154 @@
+"""``journeyman repair``: what opening a log for writing does to damage, and a report of it.
+
+Damaged bytes go to ``quarantine/`` beside the file, durably, before they leave the file; so no
+byte is ever destroyed. The log's own classes do it, under the log's own lock.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+import click
+
+from journeyman.cli.complaints import DAMAGED
+from journeyman.cli.detection import find_whole_logs
+from journeyman.cli.dialects import WORKQ, ZTICK, Log, dialect_option
+from journeyman.cli.directories import relisted
+from journeyman.cli.inspection import inspect_log
+from journeyman.cli.mapping import map_log
+from journeyman.cli.output import Output, as_json, format_options, json_line
+from journeyman.cli.progress import progress, quiet_option, working
+from journeyman.cli.wording import counted
+from journeyman.clock import Clock, SystemClock
+from journeyman.disk import Disk, RealDisk
+from journeyman.logs.damage import Damage
+from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
+from journeyman.logs.segments import kestrel_lock_name
+
+__all__ = ["repair"]
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@dialect_option
+@click.option("--queue", help="kestrel: only this queue of a directory.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@format_options
+@quiet_option
+@click.pass_context
+def repair(
+    ctx: click.Context,
+    path: str,
+    dialect: str | None,
+    queue: str | None,
+    dry_run: bool,
+    format_: str,
+    json_: bool,
+    quiet: bool,
+) -> None:
+    """Mend the log at PATH. Damaged bytes are kept in quarantine/ beside it.
+
+    Exit code 0: the log is clean now; 1: it is not (with --dry-run: something is to be done).
+    """
+    disk, clock = RealDisk(), SystemClock()
+    reports = []
+    for log in find_whole_logs(disk, path, dialect=dialect, queue=queue):
+        whole = relisted(disk, log, compacted=True)
+        with working(f"reading {log.title}", quiet=quiet):
+            report = _foretell(disk, whole) if dry_run else _recover(disk, clock, whole)
+        reports.append((log, report, _is_clean(disk, log, quiet)))
+    all_clean = all(clean for _, _, clean in reports)
+    with Output() as output:
+        if as_json(format_, json_):
+            logs = [
+                {"dialect": log.dialect, "log": log.where, "queue": log.queue, "clean_now": clean}
+                | {"found": report.as_dict()}
+                for log, report, clean in reports
+            ]
+            row = {"path": path, "dry_run": dry_run, "clean_now": all_clean, "logs": logs}
+            output.line(json_line(row))
+        else:
+            for log, report, clean in reports:
+                _print_report(output, log, report, clean, dry_run)
+    if not all_clean:
+        ctx.exit(DAMAGED)
+
+
+def _foretell(disk: Disk, log: Log) -> RecoveryReport:
+    return RecoveryReport(tuple(inspect_file(disk, f.codec, f.path) for f in log.files))
+
+
+def _recover(disk: Disk, clock: Clock, log: Log) -> RecoveryReport:
+    """Open the log as a server would, and close it again."""
+    if log.dialect == ZTICK:
+        from journeyman.logs.ztick_log import ZtickLog
+
+        with ZtickLog.open(disk, clock, log.where) as ztick:
+            return ztick.recovery
+    if log.dialect == WORKQ:
+        from journeyman.logs.workq_log import WorkqLog
+
+        with WorkqLog.open(disk, clock, log.where) as workq:
+            return workq.recovery
+    assert log.queue is not None
+    if not log.readers:
+        return _recover_without_readers(disk, log, log.queue)
+    from journeyman.logs.kestrel_journal import KestrelJournal
+
+    with KestrelJournal.open(disk, clock, log.where, log.queue) as journal:
+        return journal.recovery
+
+
+def _recover_without_readers(disk: Disk, log: Log, queue: str) -> RecoveryReport:
+    """Only the segments: to open the queue would make a reader that is past all its items."""
+    lock = disk.lock(posixpath.join(log.where, kestrel_lock_name(queue)))
+    try:
+        return RecoveryReport(
+            tuple(recover_entries(disk, file.codec, file.path) for file in log.segments)
+        )
+    finally:
+        lock.release()
+
+
+def _is_clean(disk: RealDisk, log: Log, quiet: bool) -> bool:
+    """Look once more, from the outside."""
+    mapped = map_log(disk, log, compacted=True)
+    with progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
+        return inspect_log(mapped, 0, advance).clean
+
+
+def _print_report(
+    output: Output, log: Log, report: RecoveryReport, clean: bool, dry_run: bool
+) -> None:
+    output.line(f"{log.title}: {log.dialect}, {counted(report.records, 'record')}")
+    for file in report.files:
+        if not file.clean:
+            _print_file(output, file, dry_run)
+    if report.clean:
+        output.line("nothing to repair")
+    elif dry_run and clean:
+        output.line("nothing is damaged; what is behind the end of data would be cut off")
+    elif dry_run:
+        output.line(f"to be repaired: `journeyman repair {log.where}` does it")
+    else:
+        output.line("repaired" if clean else "still damaged")
+
+
+def _print_file(output: Output, file: FileReport, dry_run: bool) -> None:
+    kept = "can be kept" if dry_run else "kept"
+    name = posixpath.basename(file.file)
+    behind = counted(file.saved_after_damage, "record")
+    output.line(f"  {name}: {counted(file.records, 'record')} {kept}, {behind} from behind damage")
+    for damage in file.damages:
+        output.line(f"    {_words(damage)}")
+    if file.damage_count > len(file.damages):
+        output.line(f"    and {file.damage_count - len(file.damages)} more places")
+    for path in file.quarantined:
+        output.line(f"    now in {path}")
+    if file.gone:
+        output.line("    the file held nothing of this log and is gone")
+
+
+def _words(damage: Damage) -> str:
+    length = counted(damage.length, "byte")
+    return f"{damage.kind} at offset {damage.offset}, {length}: {damage.reason}"

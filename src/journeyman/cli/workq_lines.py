@@ -1,0 +1,83 @@
+"""workq records and jobs as lines.
+
+    000000001.log:8 2026-11-15T19:00:51.050695748Z add 0000000a-... plain ttr=1000 ... "ping"
+    {"segment":"000000001.log","offset":8,"length":88,"logged_ns":...,"cmd":"add","id":...}
+
+In JSON everything a record holds is there: bytes as hex, times as nanoseconds since 1970. Text
+shortens long payloads.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from journeyman.cli.moments import iso
+from journeyman.cli.wording import snippet
+from journeyman.formats.framing import Entry
+from journeyman.formats.workq import Instant, JobAdded, JobFinished, Record
+
+__all__ = ["added_fields", "fields", "text"]
+
+
+def fields(segment: str, entry: Entry[Record]) -> dict[str, Any]:
+    """The JSON object of one record, keys in the order they are documented."""
+    record = entry.record
+    row: dict[str, Any] = {
+        "segment": segment,
+        "offset": entry.offset,
+        "length": entry.length,
+        "logged_ns": record.logged.unix_ns,
+    }
+    if isinstance(record, JobAdded):
+        return row | added_fields(record)
+    row["cmd"] = record.command.word
+    row["id"] = str(uuid.UUID(bytes=record.job_id))
+    if isinstance(record, JobFinished):
+        row["result_hex"] = record.result.hex()
+    return row
+
+
+def added_fields(record: JobAdded) -> dict[str, Any]:
+    """What an add or schedule says about its job."""
+    return {
+        "cmd": record.command.word,
+        "id": str(uuid.UUID(bytes=record.job_id)),
+        "name": record.name,
+        "ttr": record.ttr_ms,
+        "ttl": record.ttl_ms,
+        "priority": record.priority,
+        "max_attempts": record.max_attempts,
+        "max_fails": record.max_fails,
+        "payload_hex": record.payload.hex(),
+        "time_ns": _ns(record.time),
+        "created_ns": record.created.unix_ns,
+    }
+
+
+def text(segment: str, entry: Entry[Record]) -> str:
+    """One line for a person."""
+    record = entry.record
+    head = (
+        f"{segment}:{entry.offset} {iso(record.logged.unix_ns)} "
+        f"{record.command.word} {uuid.UUID(bytes=record.job_id)}"
+    )
+    if isinstance(record, JobAdded):
+        return f"{head} {added_words(record)}"
+    if isinstance(record, JobFinished):
+        return f"{head} {snippet(record.result)}"
+    return head
+
+
+def added_words(record: JobAdded) -> str:
+    """What an add or schedule says about its job, for a person."""
+    due = f" time={iso(record.time.unix_ns)}" if record.time is not None else ""
+    return (
+        f"{record.name} ttr={record.ttr_ms} ttl={record.ttl_ms} priority={record.priority} "
+        f"max-attempts={record.max_attempts} max-fails={record.max_fails}{due} "
+        f"created={iso(record.created.unix_ns)} {snippet(record.payload)}"
+    )
+
+
+def _ns(instant: Instant | None) -> int | None:
+    return None if instant is None else instant.unix_ns

@@ -1,0 +1,100 @@
+"""numpy columns -> Arrow arrays, copying only where bytes lie scattered in the log.
+
+Numbers are handed over as they are. Strings and blobs arrive as spans (start, length) into the log
+and are gathered into one contiguous run, as Arrow wants them:
+
+    log      ....alpha.......be....gamma...
+    spans        ^5          ^2    ^5
+    Arrow    offsets 0 5 7 12   values alphabegamma
+
+A span must lie inside the data; the kernels have checked that. Null rows have spans of length 0
+and numbers of 0, so no byte of uninitialised memory ever leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from journeyman.columnar.copying import Ints, copy_spans
+from journeyman.columnar.loads import Bytes
+from journeyman.formats.framing import Buffer
+
+__all__ = [
+    "Bools",
+    "Column",
+    "Ints",
+    "as_bytes",
+    "binary",
+    "blobs",
+    "gather",
+    "int64_lists",
+    "is_ascii",
+    "numbers",
+]
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Column: TypeAlias = "pa.Array[Any]"
+
+_HIGHEST_ASCII = 0x7F
+
+
+def as_bytes(data: Buffer) -> Bytes:
+    """The buffer as a read-only array, without a copy.
+
+    Read-only whatever the buffer is: kernels are compiled once for each type of argument.
+    """
+    array = np.frombuffer(data, np.uint8)
+    array.flags.writeable = False
+    return array
+
+
+def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
+    """Offsets (one more than spans) and the bytes of all spans, end to end."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    values = np.empty(int(offsets[-1]), np.uint8)
+    copy_spans(data, starts, offsets, values)
+    return offsets, values
+
+
+def is_ascii(values: Bytes) -> bool:
+    return values.size == 0 or int(values.max()) <= _HIGHEST_ASCII
+
+
+def numbers(values: Ints, valid: Bools | None = None) -> Column:
+    """A column of numbers, null where not ``valid``."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), _buffer(values)])
+
+
+def binary(kind: pa.DataType, offsets: Ints, values: Bytes, valid: Bools | None = None) -> Column:
+    """A binary or string column from gathered bytes. Strings are not checked here."""
+    buffers = [_bitmap(valid), _buffer(offsets), _buffer(values)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
+
+
+def blobs(data: Bytes, starts: Ints, lengths: Ints, valid: Bools) -> Column:
+    """A binary column of the spans that are ``valid``, null elsewhere."""
+    if not valid.any():
+        return pa.nulls(len(valid), pa.binary())
+    return binary(pa.binary(), *gather(data, starts, np.where(valid, lengths, 0)), valid)
+
+
+def int64_lists(offsets: Ints, values: Ints, valid: Bools) -> Column:
+    """A column of lists of numbers."""
+    kind = pa.list_(pa.int64())
+    buffers = [_bitmap(valid), _buffer(offsets)]
+    children = [numbers(values.astype(np.int64))]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=children)
+
+
+def _bitmap(valid: Bools | None) -> pa.Buffer | None:
+    return None if valid is None else _buffer(np.packbits(valid, bitorder="little"))
+
+
+def _buffer(array: npt.NDArray[Any]) -> pa.Buffer:
+    return pa.py_buffer(array.data)

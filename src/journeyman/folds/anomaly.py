@@ -1,0 +1,78 @@
+"""What a fold noticed while it went on: records that are odd, or that the original would refuse.
+
+A fold never raises and never stops, so everything unusual leaves it through one door:
+
+    apply(state, record, notes)      notes(Anomaly(kind, key, detail, records))
+
+``notes`` is any callable that takes an ``Anomaly``, ``list.append`` for one, or None when nobody
+listens. It only listens: the state is the same with and without it. Nothing is lost silently: a
+record that changes nothing, and a state that is pushed aside, are carried in ``records``.
+
+An anomaly is not damage. Damage is bytes that are no record (journeyman.logs.recovery); an
+anomaly is a whole record that the records before it did not lead to expect. docs/folds.md has
+the rule behind each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+__all__ = ["Anomaly", "AnomalyKind", "Notes"]
+
+
+class AnomalyKind(StrEnum):
+    """The values are the words used in reports."""
+
+    # ztick
+    ORPHAN_REMOVAL = "orphan-removal"  # a removal of what does not exist
+
+    # workq, records of a job that has not been added (yet)
+    ORPHAN = "orphan"
+    ADOPTED_ORPHAN = "adopted-orphan"  # its add came later: applied to it
+    STALE_ORPHAN = "stale-orphan"  # older than the add that came later: not applied
+    DELETED_BEFORE_ADD = "deleted-before-add"  # the delete stands before its add
+    # workq, adds
+    REPEATED_ADD = "repeated-add"  # the same add once more
+    REPLACED_JOB = "replaced-job"  # another add of a living job: its end is not in the log
+    UNUSABLE_VALUE = "unusable-value"  # a field that the protocol would refuse
+    # workq, attempts and results
+    START_WHILE_LEASED = "start-while-leased"
+    START_OVER_LIMIT = "start-over-limit"  # more attempts than max-attempts
+    START_AFTER_FINISH = "start-after-finish"
+    LATE_TIMEOUT = "late-timeout"  # of a lease that another one has followed already
+    TIMEOUT_WITHOUT_LEASE = "timeout-without-lease"
+    TIMEOUT_AFTER_FINISH = "timeout-after-finish"
+    SECOND_RESULT = "second-result"
+    RESULT_AFTER_EXHAUSTION = "result-after-exhaustion"
+
+    # kestrel, items and readers
+    REPEATED_ITEM = "repeated-item"  # the same item once more
+    REUSED_ID = "reused-id"  # another item under the same id
+    MISPLACED_RECORD = "misplaced-record"  # of a kind that does not belong here
+    UNKNOWN_COMMAND = "unknown-command"
+    # kestrel, opening a queue
+    CHECKPOINT_DAMAGED = "checkpoint-damaged"
+    CHECKPOINT_AHEAD = "checkpoint-ahead"  # of the newest item: items were lost
+    CHECKPOINT_BEHIND = "checkpoint-behind"  # the oldest item: items were erased
+    DEFAULT_READER_CREATED = "default-reader-created"  # at the tail, behind the backlog
+    DEFAULT_READER_DROPPED = "default-reader-dropped"  # named readers exist
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """One thing that a fold noticed.
+
+    ``key`` is the key whose fold noticed it, None when the record belongs to no key;
+    ``records`` are those that were not applied, or that made up a state that was pushed aside.
+    """
+
+    kind: AnomalyKind
+    key: Hashable
+    detail: str
+    records: tuple[object, ...] = ()
+
+
+Notes: TypeAlias = Callable[[Anomaly], object] | None

@@ -1,0 +1,94 @@
+"""The shortest honest history of a workq job: records that fold to a given state.
+
+    add or schedule
+    (fail timeout) * fails            failures that were retried
+    (start timeout) * n  start * m    attempts; the last start bears the true time
+    complete | fail | timeout         how it ended
+
+What cannot be told apart in the state is told in the simplest way. Where the state is one that
+the original can reach, it can load these records too: attempts that ended are pairs of start and
+timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
+written only for states that its own races, or attempts over the limit, have made. Retried
+failures are an extension of ours.
+
+Times are those of the state: what has no time of its own there takes the add's. As long as the
+times in the log did not run backwards, those of a snapshot do not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from journeyman.folds.workq_job import Job, JobState, Orphans, State
+from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
+
+__all__ = ["snapshot"]
+
+
+def snapshot(state: State) -> tuple[Record, ...]:
+    """Records that fold to ``state``; of orphans, themselves."""
+    if state is None:
+        return ()
+    if isinstance(state, Orphans):
+        return tuple(state.records)
+    return tuple(_history(state))
+
+
+def _history(job: Job) -> Iterator[Record]:
+    added = job.added
+    born = added.logged
+    started = born if job.started is None else job.started
+    pairs = _attempts_in_pairs(job)
+    open_starts = job.attempts - pairs
+    # Beyond max-attempts only a retried failure queues a job again; then it is told last.
+    fail_last = job.state == JobState.PENDING and open_starts > 0
+
+    yield added
+    for _ in range(job.fails - fail_last):
+        yield _finish(job, born, Command.FAIL, b"")
+        yield _event(job, born, Command.TIMEOUT_ATTEMPT)
+    for number in range(1, job.attempts + 1):
+        at = started if number == job.attempts else born
+        yield _event(job, at, Command.START_ATTEMPT)
+        if number <= pairs:
+            yield _event(job, at, Command.TIMEOUT_ATTEMPT)
+
+    # Each open start but the last owes a timeout, except that a TTR of 0 owes nothing.
+    owed = open_starts - 1 if open_starts and added.ttr_ms else 0
+    if job.state == JobState.LEASED or job.exhausted:
+        for _ in range(owed - job.owed_timeouts):
+            yield _event(job, started, Command.TIMEOUT_ATTEMPT)
+    elif fail_last:
+        yield _finish(job, started, Command.FAIL, b"")
+        yield _event(job, started, Command.TIMEOUT_ATTEMPT)
+    elif job.state == JobState.PENDING and not job.attempts and not job.fails:
+        yield _event(job, born, Command.TIMEOUT_ATTEMPT)
+
+    if job.exhausted:
+        yield _event(job, job.finished or born, Command.TIMEOUT_ATTEMPT)
+    elif job.result is not None:
+        command = Command.COMPLETE if job.state == JobState.COMPLETED else Command.FAIL
+        yield _finish(job, job.finished or born, command, job.result)
+
+
+def _attempts_in_pairs(job: Job) -> int:
+    """How many attempts are told as a start and its timeout.
+
+    All that have ended, but never as many as max-attempts: that timeout would end the job.
+    """
+    if job.state == JobState.PENDING:
+        ended = job.attempts
+    elif job.state == JobState.LEASED:
+        ended = job.attempts - 1 - job.owed_timeouts
+    else:
+        ended = max(job.attempts - 1, 0)
+    limit = job.added.max_attempts
+    return min(ended, limit - 1) if limit else ended
+
+
+def _event(job: Job, logged: Instant, command: Command) -> JobEvent:
+    return JobEvent(logged, job.added.job_id, command)
+
+
+def _finish(job: Job, logged: Instant, command: Command, result: bytes) -> JobFinished:
+    return JobFinished(logged, job.added.job_id, command, result)

@@ -1,0 +1,278 @@
+"""The journal of one kestrel queue: segments of items, and a checkpoint for each reader.
+
+    <dir>/<queue>.<number>         segments: items in the order of their ids
+    <dir>/<queue>.read.<reader>    checkpoints, see kestrel_checkpoints
+    <dir>/<queue>.lock             held for as long as the queue is open; the original has none
+    <dir>/quarantine/              damaged bytes, see recovery
+
+    put         an id, one record, and a new segment before it if it would not fit this one
+    checkpoint  how far a reader has come, durably
+    retain      segments that every reader is past go, see kestrel_retention
+
+Ids grow by one for each item and are never given out again, even if the items that had them are
+lost: the next one is above every id in any segment *and* in any checkpoint. (The original gives
+them out again; a reader whose checkpoint is ahead of the items then skips new ones.) So after a
+loss there may be a gap, which readers here step over.
+
+An item of up to 16 MiB always fits: one that is too large for any segment has a segment to itself.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, Lock
+from journeyman.errors import LogLocked, UsageError
+from journeyman.folds.anomaly import Notes
+from journeyman.folds.kestrel import DEFAULT_READER, QueueView, Reader, open_queue
+from journeyman.formats.framing import Buffer, iter_entries
+from journeyman.formats.kestrel import WRITER, ItemPut
+from journeyman.logs.appender import Appender
+from journeyman.logs.kestrel_checkpoints import Checkpoints
+from journeyman.logs.kestrel_retention import (
+    Segment,
+    SegmentCatalog,
+    recover_segments,
+    retire_segment,
+)
+from journeyman.logs.recovery import RecoveryReport
+from journeyman.logs.segments import (
+    KestrelPlan,
+    Position,
+    check_queue_name,
+    kestrel_lock_name,
+    kestrel_segments,
+    kestrel_temporaries,
+)
+from journeyman.logs.sync import SyncPolicy
+
+__all__ = ["DEFAULT_SEGMENT_BYTES", "KestrelJournal"]
+
+DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
+
+_NS_PER_MS = 1_000_000
+
+
+class KestrelJournal:
+    """A queue's journal open for writing. Made by ``open``; safe from any thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        lock: Lock,
+        appender: Appender,
+        catalog: SegmentCatalog,
+        checkpoints: Checkpoints,
+        archive_directory: str | None,
+        next_id: int,
+        report: RecoveryReport,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._lock = lock
+        self._checkpoints = checkpoints
+        self._archive_directory = archive_directory
+        self._files = threading.Lock()  # checkpoints and retention, one at a time
+        # Guards the rest. Never held while the appender commits; reentrant, since a future that
+        # is done already calls back at once.
+        self._ids = threading.RLock()
+        self._catalog = catalog
+        self._next_id = next_id
+        self._refused_ids: set[int] = set()
+        self.appender = appender
+        self.recovery = report
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        queue: str,
+        *,
+        sync: SyncPolicy | None = None,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        archive_directory: str | None = None,
+        notes: Notes = None,
+    ) -> KestrelJournal:
+        """Lock, recover and open a queue; made, with its directory, if it is missing.
+
+        ``notes`` is told of readers that do not stand where their checkpoints said. Raises
+        LogLocked when another process has the queue.
+        """
+        check_queue_name(queue)
+        disk.make_dirs(directory)
+        try:
+            lock = disk.lock(posixpath.join(directory, kestrel_lock_name(queue)))
+        except LogLocked as error:
+            reason = f"another process has queue {queue} open"
+            raise LogLocked(directory, reason) from error
+        try:
+            names = disk.list_dir(directory)
+            for name in kestrel_temporaries(queue, names):
+                disk.remove(posixpath.join(directory, name))
+            paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
+            segments, reports = recover_segments(disk, paths)
+            catalog = SegmentCatalog(segments)
+            checkpoints = Checkpoints(disk, directory, queue)
+            found, reader_reports = checkpoints.load(names, catalog.tail)
+            view = open_queue(catalog.edge_ids(), found, notes)
+            checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
+
+            plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
+            appender = Appender(disk, clock, plan, sync=sync)
+            appender.open()
+            if not catalog.numbers_follow_ids:
+                # The highest number does not hold the highest ids; a new segment will hold both.
+                appender.rotate_to(lambda: plan.next_path(plan.first_path()))
+        except BaseException:
+            lock.release()
+            raise
+        report = RecoveryReport((*reports, *reader_reports))
+        next_id = _next_id(view, found)
+        return cls(
+            disk, clock, lock, appender, catalog, checkpoints, archive_directory, next_id, report
+        )
+
+    @property
+    def next_id(self) -> int:
+        """The id of the item that is put next."""
+        with self._ids:
+            return self._next_id
+
+    @property
+    def tail(self) -> int:
+        """The highest id that is stored; 0 when there is none."""
+        with self._ids:
+            return self._catalog.tail
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Those that hold items, oldest first."""
+        with self._ids:
+            return list(self._catalog)
+
+    @property
+    def readers(self) -> Mapping[str, Reader]:
+        """Where each reader stands according to its checkpoint."""
+        with self._files:
+            durable = self._checkpoints.durable
+            return {name: Reader(r.head, set(r.done)) for name, r in durable.items()}
+
+    def put(
+        self,
+        data: bytes,
+        *,
+        add_time_ms: int | None = None,
+        expire_time_ms: int | None = None,
+        error_count: int = 0,
+    ) -> tuple[ItemPut, Future[Position]]:
+        """Queue an item; see Appender for when the future resolves.
+
+        ``add_time_ms`` is now unless told otherwise. Raises EncodeError when the item is too
+        large; no id is used up then.
+        """
+        if add_time_ms is None:
+            add_time_ms = self._clock.now_ns() // _NS_PER_MS
+        with self._ids:
+            item = ItemPut(self._next_id, add_time_ms, expire_time_ms, error_count, data)
+            stored = self.appender.append(WRITER.encode(item))
+            self._next_id += 1
+            stored.add_done_callback(lambda future: self._note_put(item, future))
+        return item, stored
+
+    def commit(self) -> int:
+        """Write what was put, for whoever does not use a CommitThread."""
+        return self.appender.commit()
+
+    def items(self, after: int = 0) -> Iterator[ItemPut]:
+        """Stored items with ids above ``after``, as of the first one."""
+        end = self.appender.end()
+        for segment in self.segments:
+            if segment.last_id > after and self._disk.exists(segment.path):
+                data: Buffer = self._disk.view(segment.path)
+                if end is not None and segment.path == end.path:
+                    data = data[: end.offset]
+                for entry in iter_entries(WRITER, data, WRITER.check_header(data)):
+                    if isinstance(entry.record, ItemPut) and entry.record.item_id > after:
+                        yield entry.record
+            if end is not None and segment.path == end.path:
+                break
+
+    def checkpoint(self, name: str, reader: Reader) -> None:
+        """Write down how far a reader has come. Durable when this returns."""
+        with self._files:
+            self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+
+    def add_reader(self, name: str) -> Reader:
+        """A new reader, at the tail; or in the place of the default reader if there is one.
+
+        Raises UsageError for the default reader where named ones are, and for one that exists.
+        """
+        with self._files:
+            durable = self._checkpoints.durable
+            if name in durable:
+                raise UsageError(f"reader {name!r} exists")
+            if name == DEFAULT_READER and durable:
+                raise UsageError("a queue with named readers has no default reader")
+            if DEFAULT_READER in durable:
+                self._checkpoints.rename(DEFAULT_READER, name)
+            else:
+                now_ms = self._clock.now_ns() // _NS_PER_MS
+                self._checkpoints.write(name, Reader(self.tail), now_ms)
+            return Reader(durable[name].head, set(durable[name].done))
+
+    def drop_reader(self, name: str) -> None:
+        """Forget a reader; what only it still had to read may then go."""
+        with self._files:
+            self._checkpoints.drop(name)
+
+    def retain(self) -> list[str]:
+        """Let go of segments that nobody needs; their names, or where they are archived."""
+        went: list[str] = []
+        with self._files:
+            with self._ids:
+                retired = self._catalog.retired(self._checkpoints.durable)
+            for segment in retired:
+                where = retire_segment(self._disk, segment.path, self._archive_directory)
+                with self._ids:
+                    self._catalog.forget(segment)
+                went.append(where or segment.path)
+        return went
+
+    def close(self) -> None:
+        """Write what waits, sync, and let others have the queue."""
+        with self._files:
+            try:
+                self.appender.close()
+            finally:
+                self._lock.release()
+
+    def __enter__(self) -> KestrelJournal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _note_put(self, item: ItemPut, stored: Future[Position]) -> None:
+        with self._ids:
+            if stored.exception() is None:
+                self._catalog.note(stored.result(), item)
+                return
+            # It was taken back, so nobody has seen this id. If none above it is on its way, the
+            # next item has it: no gap.
+            self._refused_ids.add(item.item_id)
+            while self._next_id - 1 in self._refused_ids:
+                self._next_id -= 1
+                self._refused_ids.remove(self._next_id)
+
+
+def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:
+    """Above every id that was ever given out, as far as the files know."""
+    seen = [max(reader.head, *reader.done, 0) for reader in found.values() if reader is not None]
+    return max(view.tail, *seen, 0) + 1

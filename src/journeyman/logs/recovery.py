@@ -1,0 +1,315 @@
+"""After a crash or on a bad disk: read what can be read, say what cannot, repair the file.
+
+    what is found                          what is done with the file
+    clean                                  nothing
+    damage at the end only                 copied to quarantine/, then cut off
+    damage with entries behind it          copied to quarantine/, then the file is written anew
+                                           without it (another name, sync, rename)
+    bad header with entries behind it      the same, with a good header
+    no header and no entry                 the whole file is moved to quarantine/
+    no byte, or only zeros, for a header   the file is removed
+
+Zeros are not copied: nothing is lost with them. Every other byte of the file as it was found is
+afterwards in the file or in quarantine/, durably there before it leaves the file, so that power
+may fail at any step and recovery begun anew comes to the same end. Memory stays small: a file is
+looked at through a view, copied in chunks, its entries handed on one by one.
+
+Opening a log for writing recovers each of its files; ``inspect_file`` only reports.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from journeyman.disk import AppendFile, Disk, is_full
+from journeyman.errors import LogFull
+from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.quarantine import CHUNK_BYTES, copy_aside, move_aside
+from journeyman.logs.segments import TEMPORARY_MARK
+
+__all__ = [
+    "MAX_LISTED_DAMAGES",
+    "MAX_STRETCHES",
+    "Damage",
+    "FileReport",
+    "RecoveryReport",
+    "inspect_file",
+    "read_past_damage",
+    "recover_entries",
+    "recover_file",
+]
+
+# A file damaged in more places than this is copied aside whole, not in pieces.
+MAX_STRETCHES = 256
+# And no more than this are listed in a report; ``damage_count`` counts them all.
+MAX_LISTED_DAMAGES = 1000
+
+_REWRITTEN = TEMPORARY_MARK + "recovering"
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What was found in one file, and what became of it."""
+
+    file: str
+    size: int  # as found
+    records: int
+    saved_after_damage: int  # of these, behind the first damage
+    lost_at_least: int  # records; a torn tail is none, it was never acknowledged
+    damages: tuple[Damage, ...] = ()
+    damage_count: int = 0
+    quarantined: tuple[str, ...] = ()  # where the damaged bytes are now
+    gone: bool = False  # the file held nothing of this log and is no longer there
+
+    @property
+    def clean(self) -> bool:
+        return self.damage_count == 0
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "file": self.file,
+            "size": self.size,
+            "clean": self.clean,
+            "records": self.records,
+            "saved_after_damage": self.saved_after_damage,
+            "lost_at_least": self.lost_at_least,
+            "damage_count": self.damage_count,
+            "damages": [damage.as_dict() for damage in self.damages],
+            "quarantined": list(self.quarantined),
+            "gone": self.gone,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What was found in all files of a log."""
+
+    files: tuple[FileReport, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        return all(file.clean for file in self.files)
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def saved_after_damage(self) -> int:
+        return sum(file.saved_after_damage for file in self.files)
+
+    @property
+    def lost_at_least(self) -> int:
+        return sum(file.lost_at_least for file in self.files)
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        return tuple(damage for file in self.files for damage in file.damages)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "clean": self.clean,
+            "records": self.records,
+            "saved_after_damage": self.saved_after_damage,
+            "lost_at_least": self.lost_at_least,
+            "files": [file.as_dict() for file in self.files],
+        }
+
+
+def recover_file(
+    disk: Disk, codec: Codec[R], path: str, *, guess: bool = True
+) -> tuple[list[Entry[R]], FileReport]:
+    """Repair a file if it needs it; its entries, and what was found. All entries are in memory."""
+    entries: list[Entry[R]] = []
+    report = recover_entries(disk, codec, path, entries.append, guess=guess)
+    return entries, report
+
+
+def recover_entries(
+    disk: Disk,
+    codec: Codec[R],
+    path: str,
+    each: Callable[[Entry[R]], object] | None = None,
+    *,
+    guess: bool = True,
+) -> FileReport:
+    """Repair a file if it needs it, handing each entry on as it is read.
+
+    Offsets are those in the repaired file. Raises LogFull when there is no room to put damaged
+    bytes aside; the file is then as it was.
+    """
+    rewritten = path + _REWRITTEN
+    if disk.exists(rewritten):
+        disk.remove(rewritten)  # of a recovery that was cut short; the file itself is still whole
+    data = disk.view(path)
+    survey = _Survey(path, len(data), header_bytes=len(codec.header))
+    for item in read_past_damage(codec, data, file=path, guess=guess):
+        if isinstance(item, Damage):
+            survey.note_damage(item)
+        else:
+            survey.note_entry()
+            if each is not None:
+                each(Entry(item.offset + survey.shift, item.length, item.record))
+    if not survey.damage_count:
+        return survey.report()
+    try:
+        quarantined = _put_aside(disk, path, data, survey)
+        if survey.holds_nothing:
+            return survey.report(quarantined, gone=True)
+        if survey.header_is_good and not survey.saved:
+            _cut(disk, path, survey.damages[0].offset)
+        else:
+            good = _good_stretches(codec, data, guess)
+            _rewrite(disk, path, rewritten, b"" if survey.header_is_good else codec.header, good)
+    except OSError as error:
+        if is_full(error):
+            raise LogFull(path, "no room to put damaged bytes aside") from error
+        raise
+    return survey.report(quarantined)
+
+
+def inspect_file(
+    disk: Disk,
+    codec: Codec[R],
+    path: str,
+    each: Callable[[Entry[R]], object] | None = None,
+    *,
+    guess: bool = True,
+) -> FileReport:
+    """What recovery would find. Changes nothing."""
+    data = disk.view(path)
+    survey = _Survey(path, len(data), header_bytes=len(codec.header))
+    for item in read_past_damage(codec, data, file=path, guess=guess):
+        if isinstance(item, Damage):
+            survey.note_damage(item)
+        else:
+            survey.note_entry()
+            if each is not None:
+                each(item)
+    return survey.report()
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What is known of a file, gathered in file order."""
+
+    path: str
+    size: int
+    header_bytes: int
+    records: int = 0
+    saved: int = 0
+    lost: int = 0
+    shift: int = 0  # from an offset in the file as found to one in the repaired file
+    damage_count: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    stretches: list[tuple[int, int]] = field(default_factory=list)  # to be put aside
+    header_is_good: bool = True
+
+    def note_entry(self) -> None:
+        self.records += 1
+        self.saved += self.damage_count > 0
+
+    def note_damage(self, damage: Damage) -> None:
+        self.damage_count += 1
+        if len(self.damages) < MAX_LISTED_DAMAGES:
+            self.damages.append(damage)
+        self.shift -= damage.length
+        if damage.offset == 0 and self.header_bytes:
+            self.header_is_good = False
+            self.shift += self.header_bytes
+            self.lost += damage.kind == "bad-header" and damage.length > self.header_bytes
+        else:
+            in_the_middle = damage.end < self.size
+            self.lost += damage.kind == "corrupt" or (damage.kind == "padding" and in_the_middle)
+        if damage.length and damage.kind != "padding" and len(self.stretches) <= MAX_STRETCHES:
+            if self.stretches and self.stretches[-1][1] == damage.offset:
+                self.stretches[-1] = (self.stretches[-1][0], damage.end)
+            else:
+                self.stretches.append((damage.offset, damage.end))
+
+    @property
+    def holds_nothing(self) -> bool:
+        return not self.records and not self.header_is_good
+
+    def report(self, quarantined: tuple[str, ...] = (), *, gone: bool = False) -> FileReport:
+        return FileReport(
+            file=self.path,
+            size=self.size,
+            records=self.records,
+            saved_after_damage=self.saved,
+            lost_at_least=self.lost,
+            damages=tuple(self.damages),
+            damage_count=self.damage_count,
+            quarantined=quarantined,
+            gone=gone,
+        )
+
+
+def _put_aside(disk: Disk, path: str, data: Buffer, survey: _Survey) -> tuple[str, ...]:
+    """Everything the repaired file will not hold, durably in quarantine/."""
+    if survey.holds_nothing:
+        if survey.stretches:
+            return (move_aside(disk, path, data),)
+        disk.remove(path)
+        disk.sync_dir(posixpath.dirname(path) or ".")
+        return ()
+    if len(survey.stretches) > MAX_STRETCHES:
+        return (copy_aside(disk, path, data, 0, survey.size),)
+    return tuple(copy_aside(disk, path, data, begin, end) for begin, end in survey.stretches)
+
+
+def _cut(disk: Disk, path: str, size: int) -> None:
+    file = disk.open_append(path)
+    try:
+        file.truncate(size)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _good_stretches(codec: Codec[R], data: Buffer, guess: bool) -> Iterator[Buffer]:
+    """What the repaired file holds, in chunks. Read again rather than remembered."""
+    begin = 0
+    for item in read_past_damage(codec, data, guess=guess):
+        if isinstance(item, Damage):
+            yield from _chunks(data, begin, item.offset)
+            begin = item.end
+    yield from _chunks(data, begin, len(data))
+
+
+def _chunks(data: Buffer, begin: int, end: int) -> Iterator[Buffer]:
+    for at in range(begin, end, CHUNK_BYTES):
+        yield data[at : min(at + CHUNK_BYTES, end)]
+
+
+def _rewrite(
+    disk: Disk, path: str, rewritten: str, header: bytes, stretches: Iterator[Buffer]
+) -> None:
+    """Replace the file in one step by one that holds only these stretches."""
+    file = disk.open_append(rewritten)
+    try:
+        _fill(file, header, stretches)
+    except OSError:
+        with suppress(OSError):  # the first error is the one to tell
+            disk.remove(rewritten)
+        raise
+    disk.rename(rewritten, path)
+    disk.sync_dir(posixpath.dirname(path) or ".")
+
+
+def _fill(file: AppendFile, header: bytes, stretches: Iterator[Buffer]) -> None:
+    try:
+        if header:
+            file.write(header)
+        for stretch in stretches:
+            file.write(bytes(stretch))
+        file.sync()
+    finally:
+        file.close()

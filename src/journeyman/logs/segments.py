@@ -1,0 +1,343 @@
+"""Which files make up a log, in which order, and which one comes next.
+
+    ztick     <path>                      the active file
+              <path>.to_compress          the file being compacted
+              <path>.compressed           the result of the last compaction
+              <path>.compressed.tmp       a result not yet finished
+              <path>.lock
+    workq     <dir>/000000001.log ...     nine digits, counted up; gaps are fine
+              <dir>/read.lock append.lock
+    kestrel   <dir>/<queue>.<number>      usually milliseconds; compared as a number, not as text
+              <dir>/<queue>.read.<reader> one checkpoint a reader; the default reader's name is ""
+              <dir>/<queue>.lock
+              archive~<segment>           a retired segment
+    all       <dir>/quarantine/           damaged bytes, see journeyman.logs.quarantine
+              anything with ``~``         temporary or retired; never a segment or a checkpoint
+
+Names are pure functions over name lists; ``*_plan`` classes look at a Disk. A SegmentPlan tells
+the tail of a log which file to open first, when to leave it, and where to go on.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk
+from journeyman.errors import LogError, UsageError
+
+__all__ = [
+    "APPEND_LOCK",
+    "ARCHIVE_PREFIX",
+    "MAX_WORKQ_SEQUENCE",
+    "QUARANTINE",
+    "READ_LOCK",
+    "TEMPORARY_MARK",
+    "KestrelPlan",
+    "Position",
+    "SegmentPlan",
+    "WorkqPlan",
+    "ZtickNames",
+    "ZtickPlan",
+    "check_queue_name",
+    "check_reader_name",
+    "kestrel_archive_name",
+    "kestrel_lock_name",
+    "kestrel_number",
+    "kestrel_queues",
+    "kestrel_reader",
+    "kestrel_reader_name",
+    "kestrel_readers",
+    "kestrel_segment_name",
+    "kestrel_segments",
+    "kestrel_temporaries",
+    "names_in",
+    "workq_segment_name",
+    "workq_segments",
+    "workq_sequence",
+]
+
+QUARANTINE = "quarantine"
+TEMPORARY_MARK = "~~"
+ARCHIVE_PREFIX = "archive~"
+READ_LOCK = "read.lock"
+APPEND_LOCK = "append.lock"
+MAX_WORKQ_SEQUENCE = 999_999_999  # what nine digits hold; a tenth would hide the file from readers
+MAX_NAME_BYTES = 200  # of a queue or a reader; file names end at 255 on common file systems
+
+_WORKQ_NAME = re.compile(r"([0-9]{9})\.log", re.ASCII)
+_DIGITS = re.compile(r"[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a record stands: ``offset`` bytes into the segment at ``path``."""
+
+    path: str
+    offset: int
+
+
+class SegmentPlan(Protocol):
+    """How a log is laid out over files, as far as appending to it needs to know."""
+
+    @property
+    def where(self) -> str:
+        """What the log is called in errors: its path or directory."""
+        ...
+
+    @property
+    def header(self) -> bytes:
+        """What a new segment begins with."""
+        ...
+
+    def first_path(self) -> str:
+        """The file to go on with; it need not exist yet."""
+        ...
+
+    def must_rotate(self, size: int, incoming: int) -> bool:
+        """Whether a record of ``incoming`` bytes belongs in the next segment.
+
+        ``size`` is that of the active segment, header included.
+        """
+        ...
+
+    def next_path(self, current: str) -> str:
+        """The segment after ``current``; it does not exist yet."""
+        ...
+
+
+def names_in(disk: Disk, directory: str) -> list[str]:
+    """Names in a directory; none when it does not exist."""
+    return disk.list_dir(directory) if disk.is_dir(directory) else []
+
+
+# --- ztick ---
+
+
+@dataclass(frozen=True, slots=True)
+class ZtickNames:
+    """The files of one ztick log, all beside the active one."""
+
+    active: str
+
+    @property
+    def to_compress(self) -> str:
+        return self.active + ".to_compress"
+
+    @property
+    def compressed(self) -> str:
+        return self.active + ".compressed"
+
+    @property
+    def compressed_tmp(self) -> str:
+        return self.active + ".compressed.tmp"
+
+    @property
+    def lock(self) -> str:
+        return self.active + ".lock"
+
+    @property
+    def directory(self) -> str:
+        return posixpath.dirname(self.active) or "."
+
+
+@dataclass(frozen=True, slots=True)
+class ZtickPlan:
+    """One file, no header, no rotation; compaction switches files by ``Appender.rotate_to``."""
+
+    path: str
+    header: bytes = b""
+
+    @property
+    def where(self) -> str:
+        return self.path
+
+    def first_path(self) -> str:
+        return self.path
+
+    def must_rotate(self, size: int, incoming: int) -> bool:  # noqa: ARG002 - never, at any size
+        return False
+
+    def next_path(self, current: str) -> str:
+        raise LogError(current, "a ztick log has only one active file")
+
+
+# --- workq ---
+
+
+def workq_segment_name(sequence: int) -> str:
+    if not 0 <= sequence <= MAX_WORKQ_SEQUENCE:
+        raise UsageError(f"segment sequence must be 0..{MAX_WORKQ_SEQUENCE}, not {sequence}")
+    return f"{sequence:09d}.log"
+
+
+def workq_sequence(name: str) -> int | None:
+    """The number of a segment; None for any other file."""
+    match = _WORKQ_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def workq_segments(names: Iterable[str]) -> list[str]:
+    """Segment names in order of their sequence."""
+    return sorted(name for name in names if _WORKQ_NAME.fullmatch(name))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkqPlan:
+    """A segment is left once it has reached ``segment_bytes``; so that is its least size."""
+
+    disk: Disk
+    directory: str
+    header: bytes
+    segment_bytes: int
+
+    @property
+    def where(self) -> str:
+        return self.directory
+
+    def first_path(self) -> str:
+        existing = workq_segments(names_in(self.disk, self.directory))
+        return posixpath.join(self.directory, existing[-1] if existing else workq_segment_name(1))
+
+    def must_rotate(self, size: int, incoming: int) -> bool:  # noqa: ARG002 - only the size counts
+        return size >= max(self.segment_bytes, len(self.header) + 1)
+
+    def next_path(self, current: str) -> str:
+        sequence = workq_sequence(posixpath.basename(current))
+        if sequence is None:
+            raise LogError(current, "not a segment name")
+        if sequence == MAX_WORKQ_SEQUENCE:
+            raise LogError(current, "no segment number is left")
+        return posixpath.join(self.directory, workq_segment_name(sequence + 1))
+
+
+# --- kestrel ---
+
+
+def _check_name(what: str, name: str, forbidden: str) -> None:
+    if found := sorted(set(forbidden) & set(name)):
+        raise UsageError(f"{what} name {name!r} holds {', '.join(map(repr, found))}")
+    if len(name.encode("utf-8", "surrogateescape")) > MAX_NAME_BYTES:
+        raise UsageError(f"{what} name is longer than {MAX_NAME_BYTES} bytes")
+
+
+def check_queue_name(queue: str) -> None:
+    """Raises UsageError for a name whose files could not be told apart from other files."""
+    if not queue:
+        raise UsageError("queue name is empty")
+    _check_name("queue", queue, "~./\0")
+
+
+def check_reader_name(reader: str) -> None:
+    """As for queues, but a reader may have dots, and the default reader's name is empty."""
+    _check_name("reader", reader, "~/\0")
+
+
+def kestrel_segment_name(queue: str, number: int) -> str:
+    check_queue_name(queue)
+    return f"{queue}.{number}"
+
+
+def kestrel_reader_name(queue: str, reader: str) -> str:
+    check_queue_name(queue)
+    check_reader_name(reader)
+    return f"{queue}.read.{reader}"
+
+
+def kestrel_archive_name(segment: str) -> str:
+    return ARCHIVE_PREFIX + segment
+
+
+def kestrel_lock_name(queue: str) -> str:
+    check_queue_name(queue)
+    return f"{queue}.lock"
+
+
+def kestrel_number(queue: str, name: str) -> int | None:
+    """The number of a segment of this queue; None for any other file."""
+    prefix = queue + "."
+    if name.startswith(prefix) and _DIGITS.fullmatch(name, len(prefix)):
+        return int(name[len(prefix) :])
+    return None
+
+
+def kestrel_segments(queue: str, names: Iterable[str]) -> list[str]:
+    """Segment names of a queue in order of their number."""
+    numbered = ((kestrel_number(queue, name), name) for name in names)
+    return [name for _, name in sorted((n, name) for n, name in numbered if n is not None)]
+
+
+def kestrel_reader(queue: str, name: str) -> str | None:
+    """The reader whose checkpoint this is; None for any other file."""
+    prefix = f"{queue}.read."
+    return name[len(prefix) :] if name.startswith(prefix) and "~" not in name else None
+
+
+def kestrel_readers(queue: str, names: Iterable[str]) -> dict[str, str]:
+    """Reader name -> file name, for every checkpoint of a queue."""
+    found = ((kestrel_reader(queue, name), name) for name in names)
+    return {reader: name for reader, name in sorted(found, key=_by_name) if reader is not None}
+
+
+def _by_name(pair: tuple[str | None, str]) -> str:
+    return pair[1]
+
+
+def kestrel_temporaries(queue: str, names: Iterable[str]) -> list[str]:
+    """Unfinished files of this queue, left by a crash. Other queues' are not ours to delete."""
+    return sorted(n for n in names if n.startswith(queue + ".") and TEMPORARY_MARK in n)
+
+
+def kestrel_queues(names: Iterable[str]) -> list[str]:
+    """Queues that have a segment or a checkpoint among these names."""
+    queues = set()
+    for name in names:
+        queue = name.partition(".")[0]
+        is_ours = kestrel_number(queue, name) is not None or kestrel_reader(queue, name) is not None
+        if queue and "~" not in queue and is_ours:
+            queues.add(queue)
+    return sorted(queues)
+
+
+@dataclass(frozen=True, slots=True)
+class KestrelPlan:
+    """A segment is left when the next record would take it past ``segment_bytes``.
+
+    Exactly full is not past, and an empty segment takes one record of any size: it would fit
+    the next segment no better.
+    """
+
+    disk: Disk
+    clock: Clock
+    directory: str
+    queue: str
+    header: bytes
+    segment_bytes: int
+
+    @property
+    def where(self) -> str:
+        return posixpath.join(self.directory, self.queue)
+
+    def first_path(self) -> str:
+        existing = kestrel_segments(self.queue, names_in(self.disk, self.directory))
+        return posixpath.join(self.directory, existing[-1]) if existing else self._fresh_path(0)
+
+    def must_rotate(self, size: int, incoming: int) -> bool:
+        return size > len(self.header) and size + incoming > self.segment_bytes
+
+    def next_path(self, current: str) -> str:
+        number = kestrel_number(self.queue, posixpath.basename(current))
+        if number is None:
+            raise LogError(current, "not a segment name")
+        return self._fresh_path(number)
+
+    def _fresh_path(self, above: int) -> str:
+        """Named by the clock, but above every number in use: a clock may step back."""
+        for name in names_in(self.disk, self.directory):
+            above = max(above, kestrel_number(self.queue, name) or 0)
+        number = max(above + 1, self.clock.now_ns() // 1_000_000)
+        return posixpath.join(self.directory, kestrel_segment_name(self.queue, number))

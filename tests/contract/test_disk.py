@@ -1,0 +1,53 @@
+"""The disk contract, kept by the machine's file system and by the simulated one."""
+
+from __future__ import annotations
+
+import pytest
+
+from journeyman.disk import RealDisk
+from journeyman.testing import SimulatedDisk
+from journeyman.testing.disk_contract import DiskContract
+
+
+class TestRealDisk(DiskContract):
+    @pytest.fixture
+    def disk(self):
+        return RealDisk()
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        return str(tmp_path)
+
+
+class TestSimulatedDisk(DiskContract):
+    @pytest.fixture
+    def disk(self):
+        disk = SimulatedDisk()
+        disk.make_dirs("/root")
+        return disk
+
+    @pytest.fixture
+    def root(self):
+        return "/root"
+
+
+def test_a_real_lock_keeps_a_second_disk_object_out(tmp_path):
+    """Locks are the operating system's, not the object's."""
+    from journeyman.errors import LogLocked
+
+    path = str(tmp_path / "lock")
+    lock = RealDisk().lock(path)
+    with pytest.raises(LogLocked):
+        RealDisk().lock(path)
+    lock.release()
+
+
+def test_real_paths_may_be_relative(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    disk = RealDisk()
+    disk.make_dirs("a/b")
+    file = disk.open_append("a/b/file")
+    file.write(b"x")
+    file.close()
+    disk.sync_dir("")
+    assert (tmp_path / "a/b/file").read_bytes() == b"x"

@@ -1,0 +1,220 @@
+"""Power is cut at every operation of appending; whatever was acknowledged is recovered."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from journeyman.errors import LogError, LogPoisoned
+from journeyman.logs.appender import Appender
+from journeyman.logs.sync import SyncPolicy
+from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
+from tests.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
+
+SEGMENT_BYTES = 150
+GROUPS = (1, 2, 3, 1, 4)  # how many appends each commit finds waiting
+SEEDS = range(40)
+SURVIVALS = ("lose_all_unsynced", "keep_all_unsynced", *SEEDS)
+POLICIES = [SyncPolicy.always(), SyncPolicy.interval(5), SyncPolicy.os()]
+
+
+class Run:
+    """A program that appends in groups; what it was told, and what the crash interrupted."""
+
+    def __init__(self, dialect: Dialect, sync: SyncPolicy, **disk_options: Any) -> None:
+        self.dialect = dialect
+        self.sync = sync
+        self.disk = SimulatedDisk(**disk_options)
+        self.disk.make_dirs(DIRECTORY)
+        self.records = dialect.records(sum(GROUPS) + 1)
+        self.futures: list[Future[Any]] = []
+        self.clock = ManualClock()
+        self.appender = self.open(self.disk)
+
+    def open(self, disk: SimulatedDisk) -> Appender:
+        plan = self.dialect.plan(disk, self.clock, SEGMENT_BYTES)
+        return Appender(disk, self.clock, plan, sync=self.sync)
+
+    def append_all(self) -> None:
+        todo = iter(self.records)
+        for group in GROUPS:
+            encoded = [self.dialect.codec.encode(next(todo)) for _ in range(group)]
+            self.futures += [self.appender.append(data) for data in encoded]
+            self.appender.commit()
+            self.clock.advance(0.003)
+        self.appender.close()
+
+    def run_until_cut(self) -> bool:
+        """Whether the power was cut before the program ended."""
+        try:
+            self.append_all()
+        except PowerCut:
+            return True
+        return False
+
+    @property
+    def acknowledged(self) -> list[Any]:
+        return [
+            record
+            for record, future in zip(self.records, self.futures, strict=False)
+            if future.done() and future.exception() is None
+        ]
+
+
+def is_subsequence(found: list[Any], of: list[Any]) -> bool:
+    rest = iter(of)
+    return all(any(record == other for other in rest) for record in found)
+
+
+def operations_of(dialect: Dialect, sync: SyncPolicy) -> int:
+    run = Run(dialect, sync)
+    begin = run.disk.operations
+    assert not run.run_until_cut()
+    assert run.acknowledged == run.records[: sum(GROUPS)]
+    assert dialect is ZTICK or len(dialect.paths(run.disk)) > 2, "it rotates"
+    return run.disk.operations - begin
+
+
+@pytest.mark.parametrize("torn", [0.0, 0.6])
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
+def test_what_was_acknowledged_under_always_survives_every_crash(dialect, torn):
+    sync = SyncPolicy.always()
+    for operation in range(1, operations_of(dialect, sync) + 1):
+        run = Run(dialect, sync)
+        run.disk.cut_power_at(operation, torn=torn)
+        assert run.run_until_cut()
+        for survival in SURVIVALS:
+            after = run.disk.after_crash(survival)
+            recovered, _ = dialect.recover(after)
+            assert recovered[: len(run.acknowledged)] == run.acknowledged, (operation, survival)
+            assert recovered == run.records[: len(recovered)], (operation, survival)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
+@pytest.mark.parametrize("sync", POLICIES, ids=str)
+def test_the_log_goes_on_after_every_crash(dialect, sync):
+    for operation in range(1, operations_of(dialect, sync) + 1):
+        run = Run(dialect, sync)
+        run.disk.cut_power_at(operation, torn=0.3)
+        assert run.run_until_cut()
+        for survival in ("lose_all_unsynced", "keep_all_unsynced", operation):
+            after = run.disk.after_crash(survival)
+            before, _ = dialect.recover(after)
+            appender = run.open(after)
+            appender.append(dialect.codec.encode(run.records[-1]))
+            appender.close()
+            again = after.after_crash("lose_all_unsynced")
+            recovered, reports = dialect.recover(again)
+            assert recovered == [*before, run.records[-1]], (operation, survival)
+            assert all(report.clean for report in reports)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
+@pytest.mark.parametrize("sync", POLICIES[1:], ids=str)
+def test_weaker_policies_lose_only_from_the_end(dialect, sync):
+    """Where a crash keeps what was written in order, that is a prefix of the log."""
+    for operation in range(1, operations_of(dialect, sync) + 1):
+        run = Run(dialect, sync)
+        run.disk.cut_power_at(operation, torn=0.6)
+        assert run.run_until_cut()
+        for survival in ("lose_all_unsynced", "keep_all_unsynced"):
+            recovered, _ = dialect.recover(run.disk.after_crash(survival))
+            assert recovered == run.records[: len(recovered)], (operation, survival)
+
+
+@pytest.mark.parametrize("sync", POLICIES[1:], ids=str)
+def test_weaker_policies_lose_nothing_before_the_last_segment(sync):
+    """However the disk shuffles unsynced writes: only the last segment ever holds any."""
+    for operation in range(1, operations_of(WORKQ, sync) + 1):
+        run = Run(WORKQ, sync)
+        run.disk.cut_power_at(operation, torn=0.6)
+        assert run.run_until_cut()
+        for survival in SEEDS:
+            after = run.disk.after_crash(survival)
+            recovered, reports = WORKQ.recover(after)
+            assert is_subsequence(recovered, run.records), (operation, survival)
+            closed = sum(report.records for report in reports[:-1])
+            assert recovered[:closed] == run.records[:closed], (operation, survival)
+            assert all(report.clean for report in reports[:-1])
+
+
+def test_an_interval_sync_bounds_what_is_lost():
+    """5 ms between syncs, 3 ms between commits: at most the last two commits are at risk."""
+    run = Run(ZTICK, SyncPolicy.interval(5))
+    todo = iter(run.records)
+    counts = []
+    for group in GROUPS:
+        for _ in range(group):
+            run.appender.append(ZTICK.codec.encode(next(todo)))
+        run.appender.commit()
+        run.clock.advance(0.003)
+        counts.append(group)
+        recovered, _ = ZTICK.recover(run.disk.after_crash("lose_all_unsynced"))
+        assert len(recovered) >= sum(counts[:-2])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
+def test_a_record_is_recovered_if_and_only_if_it_was_accepted_when_the_disk_fills_up(dialect):
+    whole = Run(dialect, SyncPolicy.always())
+    whole.append_all()
+    for capacity in range(whole.disk.used):
+        run = Run(dialect, SyncPolicy.always(), capacity=capacity)
+        run.append_all()
+        assert len(run.acknowledged) < len(run.futures), capacity
+        for survival in ("lose_all_unsynced", capacity):
+            after = run.disk.after_crash(survival)
+            after.capacity = None
+            recovered, reports = dialect.recover(after)
+            assert recovered == run.acknowledged, (capacity, survival)
+            # A segment whose header did not fit may be back, empty, and is then removed for good.
+            assert all(report.clean or report.gone for report in reports), (capacity, survival)
+
+
+@pytest.mark.parametrize("dialect", [WORKQ, KESTREL], ids=lambda d: d.name)
+@pytest.mark.parametrize("kind", ["write", "truncate", "sync", "sync_dir", "create", "remove"])
+def test_nothing_acknowledged_is_lost_to_any_failing_operation(dialect, kind):
+    for skip in range(40):
+        run = Run(dialect, SyncPolicy.always())
+        run.disk.fail(kind, skip=skip, partial=3)
+        run.disk.fail("write", skip=skip + 3, partial=3)
+        try:
+            run.append_all()
+        except LogPoisoned:
+            assert run.appender.poisoned is not None
+        for future in run.futures:
+            assert future.exception() is None or isinstance(future.exception(), LogError)
+        recovered, _ = dialect.recover(run.disk.after_crash("lose_all_unsynced"))
+        assert is_subsequence(run.acknowledged, recovered), skip
+        if run.appender.poisoned is None:
+            assert recovered == run.acknowledged, skip
+
+
+def test_switching_files_for_compaction_loses_nothing_at_any_operation():
+    def program(run: Run) -> None:
+        encoded = [ZTICK.codec.encode(record) for record in run.records[:6]]
+        run.futures += [run.appender.append(data) for data in encoded[:3]]
+        run.appender.commit()
+        run.futures.append(run.appender.append(encoded[3]))
+        run.appender.rotate_to(lambda: move(run.disk))
+        run.appender.commit()
+        run.futures += [run.appender.append(data) for data in encoded[4:]]
+        run.appender.commit()
+
+    def move(disk: SimulatedDisk) -> str:
+        disk.rename(ZTICK.path, f"{ZTICK.path}.to_compress")
+        return ZTICK.path
+
+    whole = Run(ZTICK, SyncPolicy.always())
+    begin = whole.disk.operations
+    program(whole)
+    for operation in range(1, whole.disk.operations - begin + 1):
+        run = Run(ZTICK, SyncPolicy.always())
+        run.disk.cut_power_at(operation, torn=0.5)
+        with pytest.raises(PowerCut):
+            program(run)
+        for survival in SURVIVALS:
+            recovered, _ = ZTICK.recover(run.disk.after_crash(survival))
+            assert recovered[: len(run.acknowledged)] == run.acknowledged, (operation, survival)
+            assert recovered == run.records[: len(recovered)], (operation, survival)

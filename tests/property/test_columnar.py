@@ -1,0 +1,326 @@
+"""The law of the twins: columnar answers as formats does, row for row, and stops where it stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from journeyman.columnar import keyspace
+from journeyman.columnar.arrays import as_bytes
+from journeyman.columnar.crc32c import crc32c
+from journeyman.errors import FormatError
+from journeyman.formats import keyspace as keys
+from journeyman.formats import workq_frame, workq_time
+from journeyman.formats.framing import scan
+from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
+from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
+from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
+from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
+
+UNIX_EPOCH_S = workq_time.UNIX_EPOCH_S
+LOGS = [
+    pytest.param(ZTICK, ZTICK_RECORDS, id="ztick"),
+    pytest.param(WORKQ, WORKQ_RECORDS, id="workq"),
+    pytest.param(JOURNAL, KESTREL_RECORDS, id="journal"),
+    pytest.param(CHECKPOINT, KESTREL_RECORDS, id="checkpoint"),
+]
+# No deadline: the first call of a kernel compiles it. Damage has many shapes, so more of it.
+plain = settings(deadline=None)
+thorough = settings(deadline=None, max_examples=150)
+each_log = pytest.mark.parametrize(("twins", "records"), LOGS)
+
+
+def draw_log(data: st.DataObject, twins: Twins, records: st.SearchStrategy[Any]) -> bytes:
+    drawn = data.draw(st.lists(records, max_size=8), label="records")
+    return twins.codec.header + b"".join(map(twins.codec.encode, drawn))
+
+
+@each_log
+@given(data=st.data())
+@plain
+def test_twins_agree_on_what_the_codec_writes(twins, records, data):
+    log = draw_log(data, twins, records)
+    assert_twins(twins, log, max_records=data.draw(st.sampled_from([1, 2, 3, 65_536])))
+
+
+@each_log
+@given(data=st.data())
+@plain
+def test_twins_agree_on_prefixes(twins, records, data):
+    log = draw_log(data, twins, records)
+    for size in data.draw(st.lists(st.integers(0, len(log)), max_size=5)):
+        assert_twins(twins, log[:size])
+
+
+@each_log
+@given(data=st.data())
+@thorough
+def test_twins_agree_on_flipped_bits(twins, records, data):
+    log = bytearray(draw_log(data, twins, records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        if log:
+            log[data.draw(st.integers(0, len(log) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert_twins(twins, log, max_records=3)
+
+
+@each_log
+@given(data=st.data())
+@thorough
+def test_twins_agree_on_logs_with_pieces_cut_out_and_put_in(twins, records, data):
+    log = draw_log(data, twins, records)
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(log)))
+        end = data.draw(st.integers(start, min(start + 20, len(log))))
+        log = log[:start] + data.draw(st.binary(max_size=20)) + log[end:]
+    assert_twins(twins, memoryview(log))
+
+
+@each_log
+@given(junk=st.binary(max_size=200), with_header=st.booleans())
+@thorough
+def test_twins_agree_on_garbage(twins, records, junk, with_header):
+    assert_twins(twins, (twins.codec.header if with_header else b"") + junk)
+
+
+@each_log
+@given(data=st.data())
+@plain
+def test_hop_lands_on_the_first_boundary_at_or_behind_its_target(twins, records, data):
+    log = draw_log(data, twins, records)
+    entries, ending = scan(twins.codec, log)
+    start = len(twins.codec.header)
+    bounds = [*(entry.offset for entry in entries), ending.offset]
+    for target in range(start, min(len(log), 500) + 1):
+        assert twins.hop(log, start, target) == min(b for b in bounds if b >= target)
+
+
+# -- ztick: the kernel knows the frame of an identifier, Arrow its alphabet ----------------------
+
+ODD_BYTES = [0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0]
+ODD_BYTES += [0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF]
+
+
+def removal(identifier: bytes) -> bytes:
+    size = len(identifier)
+    return (size + 3).to_bytes(4) + b"\x02" + size.to_bytes(2) + identifier
+
+
+def is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def sequences(length: int) -> list[bytes]:
+    found = [b""]
+    for _ in range(length):
+        found = [head + bytes((byte,)) for head in found for byte in ODD_BYTES]
+    return found
+
+
+@pytest.mark.parametrize(("length", "step"), [(1, 1), (2, 1), (3, 3), (4, 101)])
+def test_arrow_takes_the_same_text_as_python_at_the_edges_of_utf8(length, step):
+    raw = sequences(length)[::step]
+    good = [item for item in raw if is_utf8(item)]
+    text = pa.array(good, pa.binary()).cast(pa.string())
+    assert text.to_pylist() == [item.decode() for item in good]
+    bad = [item for item in raw if not is_utf8(item)]
+    assert bad
+    for item in bad:
+        with pytest.raises(pa.ArrowInvalid):
+            pa.array([item], pa.binary()).cast(pa.string())
+
+
+@given(st.lists(st.sampled_from([*sequences(2), b"plain", "naïve".encode()]), max_size=6))
+@plain
+def test_reading_stops_at_the_first_identifier_that_is_not_utf8(identifiers):
+    assert_twins(ZTICK, b"".join(map(removal, identifiers)), max_records=4)
+
+
+@given(st.binary(max_size=24), st.binary(max_size=12))
+@plain
+def test_twins_agree_on_rules_of_any_content(tail, identifier):
+    size = len(identifier)
+    body = b"\x01" + size.to_bytes(2) + identifier + tail
+    log = removal(b"first") + len(body).to_bytes(4) + body + removal(b"last")
+    assert_twins(ZTICK, log)
+
+
+# -- workq: behind a CRC that fits ---------------------------------------------------------------
+
+
+@given(data=st.data())
+@thorough
+def test_twins_agree_on_proven_records_of_any_content(data):
+    """Damage under a fitting CRC: what no flipped bit reaches."""
+    log = bytearray(WORKQ.codec.encode(data.draw(WORKQ_RECORDS)))
+    payload_at = 16 if log[15] < 0x80 else 17
+    time, payload = log[:15], log[payload_at:-4]
+    for part in (time, payload):
+        if data.draw(st.booleans()):
+            part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(payload))) if data.draw(st.booleans()) else len(payload)
+    cut = bytes(payload[:end]) + data.draw(st.binary(max_size=2))
+    assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(bytes(time), cut))
+
+
+def numbered(*varints: bytes) -> bytes:
+    """An add whose five numbers, ttr to max-fails, are these bytes."""
+    time = workq_time.to_bytes(0, -1)
+    payload = b"\x01" + bytes(16) + b"\x01n" + b"".join(varints) + b"\x00" + time + time
+    return WORKQ.codec.header + workq_frame.seal(time, payload)
+
+
+VARINTS = st.sampled_from(
+    [
+        b"\x00",
+        b"\x7f",
+        b"\x80\x00",
+        b"\x80" * 9 + b"\x00",
+        b"\x80" * 9 + b"\x01",
+        b"\x80" * 9 + b"\x02",
+        b"\x80" * 10 + b"\x00",
+        b"\xff" * 8 + b"\x7f",
+        b"\xff" * 9 + b"\x01",
+        b"\xff" * 9 + b"\x80",
+        b"\xff\xff\xff\xff\x0f",
+        b"\xfe\xff\xff\xff\x0f",
+        b"\x80\x80\x80\x80\x10",
+        b"\x81\x80\x80\x80\x10",
+    ]
+)
+
+
+@given(st.lists(VARINTS, min_size=4, max_size=6))
+@thorough
+def test_twins_agree_on_varints_at_their_edges(varints):
+    assert_twins(WORKQ, numbered(*varints))
+
+
+FIRST_S, FIRST_NANOS = divmod(-(2**63), 10**9)
+LAST_S, LAST_NANOS = divmod(2**63 - 1, 10**9)
+EDGE_SECONDS = st.builds(
+    lambda edge, by: edge + by,
+    st.sampled_from([0, FIRST_S, LAST_S, -UNIX_EPOCH_S]),
+    st.integers(-2, 2),
+)
+EDGE_NANOS = st.builds(
+    lambda edge, by: (edge + by) % 10**9,
+    st.sampled_from([0, FIRST_NANOS, LAST_NANOS]),
+    st.integers(-2, 2),
+)
+
+
+@given(EDGE_SECONDS, EDGE_NANOS, EDGE_SECONDS, EDGE_NANOS)
+@example(FIRST_S, FIRST_NANOS, LAST_S, LAST_NANOS)
+@example(FIRST_S, FIRST_NANOS - 1, LAST_S, LAST_NANOS + 1)
+@thorough
+def test_twins_agree_on_moments_at_the_edges_of_64_bits(due_s, due_ns, created_s, created_ns):
+    due = workq_time.to_bytes(due_s * 10**9 + due_ns, -1)
+    created = workq_time.to_bytes(created_s * 10**9 + created_ns, 60)
+    payload = b"\x02" + bytes(16) + b"\x01n" + b"\x00" * 6 + due + created
+    assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(created, payload))
+
+
+@given(st.binary(max_size=100), st.integers(0, 8))
+@plain
+def test_crc_is_that_of_the_library(data, skipped):
+    array = as_bytes(data)
+    at = min(skipped, len(data))
+    assert crc32c(array, at, len(data)) == google_crc32c.value(data[at:])
+
+
+# -- keyspace ------------------------------------------------------------------------------------
+
+QUEUE_NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+STATUS_NAMES = st.text("abcxyz!~_;9", min_size=1, max_size=9)
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20)
+KEYS = (
+    st.builds(keys.QueueKey, QUEUE_NAMES)
+    | st.builds(keys.JobKey, st.uuids())
+    | st.builds(keys.QueueTimeKey, INT64, QUEUE_NAMES, st.uuids(), st.sampled_from([1, 2]))
+    | st.builds(keys.StatusKey, st.uuids())
+    | st.builds(keys.StatusFifoKey, STATUS_NAMES, INT64, st.uuids())
+    | st.builds(keys.CounterKey, QUEUE_NAMES, STATUS_NAMES)
+)
+VALUES = st.binary(min_size=8, max_size=8) | st.binary(max_size=10)
+
+
+def key_row(raw: bytes, value: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(keyspace.SCHEMA.names)
+    try:
+        key = keys.decode_key(raw)
+    except FormatError:
+        return row
+    row["version"] = 1
+    match key:
+        case keys.QueueKey(queue):
+            return row | {"kind": keyspace.QUEUE, "queue": queue}
+        case keys.JobKey(job_uuid):
+            return row | {"kind": keyspace.JOB, "job_uuid": str(job_uuid)}
+        case keys.QueueTimeKey(ms, queue, job_uuid, version):
+            row |= {"kind": keyspace.QUEUE_TIME, "version": version, "time_ms": ms}
+            return row | {"queue": queue, "job_uuid": str(job_uuid)}
+        case keys.StatusKey(job_uuid):
+            return row | {"kind": keyspace.STATUS, "job_uuid": str(job_uuid)}
+        case keys.StatusFifoKey(status, ms, job_uuid):
+            row |= {"kind": keyspace.STATUS_FIFO, "time_ms": ms}
+            return row | {"status": status, "job_uuid": str(job_uuid)}
+        case keys.CounterKey(queue, status):
+            count = min(int.from_bytes(value), 2**63 - 1) if len(value) == 8 else None
+            row |= {"kind": keyspace.COUNTER, "count": count}
+            return row | {"queue": queue, "status": status}
+
+
+def assert_same_keys(raw: list[bytes], values: list[bytes]) -> None:
+    batch = keyspace.decode(pa.array(raw, pa.binary()), pa.array(values, pa.binary()))
+    batch.validate(full=True)
+    assert batch.to_pylist() == [key_row(*pair) for pair in zip(raw, values, strict=True)]
+
+
+@given(st.lists(st.tuples(KEYS.map(keys.encode_key), VALUES), max_size=8))
+@plain
+def test_keys_come_back_as_decode_key_gives_them(pairs):
+    assert_same_keys([key for key, _ in pairs], [value for _, value in pairs])
+
+
+@given(st.lists(KEYS.map(keys.encode_key), min_size=1, max_size=4), st.data())
+@thorough
+def test_damaged_keys_are_refused_as_decode_key_refuses_them(raw, data):
+    damaged = []
+    for key in raw:
+        start = data.draw(st.integers(0, len(key)))
+        end = data.draw(st.integers(start, min(start + 3, len(key))))
+        damaged.append(key[:start] + data.draw(st.binary(max_size=3)) + key[end:])
+    assert_same_keys(damaged, [bytes(8)] * len(damaged))
+
+
+DECIMALS = ["0", "-0", "00", "01", "-1", "-", "", "+1", "1x", "9223372036854775807"]
+DECIMALS += ["9223372036854775808", "-9223372036854775808", "-9223372036854775809", "9" * 19]
+DECIMALS += ["9" * 20, "-" + "9" * 19, "-" + "9" * 18, "1" + "0" * 18, "1" + "0" * 19, "--1"]
+
+
+def test_decimal_times_are_read_to_the_edges_of_64_bits():
+    tail = ":q:00000000-0000-4000-8000-000000000000"
+    raw = [f"v1:j_qt:{decimal}{tail}".encode() for decimal in DECIMALS]
+    assert_same_keys(raw, [b""] * len(raw))
+
+
+def test_keys_are_refused_at_the_limits_of_their_parts():
+    raw = [b"v1:q:" + b"q" * size for size in (0, 1, 1024, 1025, 2043, 2044)]
+    raw += [b"v1:q_status:q:" + b"s" * size for size in (0, 1, 64, 65)]
+    raw += [b"v1:status_fifo:" + b"s" * size + b":" + bytes(24) for size in (0, 1, 64, 65)]
+    raw += [b"", b":", b"v1", b"v1:q", b"v2:q:x", b"v1:q_status:x", b"v1:q_status::new"]
+    assert_same_keys(raw, [b""] * len(raw))
+    assert np.array_equal(
+        [row["kind"] is not None for row in keyspace.decode(pa.array(raw[:6])).to_pylist()],
+        [False, True, True, False, False, False],
+    )

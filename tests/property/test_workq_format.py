@@ -1,0 +1,211 @@
+"""Laws of the workq codec: what is written is read, whatever is cut off or damaged."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.errors import FormatError, IncompleteEntry
+from journeyman.formats import varint
+from journeyman.formats.framing import Ending, Entry, Stop, StreamDecoder, scan
+from journeyman.formats.workq import (
+    CODEC,
+    HEADER,
+    Command,
+    Instant,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    Record,
+)
+
+MAX_U64 = 2**64 - 1
+UNIX_EPOCH_S = 62_135_596_800
+SECONDS = st.integers(-(2**63), 2**63 - 1)
+NANOS = st.integers(0, 999_999_999)
+OFFSETS = st.just(-1) | st.integers(-(2**15), 2**15 - 1)
+
+
+def instants(seconds: st.SearchStrategy[int] = SECONDS) -> st.SearchStrategy[Instant]:
+    return st.builds(
+        lambda s, nanos, offset: Instant((s - UNIX_EPOCH_S) * 10**9 + nanos, offset),
+        seconds,
+        NANOS,
+        OFFSETS,
+    )
+
+
+IDS = st.binary(min_size=16, max_size=16)
+NUMBERS = st.integers(0, 300) | st.integers(0, MAX_U64)
+# Bytes first, so that names which are no good utf-8 come up, and only those that can be written.
+NAMES = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+BLOCKS = st.binary(max_size=300)
+TIMES = instants(SECONDS.filter(bool))
+WHEN = st.tuples(st.none(), OFFSETS) | st.tuples(TIMES, st.just(-1))
+
+JOBS_ADDED = st.builds(
+    lambda when, **fields: JobAdded(time=when[0], none_offset_min=when[1], **fields),
+    when=WHEN,
+    logged=instants(),
+    job_id=IDS,
+    name=NAMES,
+    ttr_ms=NUMBERS,
+    ttl_ms=NUMBERS,
+    priority=st.integers(-(2**31), 2**31 - 1),
+    max_attempts=NUMBERS,
+    max_fails=NUMBERS,
+    payload=BLOCKS,
+    created=instants(),
+    command=st.sampled_from([Command.ADD, Command.SCHEDULE]),
+)
+JOBS_FINISHED = st.builds(
+    JobFinished, instants(), IDS, st.sampled_from([Command.COMPLETE, Command.FAIL]), BLOCKS
+)
+JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:]))
+RECORDS: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
+LOGS = st.lists(RECORDS, max_size=6)
+SOME = st.lists(RECORDS, min_size=1, max_size=6)
+
+
+def write(records: list[Record]) -> tuple[bytes, list[Entry[Record]]]:
+    data = HEADER
+    entries = []
+    for record in records:
+        encoded = CODEC.encode(record)
+        entries.append(Entry(len(data), len(encoded), record))
+        data += encoded
+    return data, entries
+
+
+def read_past_damage(data: bytes) -> list[Entry[Record]]:
+    """Everything that can still be read, as a recovery would."""
+    found = []
+    offset: int | None = len(HEADER)
+    while offset is not None:
+        try:
+            entry = CODEC.decode(data, offset)
+        except FormatError:
+            offset = CODEC.skip(data, offset) or CODEC.resync(data, offset + 1)
+            continue
+        if entry is None:
+            break
+        found.append(entry)
+        offset = entry.end
+    return found
+
+
+@given(LOGS)
+def test_what_is_written_is_read(records: list[Record]):
+    data, entries = write(records)
+    expected = (entries, Ending(Stop.EOF, len(data)))
+    assert scan(CODEC, data) == expected
+    assert scan(CODEC, bytearray(data)) == expected
+    assert scan(CODEC, memoryview(data)) == expected
+
+
+@given(LOGS, st.data())
+def test_any_prefix_holds_exactly_its_whole_records(records: list[Record], draw: st.DataObject):
+    data, entries = write(records)
+    cut = draw.draw(st.integers(len(HEADER), len(data)))
+    found, ending = scan(CODEC, data[:cut])
+    assert found == [entry for entry in entries if entry.end <= cut]
+    assert ending.offset == (found[-1].end if found else len(HEADER))
+    assert ending.stop is (Stop.EOF if ending.offset == cut else Stop.TORN)
+
+
+@given(RECORDS)
+def test_every_proper_prefix_of_a_record_is_torn_and_asks_for_no_more_than_the_record(
+    record: Record,
+):
+    encoded = CODEC.encode(record)
+    for cut in range(1, len(encoded)):
+        assert CODEC.is_torn(encoded[:cut], 0)
+        with pytest.raises(IncompleteEntry) as caught:
+            CODEC.decode(encoded[:cut], 0)
+        assert cut < caught.value.needed <= len(encoded)
+    assert not CODEC.is_torn(encoded, 0)
+    assert not CODEC.is_torn(encoded, len(encoded))
+
+
+@given(SOME, st.lists(st.integers(0, 1500), max_size=8), st.data())
+def test_a_stream_in_any_split_reads_as_the_whole(
+    records: list[Record], cuts: list[int], draw: st.DataObject
+):
+    data, _ = write(records)
+    if draw.draw(st.booleans()):
+        data = data[: draw.draw(st.integers(0, len(data)))]
+    if data and draw.draw(st.booleans()):
+        at = draw.draw(st.integers(0, len(data) - 1))
+        data = data[:at] + draw.draw(st.binary(min_size=1, max_size=3)) + data[at + 1 :]
+    expected, ending = scan(CODEC, data)
+    stream = StreamDecoder(CODEC)
+    found = []
+    for start, end in pairwise([0, *sorted(cuts), len(data)]):
+        found += stream.feed(data[start:end])
+    assert found == expected
+    streamed = stream.finish()
+    assert (streamed.stop, streamed.offset) == (ending.stop, ending.offset)
+    assert repr(streamed.error) == repr(ending.error)
+
+
+@given(SOME, st.data())
+def test_flipped_bits_never_yield_a_changed_record(records: list[Record], draw: st.DataObject):
+    data, entries = write(records)
+    damaged = bytearray(data)
+    last_bit = 8 * len(data) - 1
+    for bit in draw.draw(st.lists(st.integers(0, last_bit), min_size=1, max_size=3)):
+        damaged[bit // 8] ^= 1 << bit % 8
+    found, _ = scan(CODEC, damaged)
+    assert found == entries[: len(found)]
+    expected = [
+        entry
+        for entry in entries
+        if damaged[entry.offset : entry.end] == data[entry.offset : entry.end]
+    ]
+    assert read_past_damage(bytes(damaged)) == expected
+
+
+@given(SOME, st.data())
+def test_resync_finds_exactly_the_next_whole_record(records: list[Record], draw: st.DataObject):
+    data, entries = write(records)
+    start = draw.draw(st.integers(len(HEADER), len(data) - 1))
+    end = draw.draw(st.integers(start + 1, len(data)))
+    # The stretch is replaced by one of any length: bytes changed, lost or put in between.
+    junk = draw.draw(st.binary(max_size=200))
+    damaged = data[:start] + junk + data[end:]
+    moved = len(junk) - (end - start)
+    expected = [entry.offset + moved for entry in entries if entry.offset >= end]
+    search_from = draw.draw(st.integers(start, start + len(junk)))
+    found = CODEC.resync(damaged, search_from)
+    # The junk may by chance restore what it replaced; then a record before the end is right too.
+    if found is not None and found < start + len(junk):
+        assert CODEC.decode(damaged, found) in scan(CODEC, data)[0]
+    else:
+        assert found == (expected[0] if expected else None)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_read_or_refused_but_never_crash(junk: bytes):
+    found, ending = scan(CODEC, HEADER + junk)
+    assert found == []
+    assert ending.stop is not Stop.EOF or not junk
+
+
+@given(st.integers(0, MAX_U64), st.integers(0, 9))
+def test_numbers_are_read_back_however_they_are_padded(value: int, padding: int):
+    shortest = varint.write(value)
+    assert varint.read(b"\xff" + shortest, 1, 1 + len(shortest)) == (value, 1 + len(shortest))
+    padded = shortest[:-1] + bytes([shortest[-1] | 0x80]) + b"\x80" * (padding - 1) + b"\0"
+    if padding and len(padded) <= varint.MAX_BYTES:
+        assert varint.read(padded, 0, len(padded)) == (value, len(padded))
+    for cut in range(len(shortest)):
+        assert varint.read(shortest, 0, cut) == (0, varint.CUT_SHORT)
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_signs_are_folded_and_unfolded(value: int):
+    assert varint.unfold_sign(varint.fold_sign(value)) == value
+    assert varint.fold_sign(value) == ((value << 1) ^ (value >> 63))

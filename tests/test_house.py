@@ -1,0 +1,107 @@
+"""The rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import journeyman
+from journeyman import errors
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src" / "journeyman").rglob("*.py"))
+DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
+MODULES = sorted(m.name for m in pkgutil.walk_packages(journeyman.__path__, "journeyman."))
+MAX_LINES = 400
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base"}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_module_is_short_and_says_what_it_is(path: Path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_LINES, f"{path.name} is too long: split it"
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text)), f"{path.name} does not say what it is"
+    assert path.stem not in VAGUE_NAMES
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if m != "journeyman.__main__"])
+def test_exported_names_exist(name: str):
+    module = importlib.import_module(name)
+    exported = getattr(module, "__all__", [])
+    missing = [n for n in exported if not hasattr(module, n)]
+    assert not missing, f"{name}.__all__ promises {missing}"
+    assert len(exported) == len(set(exported))
+
+
+def test_error_tree_is_drawn_in_full():
+    drawn = set(re.findall(r"[├└]── (\w+)", errors.__doc__ or ""))
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.JourneymanError)
+    }
+    assert drawn | {"JourneymanError"} == defined
+    assert set(errors.__all__) == defined
+
+
+@pytest.mark.parametrize("path", DOCS, ids=relative)
+def test_links_lead_somewhere(path: Path):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+        if not target.startswith(("http:", "https:")):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        waiting += [
+            page.parent / target
+            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+            if not target.startswith(("http:", "https:"))
+        ]
+    pages = {p.resolve() for p in (ROOT / "docs").rglob("*.md")}
+    assert not pages - seen, f"nobody links to {sorted(map(relative, pages - seen))}"
+
+
+def test_every_module_has_its_place_in_the_architecture():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for path in SOURCES:
+        if path.name not in {"__init__.py", "__main__.py"}:
+            assert path.name in text, f"docs/architecture.md does not say where {path.name} is"
+
+
+def test_core_starts_without_the_heavy_libraries():
+    heavy = ["pyspark", "numba", "pyarrow", "numpy"]
+    code = (
+        "import sys, journeyman.cli, journeyman.logs\n"
+        f"sys.exit(any(name in sys.modules for name in {heavy!r}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_decisions_are_numbered_without_gaps():
+    numbers = [int(p.name[:4]) for p in sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_nothing_is_left_for_later_in_the_sources():
+    marker = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+    found = [relative(p) for p in SOURCES if marker.search(p.read_text())]
+    assert not found
