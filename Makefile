@@ -48,9 +48,10 @@ format: $(STAMP) ## Format the code
 bench: $(STAMP) ## Measure, side by side with a peer; figures go to bench/results
 	$(BIN)/python -m bench
 
-fuzz: $(STAMP) ## A million inputs a format
+fuzz: $(STAMP) ## A million inputs a format, guided by coverage (needs a wheel of atheris)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group fuzz
 	for target in ztick workq kestrel keyspace; do \
-	  $(BIN)/python -m tests.fuzz.fuzz_$$target --inputs 1000000 || exit 1; done
+	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,8 +1,8 @@
 """The plainest Python that does what a columnar decoder does: the peer to be measured against.
 
 One tuple of fields a record, straight out of struct, with the same checks (bounds, UTF-8, CRC) and
-nothing else: no record classes, no calls that could be spelled out. The codecs in formats are
-about half as fast; they are meant to be read, and to say what is wrong.
+nothing else: no record classes, few calls. The codecs in formats are slower; they are meant to be
+read, and to say what is wrong.
 """
 
 from __future__ import annotations

@@ -179,29 +179,35 @@ def numbered(*varints: bytes) -> bytes:
     return WORKQ.codec.header + workq_frame.seal(time, payload)
 
 
-VARINTS = st.sampled_from(
-    [
-        b"\x00",
-        b"\x7f",
-        b"\x80\x00",
-        b"\x80" * 9 + b"\x00",
-        b"\x80" * 9 + b"\x01",
-        b"\x80" * 9 + b"\x02",
-        b"\x80" * 10 + b"\x00",
-        b"\xff" * 8 + b"\x7f",
-        b"\xff" * 9 + b"\x01",
-        b"\xff" * 9 + b"\x80",
-        b"\xff\xff\xff\xff\x0f",
-        b"\xfe\xff\xff\xff\x0f",
-        b"\x80\x80\x80\x80\x10",
-        b"\x81\x80\x80\x80\x10",
-    ]
-)
+VARINTS = [
+    b"\x00",
+    b"\x7f",
+    b"\x80\x00",
+    b"\x80" * 9 + b"\x00",
+    b"\x80" * 9 + b"\x01",
+    b"\x80" * 9 + b"\x02",
+    b"\x80" * 10 + b"\x00",
+    b"\xff" * 8 + b"\x7f",
+    b"\xff" * 9 + b"\x01",
+    b"\xff" * 9 + b"\x80",
+    b"\xff\xff\xff\xff\x0f",  # as a priority the lowest
+    b"\xfe\xff\xff\xff\x0f",  # the highest
+    b"\x80\x80\x80\x80\x10",  # one more
+    b"\x81\x80\x80\x80\x10",  # one less than the lowest
+]
 
 
-@given(st.lists(VARINTS, min_size=4, max_size=6))
-@thorough
-def test_twins_agree_on_varints_at_their_edges(varints):
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("varint", VARINTS, ids=bytes.hex)
+def test_twins_agree_on_varints_at_their_edges(place, varint):
+    numbers = [b"\x00"] * 5
+    numbers[place] = varint
+    assert_twins(WORKQ, numbered(*numbers))
+
+
+@given(st.lists(st.sampled_from(VARINTS), min_size=4, max_size=6))
+@plain
+def test_twins_agree_on_varints_too_few_and_too_many(varints):
     assert_twins(WORKQ, numbered(*varints))
 
 

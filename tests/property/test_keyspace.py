@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.errors import EncodeError, FormatError, InvalidData, UnknownEntryType
+from journeyman.formats import keyspace_values
 from journeyman.formats.keyspace import (
     COUNTERS,
     JOBS,
@@ -484,6 +485,15 @@ def test_other_values_that_are_none_are_invalid_data(key: Key, raw: bytes):
 def test_value_that_could_not_be_read_back_is_refused(value):
     with pytest.raises(EncodeError):
         encode_value(value)
+
+
+def test_value_over_the_limit_is_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(keyspace_values, "MAX_VALUE_BYTES", len(JOB_BYTES))
+    assert decode_value(JobKey(ANY), encode_value(JOB)) == JOB
+    with pytest.raises(InvalidData, match="bytes, over"):
+        decode_value(JobKey(ANY), JOB_BYTES + b" ")
+    with pytest.raises(EncodeError, match="bytes, over"):
+        encode_value(replace(JOB, payload="12345"))
 
 
 @law

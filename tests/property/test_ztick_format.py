@@ -219,7 +219,8 @@ ALPHABET = (0x00, 0x01, 0x02, 0x61, 0xC3, 0xA9)
 @pytest.mark.parametrize(
     ("length", "start"),
     [(3, b""), (4, b""), (5, b""), (8, b"\1\0"), (8, b"\1\0\0"), (9, b"\1\0\0\0"),
-     (11, b"\1\0\0\0\0\2"), (12, b"\1\0\0\0\0\3\0"), (12, b"\0\0"), (6, b"\2\0\3"), (10, b"\1\0\0\0\0\4\0")],
+     (11, b"\1\0\0\0\0\2"), (12, b"\1\0\0\0\0\3\0"), (12, b"\0\0"), (6, b"\2\0\3"),
+     (10, b"\1\0\0\0\0\4\0")],
 )  # fmt: skip
 def test_torn_means_that_some_entry_goes_on_like_this(length: int, start: bytes):
     """By trying every continuation: exact both ways, over an alphabet with half characters."""

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def event(number: int, command: workq.Command, *, at_ns: int = NOW_NS) -> workq.
     return workq.JobEvent(workq.Instant(at_ns), job_id(number), command)
 
 
-def write_workq(directory: Path, *segments: list[workq.Record]) -> Path:
+def write_workq(directory: Path, *segments: Sequence[workq.Record]) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     for number, records in enumerate(segments, start=1):
         data = workq.HEADER + b"".join(map(workq.CODEC.encode, records))

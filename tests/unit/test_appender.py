@@ -376,6 +376,20 @@ class TestFullDisk:
         log.appender.commit()
         assert log.disk.read_bytes(again.result()[0].path) == HEADER + b"abcdef"
 
+    def test_append_many_is_taken_back_when_the_next_segment_cannot_be_made(self):
+        log = Log(segment_bytes=18)
+        log.append(b"before")
+        log.appender.commit()
+        log.disk.fail("create")
+        many = log.appender.append_many([b"0123456789"] * 2)
+        assert log.appender.commit() == 0
+        with pytest.raises(LogError, match="Input/output"):
+            many.result()
+        assert log.segment(1) == HEADER + b"before"
+        (after,) = log.append(b"after")
+        log.appender.commit()
+        assert after.result() == Position("/q/000000001.log", 14)
+
     def test_a_quota_is_a_full_disk_too(self):
         log = Log(plan="ztick")
         log.disk.fail("write", error=errno.EDQUOT)

@@ -103,11 +103,11 @@ def test_every_byte_of_every_entry_is_judged_as_the_codec_judges_it(name):
 def test_every_byte_of_every_record_is_judged_as_the_codec_judges_it_under_a_fitting_crc():
     for record in WORKQ_RECORDS:
         sealed = WORKQ.codec.encode(record)
-        time, payload = sealed[:15], sealed[16:-4]
-        for at in range(len(payload)):
+        body = sealed[:15] + sealed[16:-4]  # without SIZE, which seal puts in
+        for at in range(len(body)):
             for byte in TELLING_BYTES:
-                other = payload[:at] + bytes((byte,)) + payload[at + 1 :]
-                assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(time, other))
+                other = body[:at] + bytes((byte,)) + body[at + 1 :]
+                assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(other[:15], other[15:]))
 
 
 def test_payloads_are_null_unless_asked_for():
@@ -172,6 +172,8 @@ def test_offsets_outside_of_the_data_are_a_mistake_of_the_caller(module):
     for offset in (-1, 11):
         with pytest.raises(ValueError, match="outside"):
             module.decode(bytes(10), offset)
+        with pytest.raises(ValueError, match="outside"):
+            module.hop(bytes(10), offset, 20)
     with pytest.raises(ValueError, match="at least one"):
         module.decode(bytes(10), 0, max_records=0)
 
@@ -213,6 +215,8 @@ def test_hop_stops_where_the_lengths_lead_no_further(module):
     torn = twins.codec.encode(scan(twins.codec, log)[0][0].record)[:-1]
     assert module.hop(log + torn, start, len(log + torn)) == len(log)
     assert module.hop(log, start, len(log) + 100) == len(log)
+    over = 16 * 1024 * 1024 + 1
+    assert ztick.hop(over.to_bytes(4) + bytes(over), 0, 1) == 0
     assert module.hop(log, start, 0) == start
 
 
@@ -279,6 +283,16 @@ def test_kernel_works_where_nothing_may_be_cached(monkeypatch):
     doubled = _jit.kernel(double)
     assert isinstance(doubled, numba.core.dispatcher.Dispatcher)
     assert doubled(21) == 42
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 1), (3, 2), (5, 0), (0, 9), (0, -1), (1, 4)])
+def test_span_outside_of_its_arrays_is_never_copied(start, length):
+    data, values, offsets = as_bytes(b"abcd"), np.zeros(8, np.uint8), np.zeros(2, np.int32)
+    with pytest.raises(IndexError):
+        copying.copy_spans(data, np.array([start]), np.array([length]), offsets, values)
+    with pytest.raises(IndexError):
+        copying.copy_spans(data, np.array([0]), np.array([3]), offsets, values[:2])
+    assert not values.any()
 
 
 def damaged_logs(seed: int, count: int):

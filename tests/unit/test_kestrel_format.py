@@ -177,6 +177,7 @@ def test_a_put_without_its_first_byte_is_torn_only_inside_a_file_of_zeros(record
     assert not WRITER.is_torn(unfinished + bytes(100) + b"!", 0)
     assert not WRITER.is_torn(unfinished[:-1], 0)
     assert not WRITER.is_torn(unfinished[:9], 0)
+    assert not WRITER.is_torn(unfinished[:4], 0)
 
 
 def test_a_put_that_runs_over_the_next_one_was_damaged_and_not_cut_short():

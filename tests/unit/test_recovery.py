@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,61 @@ class TestGuessing:
         assert damage.length == len(ZTICK.encode(records[2:3])) - missing
         assert report.saved_after_damage == 4
 
+    def test_an_item_grown_by_damage_gives_back_what_it_swallowed(self):
+        records = KESTREL.records(200)
+        data = bytearray(KESTREL.encode(records))
+        starts = [len(KESTREL.encode(records[:n])) for n in range(201)]
+        data[starts[20] + 2] += 8  # the second byte of its size: 2 KiB more
+        data[starts[40] : starts[41]] = b"\xee" * (starts[41] - starts[40])
+        _, found, report = recover(KESTREL, bytes(data))
+        assert found == records[:20] + records[21:40] + records[41:]
+        assert [(d.offset, d.end) for d in report.damages] == [
+            (starts[20], starts[21]),
+            (starts[40], starts[41]),
+        ]
+
+    def test_an_item_that_carries_a_piece_of_a_journal_is_not_taken_for_damage(self):
+        """Its entries run across the damage behind it, but lead nowhere from there."""
+        inner = b"".join(KESTREL.codec.encode(KESTREL.record(n)) for n in (500, 501))
+        inner += KESTREL.codec.encode(kestrel.ItemPut(503, 1_700_000_000_000, None, 0, b"i" * 60))
+        outer = kestrel.ItemPut(1, 1_700_000_000_000, None, 0, inner[:-40])
+        later = [kestrel.ItemPut(n, 1_700_000_000_000, None, 0, b"a" * 80) for n in (3, 4, 5)]
+        data = KESTREL.encode([outer]) + b"\xee" * 7
+        data += b"".join(map(KESTREL.codec.encode, later))
+        _, found, report = recover(KESTREL, data)
+        assert found == [outer, *later]
+        assert [d.length for d in report.damages] == [7]
+
+    def test_a_file_made_to_lead_astray_again_and_again_is_read_in_bounded_time(self):
+        """Each large item leads into damage that the next one, inside it, runs across."""
+        steps = 2000
+        block = len(KESTREL.codec.encode(kestrel.ItemPut(1, 0, None, 0, b""))) * 2 + 5
+        large, blocks = b"", b""
+        for step in range(steps):
+            size = 25 * (steps - step - 1) + block * step
+            large += b"\x86" + struct.pack("<iiqq", size, 0, step + 1, 0)
+            for item_id in (10_000 + 2 * step, 10_001 + 2 * step):
+                blocks += KESTREL.codec.encode(kestrel.ItemPut(item_id, 0, None, 0, b""))
+            blocks += b"\xee" * 5
+        data = KESTREL.encode([]) + large + blocks
+        codec = CountingCodec()
+        damages = [i for i in read_past_damage(codec, data) if isinstance(i, Damage)]
+        assert sum("inside" in damage.reason for damage in damages) > 1, "it does lead astray"
+        assert codec.decoded_bytes < 30 * len(data)
+
+
+class CountingCodec(type(kestrel.WRITER)):  # type: ignore[misc]
+    """Kestrel's, adding up what was decoded."""
+
+    def __init__(self) -> None:
+        super().__init__(kestrel.WRITER_MAGIC, "journal")
+        self.decoded_bytes = 0
+
+    def decode(self, data, offset):
+        entry = super().decode(data, offset)
+        self.decoded_bytes += entry.length if entry is not None else 0
+        return entry
+
 
 class TestQuarantine:
     def test_the_same_bytes_are_kept_once(self):
@@ -289,6 +345,17 @@ class TestQuarantine:
         _, again = recover_file(disk, ZTICK.codec, ZTICK.path)
         assert again.quarantined == report.quarantined
         assert len(quarantined(disk)) == 1
+
+    def test_a_copy_left_by_a_process_that_died_is_made_durable(self):
+        """It was killed between writing the copy and syncing it; the machine lost no power."""
+        data = ZTICK.encode(ZTICK.records(3))[:-1]
+        undisturbed, _, report = recover(ZTICK, data)
+        (aside,) = report.quarantined
+        disk = planted(ZTICK, data)
+        disk.make_dirs(f"{DIRECTORY}/quarantine")
+        disk.open_append(aside).write(undisturbed.read_bytes(aside))
+        recover_file(disk, ZTICK.codec, ZTICK.path)
+        assert disk.after_crash("lose_all_unsynced").files() == undisturbed.files()
 
     def test_other_bytes_of_the_same_place_get_another_name(self):
         records = ZTICK.records(3)

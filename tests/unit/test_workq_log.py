@@ -205,6 +205,14 @@ def test_a_segment_is_rewritten_when_the_mean_of_its_expiries_has_come():
     log.close()
 
 
+def test_what_a_cleaning_did_is_durable_when_it_returns():
+    disk = planted(HALF_SHORT, [added(9, ttl_s=1)], LATER)
+    log = opened(disk)
+    log.clean(as_of(5))
+    assert segments_of(disk.after_crash("lose_all_unsynced")) == {1: HALF_SHORT[4:], 3: LATER}
+    log.close()
+
+
 def test_the_mean_counts_what_has_expired_already():
     """After a restart as well: two of three expired are enough, though the third lives long."""
     short = [added(1, ttl_s=10), added(2, ttl_s=10), added(3, ttl_s=100)]

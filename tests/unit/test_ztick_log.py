@@ -329,6 +329,23 @@ def test_what_a_crash_left_of_a_compaction_is_finished_at_the_next_start():
     assert set(disk.files()) == {PATH, f"{PATH}.compressed", f"{PATH}.lock"}
 
 
+def test_an_unfinished_result_is_removed_at_the_next_start():
+    disk = SimulatedDisk()
+    disk.plant(PATH, encoded(job("a")))
+    disk.plant(f"{PATH}.compressed.tmp", b"half a result")
+    opened(disk).close()
+    assert set(disk.files()) == {PATH, f"{PATH}.lock"}
+
+
+def test_an_unfinished_result_that_could_not_be_removed_does_not_get_into_the_next_one():
+    disk = SimulatedDisk()
+    with opened(disk) as log:
+        write(log, job("a"))
+        disk.plant(f"{PATH}.compressed.tmp", b"half a result")
+        log.compact()
+        assert records_at(disk, f"{PATH}.compressed") == [job("a")]
+
+
 def test_a_leftover_that_cannot_be_finished_does_not_keep_the_log_closed():
     disk = SimulatedDisk()
     disk.plant(f"{PATH}.to_compress", encoded(job("a")))

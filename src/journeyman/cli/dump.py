@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import click
@@ -63,7 +64,9 @@ def dump(
     for log in logs:
         mapped = map_log(disk, log, compacted=compact)
         title = f"reading {log.title}"
-        with Output() as output, progress(title, mapped.size, quiet=quiet) as advance:
+        # A bar on the terminal that the lines go to would only tear them apart.
+        no_bar = quiet or sys.stdout.isatty()
+        with Output() as output, progress(title, mapped.size, quiet=no_bar) as advance:
             source = Source(mapped, as_of_ns=as_of, salvage=salvage, advance=advance)
             if compact:
                 as_of_ns = SystemClock().now_ns() if as_of is None else as_of

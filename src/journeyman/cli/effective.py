@@ -11,7 +11,6 @@ in memory, as a server holds it; records that are no part of it are not.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -72,7 +71,7 @@ def _job_text(job: workq.Job, queue: str | None) -> str:
     result = f" result={snippet(job.result)}" if job.result is not None else ""
     until = iso(workq.expires_ns(job))
     return (
-        f"{uuid.UUID(bytes=job.added.job_id)} {state}{where} attempts={job.attempts} "
+        f"{workq_lines.uuid_text(job.added.job_id)} {state}{where} attempts={job.attempts} "
         f"fails={job.fails} until={until} {workq_lines.added_words(job.added)}{result}"
     )
 

@@ -38,6 +38,7 @@ MAX_RECORDS = 1_000_000_000
 MAX_PAYLOAD_BYTES = 1_048_576  # what workq takes at most
 MIN_SEGMENT_BYTES = 64
 _SEGMENT_BYTES = {ZTICK: 0, WORKQ: 64 * 1024 * 1024, KESTREL: 16 * 1024 * 1024}
+_DEFAULT_PATH = {ZTICK: "logfile", WORKQ: "cmdlog", KESTREL: "journal"}
 _RECORDS_PER_ID = {ZTICK: 4, WORKQ: 3, KESTREL: 1}
 _WORKQ_NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _BAR_FROM_RECORDS = 200_000
@@ -55,7 +56,7 @@ _MEANT_FOR = {
 
 @click.command()
 @click.argument("dialect", type=click.Choice(DIALECTS))
-@click.argument("path", type=click.Path())
+@click.argument("path", type=click.Path(), required=False)
 @click.option(
     "--records",
     type=click.IntRange(0, MAX_RECORDS),
@@ -110,7 +111,7 @@ _MEANT_FOR = {
 def generate(
     ctx: click.Context,
     dialect: str,
-    path: str,
+    path: str | None,
     records: int,
     ids: int | None,
     removals: float,
@@ -128,14 +129,15 @@ def generate(
 ) -> None:
     """Write a realistic log of DIALECT to PATH.
 
-    PATH is a file for ztick and a directory for workq and kestrel. The same options give the same
-    bytes. A log that is already there is left alone unless --force is given.
+    PATH is a file for ztick (by default ./logfile) and a directory for workq (./cmdlog) and kestrel
+    (./journal). The same options give the same bytes. A log that is already there is left alone unless --force is given.
     """
     for name, dialects in _MEANT_FOR.items():
         given = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if given and dialect not in dialects:
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} means nothing for {dialect}: leave it out")
+    path = path or _DEFAULT_PATH[dialect]
     if start < 0:
         raise UsageError("--start must not be before 1970")
     _check_queue(dialect, queue)

@@ -13,7 +13,6 @@ state alone. Damage is read past in the way recovery does it, so that verify for
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from journeyman.cli.kinds import kind_of
 from journeyman.cli.mapping import MappedLog
 from journeyman.cli.progress import Advance
 from journeyman.cli.reading import is_end_mark
+from journeyman.cli.workq_lines import uuid_text
 from journeyman.folds.anomaly import Anomaly
 from journeyman.logs.damage import Damage, read_past_damage
 
@@ -140,7 +140,7 @@ class LogReport:
 def _key(anomaly: Anomaly) -> str:
     key = anomaly.key
     if isinstance(key, bytes) and len(key) == _UUID_BYTES:
-        return str(uuid.UUID(bytes=key))
+        return uuid_text(key)
     return " ".join(map(str, key)) if isinstance(key, tuple) else repr(key)
 
 

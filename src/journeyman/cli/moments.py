@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -54,7 +54,13 @@ def iso(unix_ns: int) -> str:
     return f"{text.rjust(19, '0')}{'.' if fraction else ''}{fraction}Z"
 
 
-class _Moment(click.ParamType[int]):
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[int]
+else:
+    _ParamType = click.ParamType  # generic only in newer versions of click
+
+
+class _Moment(_ParamType):
     name = "moment"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:

@@ -34,6 +34,7 @@ __all__ = [
     "int64_lists",
     "is_ascii",
     "numbers",
+    "stretched",
 ]
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -54,10 +55,9 @@ def as_bytes(data: Buffer) -> Bytes:
 
 def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
     """Offsets (one more than spans) and the bytes of all spans, end to end."""
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    values = np.empty(int(offsets[-1]), np.uint8)
-    copy_spans(data, starts, offsets, values)
+    offsets = np.empty(len(lengths) + 1, np.int32)
+    values = np.empty(int(lengths.sum()), np.uint8)
+    copy_spans(data, starts, lengths, offsets, values)
     return offsets, values
 
 
@@ -90,6 +90,20 @@ def int64_lists(offsets: Ints, values: Ints, valid: Bools) -> Column:
     buffers = [_bitmap(valid), _buffer(offsets)]
     children = [numbers(values.astype(np.int64))]
     return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=children)
+
+
+def stretched(compact: Column, places: Ints, rows: int) -> Column:
+    """``compact``, of strings or lists, over ``rows`` rows: at ``places``, null everywhere else."""
+    valid = np.zeros(rows, np.bool_)
+    valid[places] = True
+    _, offset_buffer, *_ = compact.buffers()
+    assert offset_buffer is not None
+    compact_offsets = np.frombuffer(memoryview(offset_buffer), np.int32)[: len(compact) + 1]
+    offsets = np.repeat(compact_offsets, np.diff(places, prepend=-1, append=rows))
+    buffers = [_bitmap(valid), _buffer(offsets)]
+    if isinstance(compact, pa.ListArray):
+        return pa.Array.from_buffers(compact.type, rows, buffers, children=[compact.values])
+    return pa.Array.from_buffers(compact.type, rows, [*buffers, compact.buffers()[2]])
 
 
 def _bitmap(valid: Bools | None) -> pa.Buffer | None:

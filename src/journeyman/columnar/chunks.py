@@ -7,6 +7,9 @@ not say why. The codec of the dialect in journeyman.formats is then asked about 
 its answer becomes the Ending. So the reason for stopping has one author, and what remains to be
 proved about a kernel is only that it takes exactly what the codec takes.
 
+The bytes must hold still while they are read: of a file that is still written to in place, as
+kestrel's mapped journals are, decode a copy.
+
 Bounds on one chunk: ``max_records`` rows, and MAX_CHUNK_BYTES of log plus the one entry that
 crosses that line. The second keeps every column far below the 2 GiB that 32-bit Arrow offsets
 reach. Arrays are made for no more entries than the bytes at hand can hold.
@@ -29,6 +32,7 @@ __all__ = [
     "MAX_CHUNK_BYTES",
     "MAX_RECORDS",
     "Chunk",
+    "checked_offset",
     "ending_at",
     "first_offset",
     "iter_chunks",
@@ -62,6 +66,11 @@ def first_offset(codec: Codec[R], data: Buffer, offset: int | None) -> int | End
             return codec.check_header(data)
         except FormatError as error:
             return Ending(Stop.BAD_HEADER, 0, error)
+    return checked_offset(data, offset)
+
+
+def checked_offset(data: Buffer, offset: int) -> int:
+    """``offset`` if it lies in the data; the kernels trust the place where they begin."""
     if not 0 <= offset <= len(data):
         raise ValueError(f"offset {offset} is outside of the {len(data)} bytes given")
     return offset

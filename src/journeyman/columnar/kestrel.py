@@ -35,6 +35,7 @@ from journeyman.columnar.chunks import (
     MAX_CHUNK_BYTES,
     MAX_RECORDS,
     Chunk,
+    checked_offset,
     ending_at,
     first_offset,
     iter_chunks,
@@ -134,7 +135,7 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Contents are not looked at. Less than ``target`` when the sizes lead no further.
     """
-    return _hop(as_bytes(data), offset, target)
+    return _hop(as_bytes(data), checked_offset(data, offset), target)
 
 
 def _done_ids(log: Bytes, starts: Ints, sizes: Ints, valid: Bools) -> Column:

@@ -35,6 +35,7 @@ from journeyman.columnar.chunks import (
     MAX_CHUNK_BYTES,
     MAX_RECORDS,
     Chunk,
+    checked_offset,
     ending_at,
     first_offset,
     iter_chunks,
@@ -107,7 +108,7 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Neither contents nor CRC are looked at. Less than ``target`` when the sizes lead no further.
     """
-    return at.hop(as_bytes(data), offset, target)
+    return at.hop(as_bytes(data), checked_offset(data, offset), target)
 
 
 def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:

@@ -29,11 +29,13 @@ from journeyman.columnar.arrays import (
     gather,
     is_ascii,
     numbers,
+    stretched,
 )
 from journeyman.columnar.chunks import (
     MAX_CHUNK_BYTES,
     MAX_RECORDS,
     Chunk,
+    checked_offset,
     ending_at,
     first_offset,
     iter_chunks,
@@ -131,7 +133,11 @@ def decode(
 
 
 def iter_batches(
-    data: Buffer, offset: int | None = None, *, max_records: int = MAX_RECORDS
+    data: Buffer,
+    offset: int | None = None,
+    *,
+    max_records: int = MAX_RECORDS,
+    payloads: bool = False,  # noqa: ARG001 - see decode
 ) -> Iterator[Chunk]:
     """All chunks from ``offset`` on; the last one carries the ending."""
     return iter_chunks(lambda at: decode(data, at, max_records=max_records), offset)
@@ -142,7 +148,7 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Contents are not looked at. Less than ``target`` when the lengths lead no further.
     """
-    return _hop(as_bytes(data), offset, target)
+    return _hop(as_bytes(data), checked_offset(data, offset), target)
 
 
 @kernel
@@ -240,19 +246,22 @@ def _leading_rules(data: Buffer, offsets: Ints) -> list[RuleSet]:
 
 def _rule_columns(rules: list[RuleSet], rule_rows: Ints, rows: int) -> list[Column]:
     """pattern, runner and runner_args of all rows, null but for the rules."""
-    runners = [_runner_fields(rule.runner) for rule in rules]
-    compact: list[Column] = [
-        pa.array([rule.pattern for rule in rules], pa.string()),
-        pa.array([byte for byte, _ in runners], pa.int8()),
-        pa.array([args for _, args in runners], _RUNNER_ARGS),
-    ]
     if not rules:
-        return [pa.nulls(rows, column.type) for column in compact]
-    places = np.zeros(rows, np.int32)
-    places[rule_rows] = np.arange(len(rules))
-    is_rule = np.zeros(rows, np.bool_)
-    is_rule[rule_rows] = True
-    return [column.take(numbers(places, is_rule)) for column in compact]
+        return [
+            pa.nulls(rows, pa.string()),
+            pa.nulls(rows, pa.int8()),
+            pa.nulls(rows, _RUNNER_ARGS),
+        ]
+    patterns = pa.array([rule.pattern for rule in rules], pa.string())
+    fields = [_runner_fields(rule.runner) for rule in rules]
+    args = pa.array([args for _, args in fields], _RUNNER_ARGS)
+    runners, is_rule = np.zeros(rows, np.int8), np.zeros(rows, np.bool_)
+    runners[rule_rows], is_rule[rule_rows] = [byte for byte, _ in fields], True
+    return [
+        stretched(patterns, rule_rows, rows),
+        numbers(runners, is_rule),
+        stretched(args, rule_rows, rows),
+    ]
 
 
 def _runner_fields(runner: Runner) -> tuple[int, list[str]]:

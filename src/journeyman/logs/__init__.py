@@ -7,6 +7,14 @@
     recovery    what a crash or a bad disk left behind: read, report, repair
     damage      the words of that report, and reading on behind damage
     quarantine  where damaged bytes go; nothing is destroyed
+    replacement putting a new file in the place of an old one
 
-Everything here takes its Disk, Clock and Codec as arguments.
+and on these, for each dialect a log that is opened, appended to and made smaller:
+
+    ztick_log         ztick_compaction                          one file, and a compacted one
+    workq_log         workq_cleaning, workq_traces              numbered segments
+    kestrel_journal   kestrel_checkpoints, kestrel_retention    segments and readers
+
+Everything here takes its Disk and Clock as arguments, and the modules above also their Codec.
+docs/logs.md has the files, the locks, and what a crash leaves at every step.
 """

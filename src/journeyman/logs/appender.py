@@ -5,7 +5,8 @@
 
 ``append`` only queues; it is safe from any thread. ``commit`` takes everything that waits and is
 what makes it durable; CommitThread calls it in the background, tests and servers may call it
-themselves. A future resolves when its record is as durable as the SyncPolicy promises.
+themselves. A future resolves when its record is as durable as the SyncPolicy promises; its
+callbacks run inside the commit, so they may append but must not commit or close.
 
     state      append                  commit
     running    queued                  writes
@@ -236,8 +237,6 @@ class Appender:
                             tail.keep(begin)
                             durable = self._accept(batch, durable, number)
                         tail.rotate()
-                        if not unit.positions:
-                            begin = tail.end
                     unit.positions.append(tail.add(record))
             tail.flush()
             if self._always:
@@ -291,10 +290,10 @@ class Appender:
         self._sync_due_ns = None
 
     def _note_unsynced(self) -> None:
+        if self._policy.mode is not SyncMode.INTERVAL or not self._tail.unsynced:
+            return
         with self._arrived:
-            if not self._tail.unsynced:
-                self._sync_due_ns = None
-            elif self._policy.mode is SyncMode.INTERVAL and self._sync_due_ns is None:
+            if self._sync_due_ns is None:
                 interval_ns = self._policy.interval_ms * 1_000_000
                 self._sync_due_ns = self._clock.monotonic_ns() + interval_ns
                 self._arrived.notify_all()  # whoever waits for work now has a time to wait for

@@ -147,8 +147,7 @@ def _assess(
         return Damage(file, offset, len(data) - offset, "torn", reason)
 
     start = codec.skip(data, offset) if fault is not None else None
-    is_hole = nonzero - offset > _MAX_LEADING_ZEROS
-    if start is None and held and not is_hole:
+    if start is None and held:
         inside = _search_inside(codec, data, held, offset)
         if inside is not None:
             begin = next(entry.offset for entry in held if entry.end > inside)

@@ -116,20 +116,19 @@ def recover_segments(disk: Disk, paths: list[str]) -> tuple[list[Segment], list[
 def retire_segment(disk: Disk, path: str, archive_directory: str | None) -> str | None:
     """Delete a segment, or move it to the archive; where it is then.
 
-    Should a crash leave it under both names, the next time finishes the move.
+    What a crash or a failed sync left half done, the next time finishes.
     """
-    if archive_directory is None:
-        remove_durably(disk, path)
-        return None
-    disk.make_dirs(archive_directory)
-    target = posixpath.join(archive_directory, kestrel_archive_name(posixpath.basename(path)))
-    if not disk.exists(target):
-        disk.rename(path, target)
-    elif _same(disk, path, target):
+    target = None
+    if archive_directory is not None:
+        disk.make_dirs(archive_directory)
+        target = posixpath.join(archive_directory, kestrel_archive_name(posixpath.basename(path)))
+        if not disk.exists(target):
+            disk.rename(path, target)
+        elif disk.exists(path) and not _same(disk, path, target):
+            raise LogError(target, "the archive holds another segment of this name")
+        disk.sync_dir(archive_directory)
+    if disk.exists(path):
         disk.remove(path)
-    else:
-        raise LogError(target, "the archive holds another segment of this name")
-    disk.sync_dir(archive_directory)
     disk.sync_dir(posixpath.dirname(path) or ".")
     return target
 

@@ -14,7 +14,7 @@
     all       <dir>/quarantine/           damaged bytes, see journeyman.logs.quarantine
               anything with ``~``         temporary or retired; never a segment or a checkpoint
 
-Names are pure functions over name lists; ``*_plan`` classes look at a Disk. A SegmentPlan tells
+Names are pure functions over name lists; only the plans look at a Disk. A SegmentPlan tells
 the tail of a log which file to open first, when to leave it, and where to go on.
 """
 

@@ -11,9 +11,9 @@ and no segment is written again and again for a few records. A segment of which 
 goes as soon as that is seen.
 
     a record                           may go
-    whose add is here or gone          when its job is over: at its TTL, or soon after its delete
+    whose add is in the same segment   when its job is over: at its TTL, or soon after its delete
     whose add is in an older segment   then, but not before that segment is due: the add goes first
-    without an add                     from when it was logged
+    whose add is gone                  from when it was logged
 
     step                                      a crash before the next step leaves
     1 write and sync NNN.log.rw               the old segment; the .rw is removed at the next start
@@ -28,8 +28,9 @@ of workq_traces were asked about.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, LogError
@@ -106,6 +107,7 @@ class Cleaner:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._due_ns: dict[str, int] = {}
+        self._doubt: LogError | None = None
 
     def is_due(self, read_only: Sequence[str], as_of_ns: int) -> bool:
         return any(self._due_ns.get(path, as_of_ns) <= as_of_ns for path in read_only)
@@ -120,9 +122,12 @@ class Cleaner:
     ) -> CleanReport:
         """Clean these segments, in log order; ``end`` is where the active one ends, durably.
 
-        ``thorough``: whatever may go goes, due or not. Raises LogError when a segment is damaged;
-        what was done before stands.
+        ``thorough``: whatever may go goes, due or not. Raises LogError when a segment is damaged,
+        or when the disk does not confirm a change; then this is the last cleaning, for the next
+        would build on it. What was done before stands.
         """
+        if self._doubt is not None:
+            raise self._doubt
         traces = self._survey(read_only, end)
         report = CleanReport()
         due_ns: list[int] = []
@@ -131,7 +136,7 @@ class Cleaner:
             freed = 0
             rewritten = removed = False
             if plan.dropped == plan.records:
-                remove_durably(self._disk, path)
+                self._change(path, remove_durably, self._disk, path)
                 freed, removed = plan.size, True
             elif plan.dropped and (thorough or plan.due_ns <= as_of_ns):
                 freed, rewritten = plan.size - self._rewrite(path, plan), True
@@ -183,11 +188,19 @@ class Cleaner:
 
     def _rewrite(self, path: str, plan: _Plan) -> int:
         data = self._disk.view(path)
-        pieces: list[Buffer] = [CODEC.header, *(data[begin:end] for begin, end in plan.kept)]
+        kept = (data[begin:end] for begin, end in plan.kept)
         temporary = path + REWRITE_SUFFIX
-        size = write_whole(self._disk, temporary, pieces)
-        put_in_place(self._disk, temporary, path)
+        size = write_whole(self._disk, temporary, chain((CODEC.header,), kept))
+        self._change(path, put_in_place, self._disk, temporary, path)
         return size
+
+    def _change(self, path: str, change: Callable[..., None], *arguments: object) -> None:
+        try:
+            change(*arguments)
+        except OSError as error:
+            reason = "the disk did not confirm a change; no more is cleaned until a restart"
+            self._doubt = LogError(path, reason)
+            raise self._doubt from error
 
 
 def _moment_ns(trace: Trace, record: Record, place: int, due_ns: Sequence[int]) -> int:

@@ -128,12 +128,12 @@ class WorkqLog:
             self.appender.open()
             end = self.appender.end()
             assert end is not None  # just opened, and only close() closes it
-            # Nothing is dropped for the sake of a record that a crash could still take back.
-            self.appender.sync()
             segments = self._segments()
             read_only = segments[: segments.index(end.path)]
             if not thorough and not self._cleaner.is_due(read_only, as_of_ns):
                 return CleanReport()
+            # Nothing is dropped for the sake of a record that a crash could still take back.
+            self.appender.sync()
             self._locks.lock_reading()
             try:
                 return self._cleaner.clean(read_only, end, as_of_ns, thorough=thorough)

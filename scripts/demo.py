@@ -1,0 +1,280 @@
+"""A log of each dialect: written, damaged, verified, repaired, made smaller, and still complete.
+
+    python scripts/demo.py [DIRECTORY]            (or: make demo)
+
+Everything happens in that directory, ./demo unless told otherwise, which is made anew. Every
+command shown is really run, and every claim is checked: the exit code is 1 if one does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.folds.kestrel import Reader
+from journeyman.formats.workq import CODEC, Instant, JobAdded
+from journeyman.formats.ztick import JobRemoved, JobSet, RuleSet, Shell, Status
+from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.workq_log import WorkqLog
+from journeyman.logs.ztick_log import ZtickLog
+
+WRITER = "--write-until-killed"
+WHERE = Path(sys.argv[1] if len(sys.argv) == 2 else Path(__file__).parent.parent / "demo").resolve()
+ROOT = WHERE.parent
+DEMO = Path(WHERE.name)  # relative to ROOT, where the commands are run, so that they read well
+MARK = ".made-by-the-demo"
+DISK = RealDisk()
+CLOCK = SystemClock()
+SHOWN_LINES = 12
+RECORDS = 10_000
+ACKNOWLEDGED = 1000
+
+
+def main() -> int:
+    if WHERE.exists():
+        if not (WHERE / MARK).exists():
+            say(f"{WHERE} is there already and was not made by the demo: it is left alone")
+            return 2
+        shutil.rmtree(WHERE)
+    WHERE.mkdir(parents=True)
+    (WHERE / MARK).touch()
+    checks = Checks()
+    schedule(checks)
+    work_queue(checks)
+    killed_writer(checks)
+    fan_out(checks)
+    title("The end")
+    say(f"{checks.held} of {checks.made} claims hold. The logs are in {DEMO}/; look around, e.g.")
+    say(f"    journeyman dump --compact {DEMO}/schedule.log")
+    return 0 if checks.held == checks.made else 1
+
+
+# --- ztick ---
+
+
+def schedule(checks: Checks) -> None:
+    title("1. ztick: the schedule")
+    say("A thousand changes to ten jobs and one rule, a hundred of them in one write and one sync.")
+    path = DEMO / "schedule.log"
+    with ZtickLog.open(DISK, CLOCK, str(ROOT / path)) as log:
+        log.append([RuleSet("rule.backup", "backup.", Shell("/usr/bin/backup.sh"))])
+        for number in range(1000):
+            name = f"backup.{number % 10}"
+            log.append([JobSet(name, 4_000_000_000_000_000_000 + number, Status.PLANNED)])
+            if number % 100 == 99:
+                log.append([JobRemoved("backup.9")])
+                log.commit()
+    before = journeyman("dump", "--compact", path)
+    verified = journeyman("verify", path)
+    checks.claim("the log is clean", verified.code == 0)
+    say("Most of it is history. Compaction keeps the last record of each job and rule:")
+    journeyman("compact", path)
+    after = journeyman("dump", path)
+    checks.claim("the compacted log says what the whole log said", after.text == before.text)
+
+
+# --- workq ---
+
+
+def work_queue(checks: Checks) -> None:
+    title("2. workq: the work queue, damaged")
+    path = DEMO / "workq"
+    start_ns = CLOCK.now_ns() - 2 * 3600 * 1_000_000_000
+    journeyman(
+        *("generate", "workq", path, "--records", RECORDS, "--segment-bytes", 200_000),
+        *("--removals", 0.6, "--start", start_ns),
+    )
+    before = dump(path)
+    segments = sorted((ROOT / path).glob("*.log"))
+    say("Now three bits flip on the disk, and a crash tears the last write in half.")
+    hit = [before[1000], before[7000], before[7001]]
+    for record in hit:
+        flip_bit(ROOT / path / record["segment"], record["offset"] + record["length"] // 2)
+    with segments[-1].open("ab") as file:
+        file.write(CODEC.encode(new_job(1))[:40])
+
+    verified = journeyman("verify", path)
+    checks.claim("verify sees the damage", verified.code == 1 and "crc mismatch" in verified.text)
+    repaired = journeyman("repair", path)
+    checks.claim("repair leaves the log clean", repaired.code == 0)
+    checks.claim("and verify agrees", journeyman("verify", "--quiet", path).code == 0)
+    after = dump(path)
+    lost = {identity(r) for r in before} - {identity(r) for r in after}
+    checks.claim(
+        f"of {len(before)} records all are there but the {len(hit)} whose bits flipped",
+        lost == {identity(record) for record in hit} and len(after) == len(before) - len(hit),
+    )
+    quarantined = sorted(file.name for file in (ROOT / path / "quarantine").iterdir())
+    say("    in quarantine/: " + ", ".join(quarantined))
+    checks.claim(
+        "and even their bytes are kept, with those of the torn write", len(quarantined) == 3
+    )
+
+    say("Deleted jobs, and those past their time to live, need no room. Cleaning drops them:")
+    state = journeyman("dump", "--compact", path, show=False)
+    size = sum(file.stat().st_size for file in segments)
+    journeyman("clean", path, "--force")
+    smaller = sum(file.stat().st_size for file in (ROOT / path).glob("*.log"))
+    say(f"    {size} bytes before, {smaller} after")
+    checks.claim("the log is smaller", smaller < size)
+    same = journeyman("dump", "--compact", path, show=False)
+    checks.claim(f"its {len(state.lines)} jobs are the same", same.text == state.text)
+
+
+def killed_writer(checks: Checks) -> None:
+    title("3. workq: a writer killed in the middle of its work")
+    path = DEMO / "killed"
+    say("Another process adds jobs as fast as it can and tells us of each one acknowledged.")
+    say(f"After {ACKNOWLEDGED} of them it is killed (SIGKILL).")
+    with subprocess.Popen(
+        [sys.executable, __file__, WRITER, str(ROOT / path)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        assert writer.stdout is not None
+        acknowledged = [writer.stdout.readline().strip() for _ in range(ACKNOWLEDGED)]
+        writer.send_signal(signal.SIGKILL)
+        acknowledged += [line.strip() for line in writer.stdout if line.endswith("\n")]
+    checks.claim("it was killed", writer.returncode == -signal.SIGKILL)
+    journeyman("repair", path)
+    found = {record["id"] for record in dump(path)}
+    checks.claim(
+        f"all {len(acknowledged)} jobs that were acknowledged are there",
+        set(acknowledged) <= found and len(set(acknowledged)) == len(acknowledged),
+    )
+
+
+def write_until_killed(directory: str) -> None:
+    """What the other process does."""
+    with WorkqLog.open(DISK, CLOCK, directory, sync=SyncPolicy.always()) as log:
+        for number in range(1, 10_000_000):
+            job = new_job(number)
+            stored = log.append([job])
+            log.commit()
+            stored.result()
+            sys.stdout.write(f"{shown_id(job.job_id)}\n")
+            sys.stdout.flush()
+
+
+# --- kestrel ---
+
+
+def fan_out(checks: Checks) -> None:
+    title("4. kestrel: one queue, two readers")
+    path = DEMO / "kestrel"
+    say("600 items in small segments; one reader has finished 450 of them, the other 300.")
+    with KestrelJournal.open(DISK, CLOCK, str(ROOT / path), "mail", segment_bytes=4096) as journal:
+        for number in range(600):
+            journal.put(f"letter {number}".encode())
+        journal.commit()
+        journal.add_reader("archive")
+        journal.add_reader("smtp")
+        journal.checkpoint("archive", Reader(300))
+        journal.checkpoint("smtp", Reader(450, {455, 460}))
+    before = journeyman("dump", "--compact", path, show=False)
+    journeyman("verify", path)
+    say("Segments that both readers are past may go:")
+    journeyman("compact", path, "--archive", DEMO / "kestrel-archive")
+    after = journeyman("dump", "--compact", "--json", path, show=False)
+    items = [row["item_id"] for row in map(json.loads, after.lines) if row["command"] == "PUT"]
+    checks.claim("both readers still get all that they have to get", items == list(range(301, 601)))
+    again = journeyman("dump", "--compact", path, show=False)
+    checks.claim("the state is the same as before", again.text == before.text)
+    checks.claim("the rest is in the archive", any((ROOT / DEMO / "kestrel-archive").iterdir()))
+
+
+# --- telling and checking ---
+
+
+class Checks:
+    """Claims made, and how many of them hold."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.held = 0
+
+    def claim(self, text: str, holds: bool) -> None:
+        self.made += 1
+        self.held += holds
+        say(f"  [{'ok' if holds else 'NOT TRUE'}] {text}")
+
+
+class Answer:
+    """What a command said."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code = done.returncode
+        self.text = done.stdout
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def journeyman(*args: object, show: bool = True) -> Answer:
+    """Run a command, show it and the beginning of what it says."""
+    words = [str(arg) for arg in args]
+    done = subprocess.run(
+        [sys.executable, "-m", "journeyman", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if show:
+        say(f"\n$ journeyman {' '.join(words)}")
+        lines = (done.stdout + done.stderr).splitlines()
+        for line in lines[:SHOWN_LINES]:
+            say(f"    {line[:110]}")
+        if len(lines) > SHOWN_LINES:
+            say(f"    ... {len(lines) - SHOWN_LINES} more lines")
+    return Answer(done)
+
+
+def dump(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in journeyman("dump", "--json", path, show=False).lines]
+
+
+def identity(record: dict[str, Any]) -> tuple[Any, ...]:
+    """What makes a record the same wherever it stands."""
+    return record["logged_ns"], record["cmd"], record["id"]
+
+
+def new_job(number: int) -> JobAdded:
+    now = Instant(CLOCK.now_ns())
+    identifier = number.to_bytes(6, "big") + bytes.fromhex("40008000") + bytes(6)
+    return JobAdded(now, identifier, "demo", 60_000, 86_400_000, 0, 0, 0, b"work", None, now)
+
+
+def shown_id(raw: bytes) -> str:
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def flip_bit(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def title(text: str) -> None:
+    say(f"\n=== {text} " + "=" * max(0, 70 - len(text)))
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [WRITER]:
+        write_until_killed(sys.argv[2])
+    sys.exit(main())

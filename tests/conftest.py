@@ -1,0 +1,13 @@
+"""Settings for all lanes."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# Speed is measured in bench/, not in tests. A run that gates a change must not depend on luck:
+# there the examples are the same every time; at a desk they are new ones.
+settings.register_profile("desk", deadline=None, print_blob=True)
+settings.register_profile("gate", deadline=None, print_blob=True, derandomize=True)
+settings.load_profile("gate" if os.environ.get("CI") else "desk")

@@ -1,0 +1,69 @@
+"""docs/cli.md says what there is: every command, option, exit code and JSON field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from journeyman.cli import COMMANDS, journeyman
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## `journeyman (\w+)`$", PAGE, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def command(name: str) -> click.Command:
+    found = journeyman.get_command(click.Context(journeyman), name)
+    assert found is not None
+    return found
+
+
+def options() -> list[tuple[str, str]]:
+    return [
+        (name, option)
+        for name in sorted(COMMANDS)
+        for parameter in command(name).params
+        if isinstance(parameter, click.Option)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    ]
+
+
+def test_every_command_has_a_section_and_nothing_else_has():
+    assert set(sections()) == set(COMMANDS)
+
+
+@pytest.mark.parametrize(("name", "option"), options())
+def test_every_option_is_described_with_its_command(name, option):
+    assert re.search(rf"`{re.escape(option)}[` ]", sections()[name])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_no_option_is_described_that_does_not_exist(name):
+    described = set(re.findall(r"^\| `(--?[a-z-]+)", sections()[name], flags=re.MULTILINE))
+
+    assert described
+    assert described <= {option for of, option in options() if of == name}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_an_example_and_its_exit_codes(name):
+    assert f"$ journeyman {name} " in sections()[name]
+    assert "Exit code" in sections()[name]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_example_uses_only_options_that_exist(name):
+    known = {option for of, option in options() if of == name}
+    for line in re.findall(rf"\$ journeyman {name} (.*)", PAGE):
+        assert set(re.findall(r"(?<!\S)(--[a-z-]+)", line.split("|")[0])) <= known
+
+
+@pytest.mark.parametrize("option", ["--version", "--debug", "--help", "JOURNEYMAN_DEBUG"])
+def test_what_all_commands_share_is_described(option):
+    assert option in PAGE.partition("## `journeyman")[0]
