@@ -130,7 +130,8 @@ def generate(
     """Write a realistic log of DIALECT to PATH.
 
     PATH is a file for ztick (by default ./logfile) and a directory for workq (./cmdlog) and kestrel
-    (./journal). The same options give the same bytes. A log that is already there is left alone unless --force is given.
+    (./journal). The same options give the same bytes. A log that is already there is left alone
+    unless --force is given.
     """
     for name, dialects in _MEANT_FOR.items():
         given = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
