@@ -1,0 +1,67 @@
+"""The server's configuration: every setting, where its value comes from, and the auth file.
+
+    settings.py   the table: section, key, kind, default, limit, meaning; the frozen result
+    kinds.py      kinds of values: what is allowed, reading, writing
+    addresses.py  host:port
+    files.py      a file -> values with their lines; TOML, or what ztick takes for it
+    loading.py    defaults < file < environment < command line; checks; show
+    tokens.py     the auth file
+
+Nothing here opens a listener, a log or a certificate: it says what was asked for, and refuses
+what cannot be, in one line that names place, key, value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from journeyman.config.addresses import Address, parse_address
+from journeyman.config.loading import Configuration, load, show
+from journeyman.config.settings import (
+    ControllerSettings,
+    DatabaseSettings,
+    HttpSettings,
+    Interrupted,
+    LimitSettings,
+    LogLevel,
+    LogSettings,
+    MessageFormat,
+    MessageSettings,
+    Persistence,
+    RunnerSettings,
+    ScheduleSettings,
+    Setting,
+    Settings,
+    ShellSettings,
+    TelemetrySettings,
+    all_settings,
+)
+from journeyman.config.tokens import ALL_NAMESPACES, Token, Tokens, load_tokens, parse_tokens
+
+__all__ = [
+    "ALL_NAMESPACES",
+    "Address",
+    "Configuration",
+    "ControllerSettings",
+    "DatabaseSettings",
+    "HttpSettings",
+    "Interrupted",
+    "LimitSettings",
+    "LogLevel",
+    "LogSettings",
+    "MessageFormat",
+    "MessageSettings",
+    "Persistence",
+    "RunnerSettings",
+    "ScheduleSettings",
+    "Setting",
+    "Settings",
+    "ShellSettings",
+    "TelemetrySettings",
+    "Token",
+    "Tokens",
+    "all_settings",
+    "load",
+    "load_tokens",
+    "parse_address",
+    "parse_tokens",
+    "show",
+]

@@ -1,0 +1,172 @@
+"""Kinds of values a setting can have: what is allowed, in words; reading; writing as TOML.
+
+    kind              a file gives       the environment and the command line give text
+    Choice(enum)      "info"             info
+    Flag()            true               true, false
+    Integer(1, 9)     5                  5
+    Text()            "logfile"          logfile
+    Optional(Text())  "tokens", or none  tokens
+    TextList()        ["-c"]             ["-c"], a TOML array
+    ListenAddress()   "localhost:5678"   localhost:5678
+
+Reading is strict, as ztick is: a number in quotes is no number. What does not fit is a ValueError;
+its text, if any, says more than ``allowed`` does.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from abc import ABC, abstractmethod
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from journeyman.config.addresses import Address, parse_address
+
+__all__ = ["Choice", "Flag", "Integer", "Kind", "ListenAddress", "Optional", "Text", "TextList"]
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+class Kind(ABC, Generic[T]):
+    """One kind of value."""
+
+    allowed: str
+
+    @abstractmethod
+    def read(self, value: object) -> T:
+        """The value of a setting from a value of a TOML file; ValueError if it does not fit."""
+
+    def read_text(self, text: str) -> T:
+        """The value of a setting from the environment or the command line."""
+        return self.read(text)
+
+    @abstractmethod
+    def write(self, value: T) -> str:
+        """The value as TOML; ``read`` gives it back."""
+
+
+class Choice(Kind[E]):
+    def __init__(self, words: type[E]) -> None:
+        self._words = words
+        self.allowed = "one of " + ", ".join(words)
+
+    def read(self, value: object) -> E:
+        if not isinstance(value, str):
+            raise ValueError
+        try:
+            return self._words(value)
+        except ValueError:
+            raise ValueError from None  # its text would only repeat the value
+
+    def write(self, value: E) -> str:
+        return _quoted(value)
+
+
+class Flag(Kind[bool]):
+    allowed = "true or false"
+
+    def read(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+    def read_text(self, text: str) -> bool:
+        if text not in ("true", "false"):
+            raise ValueError
+        return text == "true"
+
+    def write(self, value: bool) -> str:
+        return "true" if value else "false"
+
+
+class Integer(Kind[int]):
+    def __init__(self, low: int, high: int, unit: str = "") -> None:
+        self._range = range(low, high + 1)
+        self.allowed = f"a whole number{unit and ' of ' + unit} from {low} to {high}"
+
+    def read(self, value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value not in self._range:
+            raise ValueError
+        return value
+
+    def read_text(self, text: str) -> int:
+        if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 20:
+            raise ValueError
+        return self.read(int(text))
+
+    def write(self, value: int) -> str:
+        return str(value)
+
+
+class Text(Kind[str]):
+    allowed = "a string that is not empty"
+
+    def read(self, value: object) -> str:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError
+        return value
+
+    def write(self, value: str) -> str:
+        return _quoted(value)
+
+
+class TextList(Kind[tuple[str, ...]]):
+    allowed = 'an array of strings, such as ["-c"]'
+
+    def read(self, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise ValueError
+        if not all(isinstance(item, str) and "\0" not in item for item in value):
+            raise ValueError
+        return tuple(value)
+
+    def read_text(self, text: str) -> tuple[str, ...]:
+        try:
+            document = tomllib.loads(f"value = {text}")
+        except ValueError:
+            raise ValueError from None  # its text would speak of a line and column
+        return self.read(document["value"])
+
+    def write(self, value: tuple[str, ...]) -> str:
+        return "[" + ", ".join(map(_quoted, value)) + "]"
+
+
+class ListenAddress(Kind[Address]):
+    allowed = "host:port, such as 127.0.0.1:5678, localhost:5678 or [::1]:5678"
+
+    def read(self, value: object) -> Address:
+        if not isinstance(value, str):
+            raise ValueError
+        return parse_address(value)
+
+    def write(self, value: Address) -> str:
+        return _quoted(str(value))
+
+
+class Optional(Kind[T | None]):
+    """A setting that may be left out. None is never written, so never read."""
+
+    def __init__(self, kind: Kind[T]) -> None:
+        self._kind = kind
+        self.allowed = kind.allowed
+
+    def read(self, value: object) -> T:
+        return self._kind.read(value)
+
+    def read_text(self, text: str) -> T:
+        return self._kind.read_text(text)
+
+    def write(self, value: T | None) -> str:
+        if value is None:
+            raise ValueError("a setting that is not set cannot be written")
+        return self._kind.write(value)
+
+
+def _quoted(text: str) -> str:
+    """A TOML string: controls, quote and backslash escaped."""
+    escaped = (
+        f"\\u{ord(char):04x}" if char < " " or char == "\x7f" else "\\" * (char in '"\\') + char
+        for char in text
+    )
+    return '"' + "".join(escaped) + '"'

@@ -1,0 +1,142 @@
+"""The auth file: which secrets open the server, and what each of them may touch.
+
+    # one section a token
+    [token.deploy]
+    secret = "sk_deploy_a1b2c3d4e5f6"
+    namespace = "deploy."              # identifiers that begin with this; "*" is all of them
+
+The file is read line by line, as ztick reads it: quotes are optional, backslashes are ordinary,
+the last of two equal keys counts; sections and keys it does not know are ignored with a note.
+Refused are: a token without secret or namespace, or with an empty one, a secret that two tokens
+share, a token that is there twice. An empty file is fine: nobody can log in then.
+
+Secrets are kept as keyed digests only. They cannot be printed, and since the key is new in every
+process the time of a lookup says nothing about how much of a secret was right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from journeyman.config.files import read_text_file
+from journeyman.errors import UsageError
+
+__all__ = ["ALL_NAMESPACES", "Token", "Tokens", "load_tokens", "parse_tokens"]
+
+ALL_NAMESPACES = "*"
+
+_HEADING = re.compile(r"\[([^\]]*)\]\s*(?:#.*)?")
+_QUOTED = re.compile(r'"([^"]*)"\s*(?:#.*)?')
+_KEYS = ("secret", "namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Who a client is once its secret was right."""
+
+    name: str
+    namespace: str
+
+    def covers(self, identifier: str) -> bool:
+        """Whether the job or rule of this identifier is the token's to touch."""
+        return self.namespace == ALL_NAMESPACES or identifier.startswith(self.namespace)
+
+
+class Tokens:
+    """The tokens of an auth file, found by their secret."""
+
+    __slots__ = ("_by_digest", "_key", "notes")
+
+    def __init__(self, by_secret: Mapping[bytes, Token], notes: tuple[str, ...] = ()) -> None:
+        self._key = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)
+        self._by_digest = {self._digest(secret): token for secret, token in by_secret.items()}
+        self.notes = notes
+
+    def __len__(self) -> int:
+        return len(self._by_digest)
+
+    def __repr__(self) -> str:
+        return f"Tokens({', '.join(token.name for token in self._by_digest.values())})"
+
+    def find(self, secret: bytes) -> Token | None:
+        """The token that this secret opens."""
+        return self._by_digest.get(self._digest(secret))
+
+    def _digest(self, secret: bytes) -> bytes:
+        return hashlib.blake2b(secret, key=self._key).digest()
+
+
+@dataclass(slots=True)
+class _Section:
+    """A token as far as it was read; the line of its heading is where complaints point to."""
+
+    line: int
+    name: str
+    values: dict[str, str]
+
+
+def load_tokens(path: str) -> Tokens:
+    """The tokens of an auth file."""
+    return parse_tokens(read_text_file(path), path)
+
+
+def parse_tokens(text: str, file: str) -> Tokens:
+    """The tokens in ``text``; ``file`` is the name that errors and notes give it."""
+    notes: list[str] = []
+    by_secret: dict[bytes, Token] = {}
+    for section in _read_sections(text, file, notes):
+        place = f"{file}:{section.line}: token.{section.name}"
+        for key in _KEYS:
+            if not section.values.get(key):
+                state = "an empty" if key in section.values else "no"
+                raise UsageError(f'{place} has {state} {key}; give it {key} = "..."')
+        secret = section.values["secret"].encode()
+        if (other := by_secret.get(secret)) is not None:
+            raise UsageError(f"{place} has the same secret as token.{other.name}")
+        by_secret[secret] = Token(section.name, section.values["namespace"])
+    return Tokens(by_secret, tuple(notes))
+
+
+def _read_sections(text: str, file: str, notes: list[str]) -> list[_Section]:
+    sections: dict[str, _Section] = {}
+    current: _Section | None = None
+    for number, line in _lines(text):
+        place = f"{file}:{number}"
+        if line.startswith("["):
+            heading = _HEADING.fullmatch(line)
+            kind, _, name = heading[1].strip().partition(".") if heading else ("", "", "")
+            if kind != "token" or not name:
+                notes.append(f"{place}: not a [token.NAME] section; ignored")
+                current = None
+                continue
+            if name in sections:
+                first = sections[name].line
+                raise UsageError(f"{place}: token.{name} is there twice; first on line {first}")
+            current = sections[name] = _Section(number, name, {})
+            continue
+        key, equals, value = (part.strip() for part in line.partition("="))
+        # The line itself is not repeated: it may hold a secret.
+        if not equals or current is None or key not in _KEYS:
+            notes.append(f"{place}: not the secret or namespace of a token; ignored")
+        else:
+            current.values[key] = _unquoted(value)
+    return list(sections.values())
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.strip()
+        if line and not line.startswith("#"):
+            yield number, line
+
+
+def _unquoted(value: str) -> str:
+    if quoted := _QUOTED.fullmatch(value):
+        return quoted[1]
+    if len(value) > 1 and value.startswith('"') and value.endswith('"'):
+        return value[1:-1]
+    return re.split(r"\s#", value, maxsplit=1)[0].rstrip()
