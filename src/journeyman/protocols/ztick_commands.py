@@ -1,0 +1,143 @@
+"""What a line of the ztick protocol can ask for, as values.
+
+    <request_id> SET <job_identifier> <timestamp>        Set
+    <request_id> GET <job_identifier>                    Get
+    <request_id> QUERY [<prefix>]                        Query
+    <request_id> REMOVE <job_identifier>                 Remove
+    <request_id> RULE SET <rule_identifier> <pattern>    SetRule
+                 <runner> <arguments...>
+    <request_id> REMOVERULE <rule_identifier>            RemoveRule
+    <request_id> LISTRULES                               ListRules
+    <request_id> STAT                                    Stat
+    AUTH <secret>                                        Auth
+
+Three more things can come out of a connection: ``Refused`` (a known command whose arguments are
+wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close).
+
+A request id is whatever bytes the client chose, so it stays bytes. Identifiers, patterns and
+runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and always encodable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from journeyman.formats.ztick import Runner
+
+__all__ = [
+    "Auth",
+    "AuthRequired",
+    "Command",
+    "ErrorCode",
+    "Event",
+    "Get",
+    "ListRules",
+    "Query",
+    "Refused",
+    "Remove",
+    "RemoveRule",
+    "Set",
+    "SetRule",
+    "Stat",
+    "TooLong",
+]
+
+
+class ErrorCode(StrEnum):
+    """The word behind ``ERROR``; clients may act on it, the text behind it is for people."""
+
+    NOT_FOUND = "not_found"
+    INVALID_ARGS = "invalid_args"
+    AUTH_REQUIRED = "auth_required"
+    AUTH_FAILED = "auth_failed"
+    AUTH_DENIED = "auth_denied"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Create the job, or plan it anew, whatever its status was."""
+
+    request_id: bytes
+    identifier: str
+    execution_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """List the jobs whose identifier begins with ``prefix``; an empty one lists all."""
+
+    request_id: bytes
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListRules:
+    request_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    request_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRule:
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetRule:
+    """Create or replace the rule."""
+
+    request_id: bytes
+    identifier: str
+    pattern: str
+    runner: Runner
+
+
+Command: TypeAlias = Set | Get | Query | ListRules | Stat | Remove | RemoveRule | SetRule
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A known command whose arguments are wrong: nothing to decide, only to answer."""
+
+    request_id: bytes
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """The first command where authentication is on. The secret stays out of ``repr``."""
+
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthRequired:
+    """A command came before AUTH: answer ``ERROR auth_required`` and close."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A line goes over the limit: close without an answer."""
+
+
+Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong
