@@ -1,0 +1,16 @@
+"""Decisions: state + command + time -> records, reply, effects. No files, sockets or clock.
+
+An engine holds the state that a log folds to, in the shape that decisions need: what is due next,
+which rule a job runs by, what runs at the moment. It applies what it decides at once, and it can
+take a whole batch back when the log could not be written. docs/engines.md has the tables.
+
+    ztick.py           the front door: Schedule.decide
+    ztick_outcomes.py  what goes in besides the client's commands, and what comes out
+    ztick_jobs.py      all jobs: status, counts, undo
+    ztick_job.py       one job, packed into bytes
+    ztick_drawers.py   where they lie, and listings of them as of one moment
+    ztick_due.py       which planned job is due next
+    ztick_runs.py      which triggered jobs wait and which run
+    ztick_rules.py     rules, and the longest pattern that a job begins with
+    ztick_loading.py   a log -> a Schedule
+"""
