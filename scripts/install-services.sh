@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Puts redis-server and rabbitmq-server on this machine: tests/integration starts its own of each.
+#
+# Present: nothing happens. Missing, on a system with apt-get where we are root or sudo asks for
+# no password: installed, and kept from running as system services. Otherwise one line says what
+# is missing, and the exit status is 1.
+set -euo pipefail
+
+PROGRAMS=(redis-server rabbitmq-server) # also the names of their packages and services
+# Debian keeps rabbitmq-server in sbin, which the PATH of an ordinary user lacks.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+missing=()
+for program in "${PROGRAMS[@]}"; do
+  command -v "$program" >/dev/null || missing+=("$program")
+done
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+
+give_up() {
+  echo "missing: ${missing[*]} ($1); install them with your system's packages and try again" >&2
+  exit 1
+}
+
+as_root=()
+command -v apt-get >/dev/null || give_up "there is no apt-get here"
+if ((EUID != 0)); then
+  sudo -n true 2>/dev/null || give_up "installing them needs root"
+  as_root=(sudo -n)
+fi
+
+# Debian starts what it installs, unless this file says no. One that is there already is left alone.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+  trap '"${as_root[@]}" rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+fi
+
+install() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install --yes --quiet=2 --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+echo "installing ${missing[*]} (for tests/integration)"
+# The package lists may be missing or old: fetch them only if the first attempt fails.
+install 2>/dev/null || { "${as_root[@]}" apt-get update --quiet=2 >/dev/null && install; } ||
+  give_up "apt-get failed"
+
+# The policy above holds for now only; at the next boot they would start.
+if [[ -d /run/systemd/system ]]; then
+  for service in "${missing[@]}"; do
+    "${as_root[@]}" systemctl disable --quiet "$service" || true
+  done
+fi

@@ -1,0 +1,85 @@
+"""The contract of every runner: a request goes in, a result comes out, nothing else happens.
+
+    RunRequest(job_id, execution_ns, runner)  --Runner.run-->  RunResult(success, reason, output)
+
+- A run that fails is a result, never an exception. The only exception is CancelledError: a
+  cancelled run has ended its processes and closed its sockets before it is raised.
+- A run happens once. Nothing is tried again: only the owner of the job knows whether it may be.
+- Every run ends. Network runs have a limit in time; programs have one if the settings say so.
+- ``reason`` is empty on success, else one clause for a person: one line, no credentials, and
+  short enough for a log. ``output`` is what the program or server said: bounded, no credentials.
+
+When a run started and how long it took is the caller's to know: runners read no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.runners.redaction import redact
+
+__all__ = ["MAX_REASON_CHARS", "RunRequest", "RunResult", "Runner", "failed", "seconds", "shown"]
+
+MAX_REASON_CHARS = 500
+MAX_SHOWN_CHARS = 100
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+Record_co = TypeVar("Record_co", bound=RunnerRecord, covariant=True)
+Record_contra = TypeVar("Record_contra", bound=RunnerRecord, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest(Generic[Record_co]):
+    """One run of one job, by the runner of the rule that was chosen for it."""
+
+    job_id: str
+    execution_ns: int
+    runner: Record_co
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    success: bool
+    reason: str = ""
+    output: bytes = b""
+
+
+class Runner(Protocol[Record_contra]):
+    """Runs the requests of one kind of runner record, any number of them at a time."""
+
+    async def run(self, request: RunRequest[Record_contra]) -> RunResult:
+        """Do it. Raises nothing but CancelledError."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what runs share. No run may be under way; none may follow."""
+        ...
+
+
+def failed(reason: str, output: bytes = b"") -> RunResult:
+    """A failure, its reason made fit for one line of a log."""
+    line = _printable(redact(reason))
+    if len(line) > MAX_REASON_CHARS:
+        line = line[: MAX_REASON_CHARS - 1] + "…"
+    return RunResult(False, line, output)
+
+
+def shown(text: str) -> str:
+    """A name out of a rule, in quotes, for a reason."""
+    text = redact(text)  # before it is cut: half a password is still half a password
+    if len(text) > MAX_SHOWN_CHARS:
+        text = text[: MAX_SHOWN_CHARS - 1] + "…"
+    return f"'{text}'"
+
+
+def seconds(duration_ms: int) -> str:
+    """A limit as a person would write it."""
+    return f"{duration_ms / 1000:g} s"
+
+
+def _printable(text: str) -> str:
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)

@@ -1,0 +1,85 @@
+"""redis <url> <command> <key>: one command, the job id as its value, on its own connection.
+
+    AUTH [user] password      if the url has a password
+    SELECT db                 if it is not 0
+    <command> <key> <job id>  PUBLISH, RPUSH, LPUSH or SET
+
+Every answer that is not an error succeeds: a message published to nobody is published. Nothing
+else may be sent by a rule: other commands take other arguments, or none that would make sense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from redis.asyncio import Connection
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+
+from journeyman.config import RunnerSettings
+from journeyman.formats.ztick import Redis
+from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
+from journeyman.runners.dsn import RedisDsn, address, parse_redis_dsn
+from journeyman.runners.network import why
+
+__all__ = ["RedisRunner"]
+
+COMMANDS = ("PUBLISH", "RPUSH", "LPUSH", "SET")
+
+
+class RedisRunner:
+    def __init__(self, settings: RunnerSettings) -> None:
+        self._settings = settings
+
+    async def run(self, request: RunRequest[Redis]) -> RunResult:
+        runner = request.runner
+        if runner.command not in COMMANDS:
+            return failed(f"{shown(runner.command)} is not a command of the redis runner")
+        dsn = parse_redis_dsn(runner.url)
+        if isinstance(dsn, str):
+            return failed(dsn)
+        return await self._send(dsn, runner.command, runner.key.encode(), request.job_id.encode())
+
+    async def close(self) -> None:
+        """Runs share nothing."""
+
+    async def _send(self, dsn: RedisDsn, command: str, key: bytes, value: bytes) -> RunResult:
+        limit_ms = self._settings.network_timeout_ms
+        name = f"redis at {address(dsn.host, dsn.port)}"
+        connection = _connection(dsn)
+        doing = f"connect to {name}"
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await connection.connect()  # type: ignore[no-untyped-call]
+                doing = f"get an answer from {name}"
+                await connection.send_command(command, key, value)
+                await connection.read_response()
+        except TimeoutError:
+            return failed(f"could not {doing} within {seconds(limit_ms)}")
+        except (AuthenticationError, NoPermissionError) as error:
+            return failed(f"{name} refused access: {_answer(error)}")
+        except ResponseError as error:
+            return failed(f"{name} refused {command}: {_answer(error)}")
+        except (RedisError, OSError, ValueError) as error:
+            return failed(f"could not {doing}: {why(error)}")
+        finally:
+            await connection.disconnect(nowait=True)
+        return RunResult(True)
+
+
+def _connection(dsn: RedisDsn) -> Connection:
+    """Not connected yet. The run's own limit is the only one, and nothing is tried twice."""
+    return Connection(
+        host=dsn.host,
+        port=dsn.port,
+        db=dsn.db,
+        username=dsn.user,
+        password=dsn.password,
+        socket_timeout=None,
+        socket_connect_timeout=None,
+        protocol=2,
+        driver_info=None,  # no CLIENT SETINFO: it costs a round trip and may be forbidden
+    )
+
+
+def _answer(error: RedisError) -> str:
+    return str(error).rstrip(".")

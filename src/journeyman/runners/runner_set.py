@@ -1,0 +1,80 @@
+"""One runner for each kind of runner record, behind one ``run``.
+
+    request.runner    Shell Direct Awf      Http        Amqp        Redis
+                            |                |           |            |
+                        Programs        ClientSession   (nothing is shared)
+                     (one guardian)      (one pool)
+
+    async with RunnerSet(settings) as runners:
+        result = await runners.run(RunRequest(job_id, execution_ns, rule.runner))
+
+It does not decide how many run at once, or when: whoever holds it does. It is the last net: a
+defect in a runner, or in a library below it, becomes a failed run with the traceback as its
+output, not a server that stops.
+"""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any, Self
+
+from journeyman.config import Settings
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Redis, Shell
+from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.runners.amqp import AmqpRunner
+from journeyman.runners.awf import AwfRunner
+from journeyman.runners.contract import Runner, RunRequest, RunResult, failed
+from journeyman.runners.direct import DirectRunner
+from journeyman.runners.http import HttpRunner
+from journeyman.runners.output import BoundedOutput
+from journeyman.runners.process import Programs
+from journeyman.runners.redis import RedisRunner
+from journeyman.runners.shell import ShellRunner
+
+__all__ = ["RunnerSet"]
+
+
+class RunnerSet:
+    """Runs any request. Belongs to one event loop."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        self._settings = settings.runners
+        self._programs = Programs(settings.runners)
+        self._runners: dict[type[RunnerRecord], Runner[Any]] = {
+            Shell: ShellRunner(self._programs, settings.shell),
+            Direct: DirectRunner(self._programs),
+            Awf: AwfRunner(self._programs),
+            Http: HttpRunner(settings.runners),
+            Amqp: AmqpRunner(settings.runners),
+            Redis: RedisRunner(settings.runners),
+        }
+
+    async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:
+        """Do it, and say how it went. Raises nothing but CancelledError."""
+        try:
+            return await self._runners[type(request.runner)].run(request)
+        except Exception as error:  # noqa: BLE001 - the last net; nothing is hidden by it
+            output = BoundedOutput(self._settings.output_bytes)
+            output.feed("".join(traceback.format_exception(error)).encode(errors="replace"))
+            name = type(request.runner).__name__.lower()
+            reason = f"the {name} runner broke: {type(error).__name__}: {error}"
+            return failed(reason, output.text())
+
+    async def close(self) -> None:
+        """Give back what runs share. Runs still under way must be cancelled and awaited before."""
+        for runner in self._runners.values():
+            await runner.close()
+        await self._programs.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,32 @@
+"""The servers that integration tests talk to: real ones, shared by the workers of a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.keeper import join
+
+
+@pytest.fixture(scope="session")
+def meeting(tmp_path_factory) -> Path:
+    """A directory that all workers of this session know."""
+    own: Path = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def redis_port(meeting) -> Iterator[int]:
+    share = join("redis", meeting)
+    yield share.port
+    share.leave()
+
+
+@pytest.fixture(scope="session")
+def rabbit_port(meeting) -> Iterator[int]:
+    share = join("rabbitmq", meeting)
+    yield share.port
+    share.leave()

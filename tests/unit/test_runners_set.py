@@ -1,0 +1,78 @@
+"""The set of runners: the right one for each record, and a net below all of them."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import journeyman.runners
+from journeyman.config import Settings
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Redis, Runner, Shell
+from journeyman.runners import RunnerSet, RunRequest, RunResult
+from journeyman.runners.shell import ShellRunner
+from tests.runner_world import in_loop, settings
+
+RECORDS: list[Runner] = [
+    Shell("exit 1"),
+    Direct("no-such-program", ()),
+    Awf("no-such-workflow", ()),
+    Http("GET", "http://127.0.0.1:1/"),
+    Amqp("amqp://127.0.0.1:1", "", "k"),
+    Redis("redis://127.0.0.1:1", "SET", "k"),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_every_kind_of_record_has_its_runner(record):
+    async def scenario() -> RunResult:
+        async with RunnerSet() as runners:
+            return await runners.run(RunRequest("job", 5, record))
+
+    result = asyncio.run(scenario())
+    assert not result.success
+    assert "runner broke" not in result.reason
+
+
+def test_no_record_is_forgotten():
+    assert {type(record) for record in RECORDS} == set(Runner.__args__)
+
+
+@in_loop
+async def test_a_defect_becomes_a_failed_run_with_its_traceback(monkeypatch):
+    async def broken(self: ShellRunner, request: RunRequest[Shell]) -> RunResult:
+        raise ZeroDivisionError("http://u:secret@host\nsecond line")
+
+    monkeypatch.setattr(ShellRunner, "run", broken)
+    async with RunnerSet(settings(output_bytes=10_000)) as runners:
+        result = await runners.run(RunRequest("job", 5, Shell("true")))
+    assert result.reason == (
+        r"the shell runner broke: ZeroDivisionError: http://***@host\nsecond line"
+    )
+    assert b"in broken" in result.output
+    assert b"secret" not in result.output
+
+
+@in_loop
+async def test_a_set_that_did_nothing_closes():
+    async with RunnerSet(Settings()):
+        pass
+
+
+@in_loop
+async def test_closing_twice_does_no_harm():
+    runners = RunnerSet()
+    await runners.run(RunRequest("job", 5, Shell("true")))
+    await runners.close()
+    await runners.close()
+
+
+def test_runners_ask_nobody_what_time_it_is():
+    """When a run started, and how long it took, is for the caller to know."""
+    for path in Path(journeyman.runners.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            module = node.module if isinstance(node, ast.ImportFrom) else ""
+            assert "time" not in [*names, module], path.name
