@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format bench fuzz clean
+.PHONY: help setup services demo test quick check format bench fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,16 +23,19 @@ $(STAMP): pyproject.toml
 	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[columnar]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[columnar,fast,telemetry]' --group dev
 	@touch $(STAMP)
 
-demo: $(STAMP) ## Write a log of each dialect, damage one, verify, repair, compact, show the result
+services: ## Install the real Redis and RabbitMQ that the tests start
+	@bash scripts/install-services.sh
+
+demo: $(STAMP) ## Serve through a kill -9; write a log of each dialect, damage, verify, repair, compact
 	$(BIN)/python scripts/demo.py
 
-test: check ## Lint, types, import rules, and all tests
+test: check services ## Lint, types, import rules, and all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-quick: $(STAMP) ## The tests without the long sweeps
+quick: $(STAMP) services ## The tests without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 check: $(STAMP) ## Lint, strict types, import rules

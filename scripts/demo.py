@@ -1,4 +1,4 @@
-"""A log of each dialect: written, damaged, verified, repaired, made smaller, and still complete.
+"""The server through a kill -9; a log of each dialect damaged, repaired, made smaller, complete.
 
     python scripts/demo.py [DIRECTORY]            (or: make demo)
 
@@ -9,10 +9,13 @@ command shown is really run, and every claim is checked: the exit code is 1 if o
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ def main() -> int:
     WHERE.mkdir(parents=True)
     (WHERE / MARK).touch()
     checks = Checks()
+    serving(checks)
     schedule(checks)
     work_queue(checks)
     killed_writer(checks)
@@ -57,11 +61,86 @@ def main() -> int:
     return 0 if checks.held == checks.made else 1
 
 
+# --- the server ---
+
+
+def serving(checks: Checks) -> None:
+    title("1. the server: jobs run when due, and nothing is lost by kill -9")
+    ran = WHERE / "ran.txt"
+    with Server() as server:
+        server.ask(f'RULE SET rule.greet greet. shell "echo $JOURNEYMAN_JOB_ID >> {DEMO}/ran.txt"')
+        server.ask(f"SET greet.soon {CLOCK.now_ns() + 300_000_000}")
+        server.ask("SET greet.later 2090-01-01 00:00:00")
+        while not server.ask("GET greet.soon", show=False).startswith("OK executed"):
+            time.sleep(0.05)
+        server.ask("GET greet.soon")
+        say(f"Then {ACKNOWLEDGED} jobs more, sent ahead on one connection, and kill -9.")
+        acknowledged = server.set_many(ACKNOWLEDGED)
+        server.process.send_signal(signal.SIGKILL)
+    checks.claim("all of them were acknowledged", acknowledged == ACKNOWLEDGED)
+    with Server() as server:
+        server.ask("GET greet.later")
+        found = sum(line.startswith("many.") for line in server.list("QUERY many."))
+        checks.claim(f"after the kill {found} jobs are there", found == ACKNOWLEDGED)
+        server.process.terminate()
+    checks.claim("the server stops cleanly", server.process.returncode == 0)
+    checks.claim("the job that had run did not run again", ran.read_text() == "greet.soon\n")
+    verified = journeyman("verify", DEMO / "server.log")
+    checks.claim("its log is clean", verified.code == 0)
+
+
+class Server:
+    """`journeyman serve` on a free port of this machine, and one connection to it."""
+
+    def __init__(self) -> None:
+        words = ["serve", "--listen", "127.0.0.1:0", "--log", f"{DEMO}/server.log"]
+        say(f"\n$ journeyman {' '.join(words)}")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "journeyman", *words],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Server:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            say(f"    {line.rstrip()}")
+            if listening := re.search(r"listening on \S+:(\d+)", line):
+                self._socket = socket.create_connection(("127.0.0.1", int(listening[1])), 30)
+                self._answers = self._socket.makefile("r")
+                return self
+        raise SystemExit("the server did not start")
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        self.process.communicate()
+
+    def ask(self, command: str, *, show: bool = True) -> str:
+        self._socket.sendall(f"demo {command}\n".encode())
+        answer = self._answers.readline().removeprefix("demo ").rstrip()
+        if show:
+            say(f"    > {command}\n    < {answer}")
+        return answer
+
+    def list(self, command: str) -> list[str]:
+        lines = [self.ask(command, show=False)]
+        while lines[-1] != "OK":
+            lines.append(self._answers.readline().removeprefix("demo ").rstrip())
+        return lines[:-1]
+
+    def set_many(self, count: int) -> int:
+        """Send so many SETs ahead; how many were answered OK."""
+        lines = [f"demo SET many.{number} 4000000000000000000\n" for number in range(count)]
+        self._socket.sendall("".join(lines).encode())
+        return sum(self._answers.readline() == "demo OK\n" for _ in lines)
+
+
 # --- ztick ---
 
 
 def schedule(checks: Checks) -> None:
-    title("1. ztick: the schedule")
+    title("2. ztick: the log of a schedule")
     say("A thousand changes to ten jobs and one rule, a hundred of them in one write and one sync.")
     path = DEMO / "schedule.log"
     with ZtickLog.open(DISK, CLOCK, str(ROOT / path)) as log:
@@ -85,7 +164,7 @@ def schedule(checks: Checks) -> None:
 
 
 def work_queue(checks: Checks) -> None:
-    title("2. workq: the work queue, damaged")
+    title("3. workq: the work queue, damaged")
     path = DEMO / "workq"
     start_ns = CLOCK.now_ns() - 2 * 3600 * 1_000_000_000
     journeyman(
@@ -130,7 +209,7 @@ def work_queue(checks: Checks) -> None:
 
 
 def killed_writer(checks: Checks) -> None:
-    title("3. workq: a writer killed in the middle of its work")
+    title("4. workq: a writer killed in the middle of its work")
     path = DEMO / "killed"
     say("Another process adds jobs as fast as it can and tells us of each one acknowledged.")
     say(f"After {ACKNOWLEDGED} of them it is killed (SIGKILL).")
@@ -168,7 +247,7 @@ def write_until_killed(directory: str) -> None:
 
 
 def fan_out(checks: Checks) -> None:
-    title("4. kestrel: one queue, two readers")
+    title("5. kestrel: one queue, two readers")
     path = DEMO / "kestrel"
     say("600 items in small segments; one reader has finished 450 of them, the other 300.")
     with KestrelJournal.open(DISK, CLOCK, str(ROOT / path), "mail", segment_bytes=4096) as journal:

@@ -1,6 +1,6 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
-    journeyman dump | verify | repair | compact | clean | generate
+    journeyman dump | verify | repair | compact | clean | generate | serve | config
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -37,9 +37,11 @@ GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 COMMANDS = {
     "clean": "journeyman.cli.clean:clean",
     "compact": "journeyman.cli.compact:compact",
+    "config": "journeyman.cli.config:config",
     "dump": "journeyman.cli.dump:dump",
     "generate": "journeyman.cli.generate:generate",
     "repair": "journeyman.cli.repair:repair",
+    "serve": "journeyman.cli.serve:serve",
     "verify": "journeyman.cli.verify:verify",
 }
 

@@ -1,0 +1,270 @@
+"""How fast is the schedule, and how does it compare? In one run, on one disk.
+
+    python -m bench.schedule [--directory ON_A_DISK] [--rounds 3]
+
+    durable SETs     50 connections, request and response; and one connection, 100 at a time;
+                     beside beanstalkd's put and Redis's ZADD, every one of them durable before it
+                     is answered, and beside the disk: 30 bytes appended and synced, in a loop
+    many jobs        time to the first answer and memory with 0.1, 1 and 5 million planned jobs
+    SETs among many  the rate with a million planned jobs against that with a thousand
+    lateness         from the due time to the start of the run, 200 jobs a second
+
+The subjects take turns, some short rounds each, and the best round of each counts. Load comes from
+another process (schedule_load.py); ``generator`` is the part of a core that it needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import peers, report
+from bench.schedule_lateness import Lateness, measure_lateness
+from bench.schedule_load import Rate, measure
+from bench.schedule_restart import LOG, Restart, measure_restart, write_log
+
+SECONDS = 2.0
+SHAPES = {"50 connections": (50, 1), "pipelined by 100": (1, 100)}  # connections, depth
+PUT_BARS = {"50 connections": 2.0, "pipelined by 100": 10.0}
+RESTARTS = (100_000, 1_000_000, 5_000_000)
+MILLION, THOUSAND = 1_000_000, 1_000
+FIRST_ANSWER_BAR_S = 3.0
+LINEAR_BAR = 1.2  # a job of five million takes at most this many times as long as one of a million
+MEMORY_BAR = 400
+AMONG_MANY_BAR = 0.8
+LATE_PER_SECOND, LATE_SECONDS = 200, 4.0
+LATE_P50_BAR_MS, LATE_P99_BAR_MS = 2.0, 10.0
+RECORD = b"x" * 30
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    question: str
+    figure: float | None  # None: could not be measured
+    bar: float
+    at_least: bool  # the bar is a lower bound
+
+    @property
+    def word(self) -> str:
+        if self.figure is None:
+            return "not measured"
+        met = self.figure >= self.bar if self.at_least else self.figure <= self.bar
+        return "ok" if met else "MISSED"
+
+
+def sync_rate(directory: Path) -> float:
+    """Appends a second, each synced."""
+    path = directory / "appended"
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    count, begin = 0, time.perf_counter()
+    while time.perf_counter() < begin + SECONDS:
+        os.write(file, RECORD)
+        os.fdatasync(file)
+        count += 1
+    took_s = time.perf_counter() - begin
+    os.close(file)
+    path.unlink()
+    return count / took_s
+
+
+def best_of(rounds: int, subjects: dict[str, Callable[[int], Rate]]) -> dict[str, Rate]:
+    """The subjects in turn; of each its quickest round. They are told the number of the round."""
+    best: dict[str, Rate] = {}
+    for number in range(rounds):
+        for name, subject in subjects.items():
+            rate = subject(number)
+            if name not in best or rate.per_second > best[name].per_second:
+                best[name] = rate
+    return best
+
+
+def durable_sets(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
+    figures: dict[str, Any] = {}
+    verdicts = []
+    with ExitStack() as stack:
+        every = (
+            peers.journeyman(directory / "journeyman"),
+            peers.beanstalkd(directory / "beanstalkd"),
+            peers.redis(directory / "redis"),
+        )
+        servers = [stack.enter_context(server) for server in every if server is not None]
+        for shape, (connections, depth) in SHAPES.items():
+
+            def load(server: peers.Peer, c: int = connections, d: int = depth) -> Any:
+                return lambda number: measure(
+                    server.name,
+                    server.port,
+                    connections=c,
+                    depth=d,
+                    seconds=SECONDS,
+                    first=(number * len(SHAPES) + (d > 1)) * 10_000_000,
+                )
+
+            subjects = {server.name: load(server) for server in servers}
+            subjects["disk"] = lambda _: Rate(sync_rate(directory), 0.0)
+            best = best_of(rounds, subjects)
+            figures[shape] = _rates(best)
+            ours = best["journeyman"].per_second
+            print(f"durable SET, {shape}")
+            for name, rate in best.items():
+                ratio = f"{ours / rate.per_second:6.2f}x" if name != "journeyman" else ""
+                needed = "" if name == "disk" else f"generator {rate.cpu:.0%}"
+                print(f"  {name:<12}{rate.per_second:>10,.0f}/s  {ratio:<8}  {needed}".rstrip())
+            put = best.get("beanstalkd")
+            ratio_to_put = round(ours / put.per_second, 2) if put else None
+            verdicts.append(
+                Verdict(f"{shape}: times beanstalkd", ratio_to_put, PUT_BARS[shape], True)
+            )
+    return figures, verdicts
+
+
+def _rates(best: dict[str, Rate]) -> dict[str, Any]:
+    ours = best["journeyman"].per_second
+    return {
+        name: {
+            "per_second": round(rate.per_second),
+            "generator_cpu": round(rate.cpu, 2),
+            "journeyman_is": round(ours / rate.per_second, 2),
+        }
+        for name, rate in best.items()
+    }
+
+
+def restarts(directory: Path, rounds: int) -> tuple[list[dict[str, Any]], list[Verdict]]:
+    empty = measure_restart(directory / "restart", 0, rounds)
+    found: dict[int, Restart] = {}
+    print("start with planned jobs          first answer   resident      peak   bytes a job")
+    for jobs in RESTARTS:
+        # The largest takes long, and a round of it says as much as three of the others.
+        restart = measure_restart(
+            directory / "restart", jobs, rounds if jobs <= MILLION else 1, empty.resident_mb
+        )
+        found[jobs] = restart
+        print(
+            f"  {jobs:>10,} ({restart.log_mb:>5.1f} MB) {restart.first_answer_s:>16.2f} s"
+            f"{restart.resident_mb:>8.0f} MB{restart.peak_mb:>7.0f} MB{restart.bytes_a_job:>12}"
+        )
+    print(f"  without jobs {empty.first_answer_s:.2f} s, {empty.resident_mb:.0f} MB")
+    one, five = found[RESTARTS[1]], found[RESTARTS[2]]
+    steeper = five.first_answer_s / five.jobs / (one.first_answer_s / one.jobs)
+    verdicts = [
+        Verdict("first answer with a million, s", one.first_answer_s, FIRST_ANSWER_BAR_S, False),
+        Verdict("time a job, 5 million to 1", round(steeper, 2), LINEAR_BAR, False),
+        Verdict("bytes a job with a million", one.bytes_a_job, MEMORY_BAR, False),
+    ]
+    return [asdict(each) for each in (empty, *found.values())], verdicts
+
+
+def among_many(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
+    """Jobs that are there are set again, so that there stay as many as there are."""
+    figures: dict[str, Any] = {}
+    verdicts = []
+    with ExitStack() as stack:
+        servers = {}
+        for jobs in (THOUSAND, MILLION):
+            place = directory / f"among-{jobs}"
+            place.mkdir()
+            write_log(place / LOG, jobs)
+            settings = {"database.compression_interval": 0}
+            servers[jobs] = stack.enter_context(peers.journeyman(place, settings))
+        for shape, (connections, depth) in SHAPES.items():
+
+            def load(jobs: int, c: int = connections, d: int = depth) -> Any:
+                port = servers[jobs].port
+                return lambda number: measure(
+                    "journeyman",
+                    port,
+                    connections=c,
+                    depth=d,
+                    seconds=SECONDS,
+                    first=number,
+                    ids=jobs,
+                )
+
+            best = best_of(rounds, {str(jobs): load(jobs) for jobs in servers})
+            few, many = best[str(THOUSAND)].per_second, best[str(MILLION)].per_second
+            figures[shape] = {"thousand": round(few), "million": round(many)}
+            print(f"SET among a thousand jobs {few:,.0f}/s, among a million {many:,.0f}/s, {shape}")
+            verdicts.append(
+                Verdict(f"{shape}: a million to 1,000", round(many / few, 2), AMONG_MANY_BAR, True)
+            )
+    return figures, verdicts
+
+
+def lateness(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
+    figures: dict[str, Any] = {}
+    for durable in (True, False):
+        found: list[Lateness] = []
+        for number in range(rounds):
+            place = directory / f"late-{durable}-{number}"
+            found.append(
+                measure_lateness(
+                    place, per_second=LATE_PER_SECOND, seconds=LATE_SECONDS, durable=durable
+                )
+            )
+        best = min(found, key=lambda each: each.p99_ms)
+        how = "durable" if durable else "without syncs"
+        figures[how] = asdict(best)
+        print(
+            f"start of the run after the due time, {how}: p50 {best.p50_ms:.2f} ms, "
+            f"p90 {best.p90_ms:.2f}, p99 {best.p99_ms:.2f}, worst {best.worst_ms:.2f}"
+        )
+    durably = figures["durable"]
+    return figures, [
+        Verdict("late, p50, ms", durably["p50_ms"], LATE_P50_BAR_MS, False),
+        Verdict("late, p99, ms", durably["p99_ms"], LATE_P99_BAR_MS, False),
+    ]
+
+
+QUESTIONS = {
+    "durable_sets": durable_sets,
+    "restarts": restarts,
+    "among_many": among_many,
+    "lateness": lateness,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.schedule", description="See above.")
+    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure")
+    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (3)")
+    parser.add_argument("--only", choices=QUESTIONS, help="one question; nothing is written")
+    options = parser.parse_args(arguments or [])
+    # A program that ran before in this process may have bound it to one core, and children inherit.
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    figures: dict[str, Any] = {
+        "file_system": peers.file_system(Path(options.directory)),
+        "beanstalkd": peers.version_of("beanstalkd", "-v"),
+        "redis": peers.version_of("redis-server", "--version"),
+        "rounds": options.rounds,
+        "seconds": SECONDS,
+    }
+    verdicts: list[Verdict] = []
+    for name, ask in QUESTIONS.items():
+        if options.only in (None, name):
+            with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
+                figures[name], more = ask(Path(place), options.rounds)
+            verdicts += more
+            print()
+    print(f"{'bar':<40}{'figure':>10}{'bar':>8}")
+    for verdict in verdicts:
+        figure = "-" if verdict.figure is None else f"{verdict.figure:g}"
+        sign = ">=" if verdict.at_least else "<="
+        print(f"{verdict.question:<40}{figure:>10}{sign:>5}{verdict.bar:>6g}  {verdict.word}")
+    figures["bars"] = [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
+    if options.only is None:
+        path = report.write_result("schedule", figures)
+        print(f"\nwritten to {path.relative_to(report.ROOT)}")
+    return int(any(verdict.word == "MISSED" for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""Kill a server under load, again and again, and compare what it holds with an outside ledger.
+
+    python scripts/ledger.py --cycles 200
+
+The loop of tests/crash/test_schedule_ledger.py for as long as wanted. When the ledger does not
+agree the exit code is 1, and the directory is left for inspection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.crash.ledger_cycles import Cycles
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill a server under load and check its memory.")
+    parser.add_argument("--cycles", type=int, default=200, help="how many kills (200)")
+    parser.add_argument("--jobs", type=int, default=0, help="begin with a log of so many jobs")
+    parser.add_argument("--seed", type=int, help="the same choices as an earlier run")
+    parser.add_argument("--directory", help="where to make the working directory")
+    options = parser.parse_args()
+    seed = random.randrange(1_000_000) if options.seed is None else options.seed
+    directory = Path(tempfile.mkdtemp(prefix="ledger-", dir=options.directory))
+    out = sys.stdout
+    out.write(f"seed {seed}, {options.cycles} cycles in {directory}\n")
+    begin = time.monotonic()
+    cycles = Cycles(directory, seed=seed, jobs=options.jobs)
+    done = 0
+
+    def tell(kind: str) -> None:
+        nonlocal done
+        done += 1
+        if done % 10 == 0:
+            out.write(f"{done:>5}  {time.monotonic() - begin:6.0f} s  last kill: {kind}\n")
+            out.flush()
+
+    try:
+        tally = cycles.run(options.cycles, tell)
+    except AssertionError as error:
+        out.write(
+            f"{error}\nafter {done} cycles, seed {seed}: {cycles.tally}\n{directory} is kept\n"
+        )
+        return 1
+    shutil.rmtree(directory)
+    out.write(f"{tally}\nnothing lost, nothing invented, nothing run after it was executed\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What the engine replied -> bytes of the ztick protocol.
+
+Short answers are bytes. Lists may be as long as the schedule, so they are iterators of bytes, to
+be sent slice by slice; each slice is made when it is asked for, from a listing that shows the
+moment of the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TypeAlias
+
+from journeyman.engines.ztick_drawers import JobListing
+from journeyman.engines.ztick_outcomes import (
+    Done,
+    JobNotFound,
+    JobState,
+    OutOfScope,
+    Reply,
+    RuleListing,
+    RuleNotFound,
+    Stats,
+)
+from journeyman.protocols.ztick import (
+    Command,
+    Metrics,
+    auth_denied,
+    job_lines,
+    job_not_found,
+    job_state,
+    metric_lines,
+    ok,
+    rule_line,
+    rule_not_found,
+)
+
+__all__ = ["Answer", "answer"]
+
+Answer: TypeAlias = bytes | Iterator[bytes]
+
+RULES_A_SLICE = 100
+
+
+def answer(command: Command, reply: Reply | None, metrics: Callable[[Stats], Metrics]) -> Answer:
+    """``metrics`` adds to the engine's figures those of the server."""
+    request_id = command.request_id
+    if isinstance(reply, Done):
+        return ok(request_id)
+    if isinstance(reply, JobState):
+        return job_state(request_id, reply.status, reply.execution_ns)
+    if isinstance(reply, JobNotFound):
+        return job_not_found(request_id, reply.identifier)
+    if isinstance(reply, RuleNotFound):
+        return rule_not_found(request_id, reply.identifier)
+    if isinstance(reply, OutOfScope):
+        return auth_denied(request_id)
+    if isinstance(reply, JobListing):
+        return _jobs(request_id, reply)
+    if isinstance(reply, RuleListing):
+        return _rules(request_id, reply)
+    if isinstance(reply, Stats):
+        return metric_lines(request_id, metrics(reply)) + ok(request_id)
+    raise AssertionError(f"no client can be told {reply!r}")
+
+
+def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:
+    for rows in listing:
+        yield job_lines(request_id, rows)
+    yield ok(request_id)
+
+
+def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
+    rules = iter(listing.rules)
+    while some := list(islice(rules, RULES_A_SLICE)):
+        yield b"".join(
+            rule_line(request_id, rule.identifier, rule.pattern, rule.runner) for rule in some
+        )
+    yield ok(request_id)

@@ -1,0 +1,208 @@
+"""The HTTP port: who may come in, how long they may take, and how errors look.
+
+    GET /health     200 {"status":"ok"}; for everyone
+    GET /metrics    the figures of STAT and some more, as Prometheus reads them
+    /jobs, /rules   the schedule; see http_api.py
+
+With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
+wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
+
+It is plain HTTP: tokens cross the network in the clear unless it listens on this machine alone or
+stands behind something that speaks TLS. The server says so when it starts.
+
+Bounded like the rest: connections, the size of a body, and the time a connection may take without
+a whole request, whether it sends nothing or a byte now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from aiohttp import web
+
+from journeyman.config import ALL_NAMESPACES, Address, Token
+from journeyman.servers.http_api import Api, ApiError, Call, add_routes
+from journeyman.servers.listener import BACKLOG, cannot_listen, where_it_listens
+from journeyman.servers.metrics import ServerMetrics
+from journeyman.servers.session import Surroundings
+
+__all__ = ["HttpPort", "open_http"]
+
+MAX_GUESS_DELAY_S = 5.0
+SWEEP_S = 0.5
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True)
+class HttpPort:
+    """An open port. ``close`` lets requests under way end first."""
+
+    address: Address
+    _runner: web.AppRunner
+    _server: asyncio.Server
+    _doorway: _Doorway
+
+    async def close(self) -> None:
+        self._server.close()
+        self._doorway.close()
+        await self._runner.cleanup()
+
+
+async def open_http(
+    around: Surroundings,
+    figures: ServerMetrics,
+    address: Address,
+    *,
+    timeout_s: float,
+    body_bytes: int,
+) -> HttpPort:
+    """Open the port; OSError, worded for people, when that cannot be."""
+    gate = _Gate(around)
+    app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
+    doorway = _Doorway(around, timeout_s)
+    app.middlewares.insert(0, doorway.note)
+    api = Api(around.writer, around.loop)
+
+    async def metrics(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
+        stats = await api.stats(Call(around.loop, ALL_NAMESPACES))
+        text = figures.render(around.metrics(stats))
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    app.router.add_get("/health", _health, allow_head=False)
+    app.router.add_get("/metrics", metrics, allow_head=False)
+    add_routes(app, api)
+    runner = web.AppRunner(
+        app, access_log=None, keepalive_timeout=timeout_s, handle_signals=False, shutdown_timeout=5
+    )
+    await runner.setup()
+    assert runner.server is not None
+    doorway.make = runner.server
+    try:
+        server = await around.loop.create_server(
+            doorway, address.host, address.port, backlog=BACKLOG, reuse_address=True
+        )
+    except OSError as error:
+        await runner.cleanup()
+        raise cannot_listen(address, error) from error
+    return HttpPort(where_it_listens(server.sockets, address), runner, server, doorway)
+
+
+def is_loopback(address: Address) -> bool:
+    if address.host == "localhost":
+        return True
+    try:
+        return ip_address(address.host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
+    return answer({"status": "ok"})
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return web.Response(text=text, status=status, content_type="application/json")
+
+
+class _Gate:
+    """Every request passes here: the token, and errors made into JSON."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    @web.middleware
+    async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if request.path != "/health":
+                request["namespace"] = await self._namespace(request)
+            return await handler(request)
+        except ApiError as error:
+            return answer({"error": error.message}, error.status)
+        except web.HTTPRequestEntityTooLarge:
+            return answer({"error": "body too large"}, 413)
+        except web.HTTPException as error:
+            words = {404: "not found", 405: "method not allowed"}
+            response = answer({"error": words.get(error.status, error.reason)}, error.status)
+            if "Allow" in error.headers:
+                response.headers["Allow"] = error.headers["Allow"]
+            if error.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+
+    async def _namespace(self, request: web.Request) -> str:
+        around = self._around
+        if around.tokens is None:
+            return ALL_NAMESPACES
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise web.HTTPUnauthorized(reason="auth_required")
+        host = request.remote or ""
+        token: Token | None = around.tokens.find(secret.strip().encode(errors="surrogateescape"))
+        if token is None:
+            around.messages.warn("authentication failed", client=host, over="http")
+            delay_s = around.attempts.failed(host, around.loop.time())
+            await asyncio.sleep(min(delay_s, MAX_GUESS_DELAY_S))
+            raise web.HTTPUnauthorized(reason="auth_failed")
+        around.attempts.succeeded(host)
+        return token.namespace
+
+
+class _Doorway:
+    """Makes the protocol of each connection, counts them, and closes those that only wait."""
+
+    def __init__(self, around: Surroundings, timeout_s: float) -> None:
+        self._around = around
+        self._timeout_s = timeout_s
+        self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
+        self.make: Callable[[], Any]
+        self._timer = around.loop.call_later(SWEEP_S, self._sweep)
+
+    def __call__(self) -> asyncio.Protocol:
+        if len(self._since) >= self._around.max_connections:
+            self._around.messages.warn("HTTP connection refused: too many are open")
+            return _Refusal()
+        protocol = self.make()
+        self._since[protocol] = self._around.loop.time()
+        assert isinstance(protocol, asyncio.Protocol)
+        return protocol
+
+    @web.middleware
+    async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The handler reads the body, so the time for that counts as well."""
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                request["body_is_in"] = lambda: limit.reschedule(None)
+                if not request.can_read_body:
+                    limit.reschedule(None)
+                self._since[request.protocol] = float("inf")
+                return await handler(request)
+        except TimeoutError:
+            return answer({"error": "request took too long to arrive"}, 408)
+        finally:
+            self._since[request.protocol] = self._around.loop.time()
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _sweep(self) -> None:
+        oldest = self._around.loop.time() - self._timeout_s
+        for protocol, since in list(self._since.items()):
+            if protocol.transport is None or protocol.transport.is_closing():
+                # Also true for one that is not connected yet, but not for longer than a sweep.
+                if since < self._around.loop.time() - SWEEP_S:
+                    del self._since[protocol]
+            elif since < oldest:
+                protocol.transport.abort()
+        self._timer = self._around.loop.call_later(SWEEP_S, self._sweep)
+
+
+class _Refusal(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.abort()  # type: ignore[attr-defined]  # every stream transport has it

@@ -1,0 +1,147 @@
+"""A log on disk -> a Schedule, with the log open for writing.
+
+    small or damaged log     formats: one record after another, past any damage, which is repaired
+    large and clean log      columnar, where it is installed: millions of rows in a second
+
+Both give the same Schedule (the twins are proved equal elsewhere). The fast way only ever reads a
+log that is whole to its last byte; at the first thing that is odd it is given up, and the log is
+read the careful way from the beginning. So damage never stops a server: it is put aside, and
+``recovery`` says what was found.
+
+Under both ways the log's lock is held before a byte is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk
+from journeyman.engines.ztick import Schedule
+from journeyman.engines.ztick_loading import REMOVED, Loader
+from journeyman.errors import LogLocked
+from journeyman.formats.framing import Stop
+from journeyman.formats.ztick import CODEC, Record
+from journeyman.formats.ztick_layout import JOB, JOB_REMOVAL
+from journeyman.logs.appender import Appender
+from journeyman.logs.recovery import FileReport, RecoveryReport
+from journeyman.logs.segments import ZtickNames, ZtickPlan
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.ztick_log import ZtickLog
+
+__all__ = ["BULK_BYTES", "LogJournal", "OpenedLog", "open_log"]
+
+# Below this, importing the libraries takes longer than reading with the formats.
+BULK_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    log: ZtickLog
+    schedule: Schedule
+    in_bulk: bool
+
+
+class LogJournal:
+    """What the writer writes to."""
+
+    def __init__(self, log: ZtickLog) -> None:
+        self._log = log
+
+    def write(self, records: Sequence[Record]) -> None:
+        future = self._log.append(records)
+        self._log.commit()
+        future.result()  # the writer is the only one who commits, so it has been decided by now
+
+
+def open_log(
+    disk: Disk,
+    clock: Clock,
+    path: str,
+    *,
+    sync: SyncPolicy,
+    max_runs: int,
+    bulk_bytes: int = BULK_BYTES,
+) -> OpenedLog:
+    """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
+    names = ZtickNames(path)
+    files = [p for p in (names.compressed, names.to_compress, names.active) if disk.exists(p)]
+    if sum(disk.size(each) for each in files) >= bulk_bytes:
+        opened = _open_in_bulk(disk, clock, names, sync, max_runs)
+        if opened is not None:
+            return opened
+    loader = Loader()
+    log = ZtickLog.open(disk, clock, path, sync=sync, each=loader.add)
+    return OpenedLog(log, loader.finish(max_runs=max_runs), in_bulk=False)
+
+
+def _open_in_bulk(
+    disk: Disk, clock: Clock, names: ZtickNames, sync: SyncPolicy, max_runs: int
+) -> OpenedLog | None:
+    """None: not possible here, or the log needs care."""
+    try:
+        from journeyman.columnar import ztick as columnar
+    except ImportError:
+        return None
+    try:
+        lock = disk.lock(names.lock)
+    except LogLocked as error:
+        raise LogLocked(names.active, "another process has this log open for writing") from error
+    try:
+        if disk.exists(names.compressed_tmp):
+            disk.remove(names.compressed_tmp)
+        loader = Loader()
+        reports = []
+        for path in (names.compressed, names.to_compress, names.active):
+            if disk.exists(path):
+                report = _read_file(columnar, disk, path, loader)
+                if report is None:
+                    lock.release()
+                    return None
+                reports.append(report)
+        appender = Appender(disk, clock, ZtickPlan(names.active), sync=sync)
+        appender.open()
+    except BaseException:
+        lock.release()
+        raise
+    log = ZtickLog(disk, names, lock, appender, RecoveryReport(tuple(reports)))
+    return OpenedLog(log, loader.finish(max_runs=max_runs), in_bulk=True)
+
+
+def _read_file(columnar: Any, disk: Disk, path: str, loader: Loader) -> FileReport | None:
+    """Load one file; None if it does not end where its last record does."""
+    view = disk.view(path)
+    records = 0
+    for chunk in columnar.iter_batches(view):
+        if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
+            return None
+        _load_rows(chunk.batch, view, loader)
+        records += chunk.batch.num_rows
+    return FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
+
+
+def _load_rows(batch: Any, view: memoryview, loader: Loader) -> None:
+    kinds = _numbers(batch.column("kind"))
+    identifiers = batch.column("identifier").to_pylist()
+    times = _numbers(batch.column("execution_ns"))
+    statuses = _numbers(batch.column("status"))
+    if any(kinds):
+        offsets = _numbers(batch.column("offset"))
+        for kind, offset in zip(kinds, offsets, strict=True):
+            if kind not in (JOB, JOB_REMOVAL):
+                entry = CODEC.decode(view, offset)  # rules are few and have many shapes
+                assert entry is not None
+                loader.add(entry.record)
+        of_jobs = [row for row, kind in enumerate(kinds) if kind in (JOB, JOB_REMOVAL)]
+        identifiers = [identifiers[row] for row in of_jobs]
+        times = [times[row] for row in of_jobs]
+        statuses = [statuses[row] if kinds[row] == JOB else REMOVED for row in of_jobs]
+    loader.add_jobs(identifiers, times, statuses)
+
+
+def _numbers(column: Any) -> list[int]:
+    """Plain whole numbers, 0 where there is none."""
+    numbers: list[int] = column.fill_null(0).to_numpy(zero_copy_only=False).tolist()
+    return numbers

@@ -1,0 +1,134 @@
+"""The server's process: event loop, signals, exit code.
+
+    SIGTERM, SIGINT   stop in order (see schedule.py), exit 0
+    a second one      stop at once: what still runs is killed, the log is synced, exit 1
+    the log failed    no more answers, exit 1 with the reason
+
+Errors at the start are raised, for the command line to word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from journeyman.clock import SystemClock
+from journeyman.config import Configuration, Settings
+from journeyman.disk import RealDisk
+from journeyman.runners import RunnerSet
+from journeyman.servers.schedule import ScheduleServer
+from journeyman.servers.server_log import LineThread, ServerLog
+
+__all__ = ["run"]
+
+CLEAN, FORCED = 0, 1
+FILES_OF_OUR_OWN = 64  # log, listeners, pipes
+
+# The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
+# event loop keep it waiting for longer than the sync itself.
+SWITCH_INTERVAL_S = 0.0005
+
+# Small steps: a look at half a million new objects, good for bulk work, would be a pause here.
+GC_THRESHOLDS = (10_000, 20, 100)
+
+
+def run(configuration: Configuration, *, stderr: TextIO) -> int:
+    """Serve until told to stop; the exit code."""
+    clock = SystemClock()
+
+    def write(line: str) -> None:
+        stderr.write(line)
+        stderr.flush()
+
+    lines = LineThread(write)
+    messages = ServerLog(
+        clock,
+        lines.write,
+        level=configuration.settings.log.level,
+        format_=configuration.settings.messages.format,
+    )
+    for note in configuration.notes:
+        messages.warn(note)
+    _allow_open_files(configuration.settings, messages)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(configuration, clock, messages))
+    finally:
+        lines.close()
+
+
+async def _serve(configuration: Configuration, clock: SystemClock, messages: ServerLog) -> int:
+    loop = asyncio.get_running_loop()
+    stopping, hurry = asyncio.Event(), asyncio.Event()
+    failures: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        failures.append(error)
+        stopping.set()
+
+    def on_signal(name: str) -> None:
+        if stopping.is_set():
+            messages.warn(f"{name} again: stopping at once")
+            hurry.set()
+        else:
+            messages.info(f"{name}: stopping")
+            stopping.set()
+
+    def on_mistake(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        trace = "".join(traceback.format_exception(error)) if error is not None else ""
+        messages.error(f"unexpected: {context.get('message')}", trace=trace)
+
+    loop.set_exception_handler(on_mistake)
+    runners = RunnerSet(configuration.settings)
+    server = ScheduleServer(configuration, RealDisk(), clock, messages, runners, failed=failed)
+    messages.info(f"log level: {configuration.settings.log.level}", process=os.getpid())
+    gc.disable()  # loading makes millions of objects, and none of them is garbage
+    await server.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number.name)
+    gc.freeze()  # what was loaded stays: the collector need not look at it again and again
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
+    await stopping.wait()
+    if failures:
+        hurry.set()
+    cut_off = await server.stop(hurry)
+    if failures:
+        raise failures[0]
+    if cut_off:
+        messages.warn(f"{cut_off} runs were cut off; their jobs are seen to at the next start")
+    messages.info("stopped")
+    return FORCED if hurry.is_set() else CLEAN
+
+
+def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
+    """Raise the limit on open files as far as the settings may need it and the system lets us."""
+    needed = 2 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < needed:
+        messages.warn(
+            f"only {allowed} files may be open, the settings may need {needed}; "
+            "raise the limit (ulimit -n) or lower limits.connections"
+        )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed; else what Python brings."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,339 @@
+"""The schedule as a whole: built from the settings, started, and stopped in order.
+
+    start    the log is locked and read        ports open only when all of it is loaded
+             what a stop had cut off is queued again
+    stop     1 no new connections, no new due jobs
+             2 what was received is answered, connections are closed
+             3 runs end by themselves, up to a limit; then they are ended
+             4 their outcomes are written, the log is synced and closed
+             5 the last telemetry is sent, if the collector takes it
+
+A failed sync stops it at once, without step 2: nothing that is said would be true any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from journeyman.clock import Clock
+from journeyman.config import (
+    Address,
+    Configuration,
+    Interrupted,
+    Persistence,
+    Tokens,
+    load_tokens,
+)
+from journeyman.disk import Disk
+from journeyman.engines.ztick import Schedule
+from journeyman.engines.ztick_loading import notes
+from journeyman.engines.ztick_outcomes import Finished, Reply, Resume, Resumed, Stats
+from journeyman.errors import JourneymanError
+from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.ztick_compaction import Compactor
+from journeyman.logs.ztick_log import ZtickLog
+from journeyman.protocols.ztick import Metrics
+from journeyman.runners.contract import Runner
+from journeyman.servers.compaction import CompactionWatch
+from journeyman.servers.listener import Listener, listen
+from journeyman.servers.loading import LogJournal, open_log
+from journeyman.servers.metrics import ServerMetrics
+from journeyman.servers.runs import EndedRun, Runs
+from journeyman.servers.server_log import ServerLog
+from journeyman.servers.session import Surroundings
+from journeyman.servers.stat import ServerFacts
+from journeyman.servers.telemetry import Telemetry
+from journeyman.servers.ticker import Ticker
+from journeyman.servers.tls import server_context
+from journeyman.servers.writer import RETRY_S, Writer
+
+if TYPE_CHECKING:
+    from journeyman.servers.http import HttpPort
+
+__all__ = ["ScheduleServer"]
+
+ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
+
+
+class ScheduleServer:
+    """One running schedule. ``failed`` is called, once, when it cannot go on."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        disk: Disk,
+        clock: Clock,
+        log: ServerLog,
+        runner: Runner[RunnerRecord],
+        *,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._settings = configuration.settings
+        self._disk = disk
+        self._clock = clock
+        self._log = log
+        self._runner = runner
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._ztick_log: ZtickLog | None = None
+        self._listener: Listener
+        self._http: HttpPort | None = None
+        self._compaction: CompactionWatch | None = None
+        self._in_trouble = False
+        self._telemetry: Telemetry | None = None
+        self.figures = ServerMetrics()
+        self.around: Surroundings
+        self.writer: Writer
+        self.runs: Runs
+
+    @property
+    def address(self) -> Address:
+        return self._listener.address
+
+    # -- start --
+
+    async def start(self) -> None:
+        """Load and listen. Raises what stands in the way; nothing is left open then."""
+        controller, limits = self._settings.controller, self._settings.limits
+        tokens = self._load_tokens()
+        tls = None
+        if controller.tls_cert is not None and controller.tls_key is not None:
+            tls = server_context(controller.tls_cert, controller.tls_key)
+        schedule = self._open_log()
+        try:
+            self._build(schedule, tokens, tls_enabled=tls is not None)
+            self._listener = await listen(
+                self.around,
+                controller.listen,
+                tls=tls,
+                handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+            )
+            self._log.info(f"listening on {self._listener.address}")
+            await self._open_http()
+        except BaseException:
+            if self._ztick_log is not None:
+                self._ztick_log.close()
+            raise
+        if self._telemetry is not None:
+            self._telemetry.start()
+        rerun = self._settings.schedule.interrupted is Interrupted.RUN
+        self.writer.submit_own(Resume(rerun=rerun))
+
+    async def _open_http(self) -> None:
+        address, limits = self._settings.http.listen, self._settings.limits
+        if address is None:
+            return
+        from journeyman.servers.http import is_loopback, open_http
+
+        self._http = await open_http(
+            self.around,
+            self.figures,
+            address,
+            timeout_s=limits.http_timeout_ms / 1000,
+            body_bytes=limits.http_body_bytes,
+        )
+        self._log.info(f"HTTP listening on {self._http.address}")
+        if self.around.tokens is not None and not is_loopback(address):
+            self._log.warn("HTTP is not encrypted: tokens can be read on the network")
+
+    def _load_tokens(self) -> Tokens | None:
+        path = self._settings.controller.auth_file
+        if path is None:
+            return None
+        tokens = load_tokens(path)
+        for note in tokens.notes:
+            self._log.warn(note)
+        if not len(tokens):
+            self._log.warn("the auth file holds no token: nobody can log in", path=path)
+        return tokens
+
+    def _open_log(self) -> Schedule:
+        database, max_runs = self._settings.database, self._settings.schedule.max_runs
+        if database.persistence is Persistence.MEMORY:
+            return Schedule(max_runs=max_runs)
+        sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
+        begin_ns = self._clock.monotonic_ns()
+        opened = open_log(
+            self._disk, self._clock, database.logfile_path, sync=sync, max_runs=max_runs
+        )
+        self._ztick_log = opened.log
+        self._tell_recovery(opened.log)
+        stats = opened.schedule.stats()
+        self._log.info(
+            f"loaded {stats.jobs_total} jobs, {stats.rules_total} rules",
+            log=database.logfile_path,
+            took_ms=(self._clock.monotonic_ns() - begin_ns) // 1_000_000,
+        )
+        return opened.schedule
+
+    def _tell_recovery(self, log: ZtickLog) -> None:
+        for file in log.recovery.files:
+            if not file.clean:
+                self._log.warn(
+                    "the log was damaged; what could be read was read",
+                    file=file.file,
+                    places=file.damage_count,
+                    records=file.records,
+                    read_behind_damage=file.saved_after_damage,
+                    lost_at_least=file.lost_at_least,
+                    put_aside=", ".join(file.quarantined) or "nothing",
+                )
+            for damage in file.damages:
+                self._log.warn(
+                    f"{damage.kind} bytes: {damage.reason}",
+                    file=file.file,
+                    offset=damage.offset,
+                    length=damage.length,
+                )
+        if log.leftover_error is not None:
+            self._log.warn(
+                "a compaction that was cut short could not be finished", reason=log.leftover_error
+            )
+
+    def _build(self, schedule: Schedule, tokens: Tokens | None, *, tls_enabled: bool) -> None:
+        settings, limits, loop = self._settings, self._settings.limits, self._loop
+        journal = LogJournal(self._ztick_log) if self._ztick_log is not None else None
+        self.runs = Runs(loop, self._clock, self._runner, self._log, self._finished, self._ended)
+        self.writer = Writer(
+            loop,
+            self._clock,
+            schedule,
+            journal,
+            start_runs=self.runs.start,
+            on_batch=self._on_batch,
+            on_trouble=self._on_trouble,
+            on_failure=self._on_failure,
+            on_reply=self._on_reply,
+            on_told=self._on_told,
+            max_waiting=limits.waiting_commands,
+        )
+        self._ticker = Ticker(
+            loop,
+            self._clock,
+            schedule.next_due_ns,
+            self.writer.submit_due,
+            framerate=settings.database.framerate,
+        )
+        if self._ztick_log is not None:
+            self._compaction = CompactionWatch(
+                loop,
+                self._clock,
+                Compactor(
+                    self._ztick_log.compact,
+                    interval_s=settings.database.compression_interval_s,
+                    now_ns=self._clock.monotonic_ns(),
+                ),
+                self._log,
+                log_is_poisoned=lambda: (
+                    self._ztick_log is not None and self._ztick_log.appender.poisoned is not None
+                ),
+                on_failure=self._on_failure,
+                on_end=self.figures.compaction_ended,
+            )
+        self.around = Surroundings(
+            loop,
+            self.writer,
+            self._log,
+            self._metrics,
+            tokens,
+            auth_timeout_s=limits.auth_timeout_ms / 1000,
+            unsent_bytes=limits.unsent_bytes,
+            max_connections=limits.connections,
+        )
+        self.facts = ServerFacts(
+            self._clock,
+            self._clock.monotonic_ns(),
+            self.around.sessions,
+            "memory" if self._ztick_log is None else "logfile",
+            lambda: self._compaction.status if self._compaction is not None else "idle",
+            auth_enabled=tokens is not None,
+            tls_enabled=tls_enabled,
+            framerate=settings.database.framerate,
+        )
+        if settings.telemetry.enabled:
+            self._telemetry = Telemetry(
+                settings.telemetry,
+                self.figures,
+                lambda: self.facts.metrics(schedule.stats()),
+                self._clock,
+                self._log,
+            )
+
+    # -- while it runs --
+
+    def _on_batch(self) -> None:
+        self._ticker.look()
+
+    def _metrics(self, stats: Stats) -> Metrics:
+        return self.facts.metrics(stats)
+
+    def _finished(self, finished: Finished) -> None:
+        self.writer.submit_own(finished)
+
+    def _ended(self, runner: RunnerRecord, run: EndedRun) -> None:
+        late_ns = run.started_ns - run.execution_ns
+        self.figures.run_ended(runner, run.success, run.duration_ns, late_ns)
+        if self._telemetry is not None:
+            self._telemetry.run(runner, run)
+
+    def _on_told(
+        self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], begun_ns: int
+    ) -> None:
+        self.figures.told(requests, outcomes)
+        if self._telemetry is not None:
+            self._telemetry.requests(requests, outcomes, begun_ns)
+
+    def _on_reply(self, reply: Reply) -> None:
+        if isinstance(reply, Resumed):
+            for note in notes(reply):
+                self._log.warn(note)
+
+    def _on_trouble(self, error: JourneymanError | None) -> None:
+        if error is None:
+            self._log.info("the log can be written again")
+            self._in_trouble = False
+        else:
+            if not self._in_trouble:  # once, not for every command
+                self._log.error("the log cannot be written: commands are refused", reason=error)
+            self._in_trouble = True
+            self._ticker.hold_off(RETRY_S)
+
+    def _on_failure(self, error: BaseException) -> None:
+        self._ticker.stop()
+        self._log.error("cannot go on", reason=str(error) or repr(error))
+        self._failed(error)
+
+    # -- stop --
+
+    async def stop(self, hurry: asyncio.Event) -> int:
+        """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
+        self._listener.close()
+        self._ticker.stop()
+        if self._compaction is not None:
+            self._compaction.stop()
+        sessions = list(self.around.sessions)
+        for session in sessions:
+            session.finish()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._sessions_closed(), ANSWER_LIMIT_S)
+        for session in list(self.around.sessions):
+            session.drop()
+        if self._http is not None:
+            await self._http.close()
+        cut_off = await self.runs.stop(self._settings.limits.stop_timeout_ms / 1000, hurry)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
+        self.writer.close()
+        if self._ztick_log is not None:
+            self._ztick_log.close()
+        if self._telemetry is not None and not hurry.is_set():
+            await self._loop.run_in_executor(None, self._telemetry.stop)
+        return cut_off
+
+    async def _sessions_closed(self) -> None:
+        while self.around.sessions:
+            await asyncio.sleep(0.005)

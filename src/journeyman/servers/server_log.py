@@ -1,0 +1,139 @@
+"""What the server says about itself: one line a fact on stderr, for people or for programs.
+
+    2026-03-30T14:00:00.123Z INFO listening on 127.0.0.1:5678
+    {"time":"2026-03-30T14:00:00.123Z","level":"info","message":"listening on 127.0.0.1:5678"}
+
+    caller --format--> a bounded queue --one thread--> stderr
+
+The thread is there because stderr may be a pipe that nobody empties: then the queue fills and
+lines are dropped and counted, and the server goes on. A line never holds a line break of its own,
+and the password of a URL is struck out wherever it turns up.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from journeyman.clock import Clock
+from journeyman.config import LogLevel, MessageFormat
+from journeyman.runners.redaction import redact
+
+__all__ = ["MAX_WAITING_LINES", "LineThread", "ServerLog"]
+
+MAX_WAITING_LINES = 10_000
+_CLOSE_TIMEOUT_S = 2.0
+_NS_PER_S = 1_000_000_000
+
+_RANK = {
+    LogLevel.OFF: 0,
+    LogLevel.ERROR: 1,
+    LogLevel.WARN: 2,
+    LogLevel.INFO: 3,
+    LogLevel.DEBUG: 4,
+    LogLevel.TRACE: 4,
+}
+
+
+class ServerLog:
+    """Formats lines and hands them to ``write``; ``debugging`` tells whether debug is heard."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        write: Callable[[str], object],
+        *,
+        level: LogLevel = LogLevel.INFO,
+        format_: MessageFormat = MessageFormat.TEXT,
+    ) -> None:
+        self._clock = clock
+        self._write = write
+        self._rank = _RANK[level]
+        self._json = format_ is MessageFormat.JSON
+
+    @property
+    def debugging(self) -> bool:
+        return self._rank >= _RANK[LogLevel.DEBUG]
+
+    def error(self, message: str, **fields: object) -> None:
+        self._say(LogLevel.ERROR, message, fields)
+
+    def warn(self, message: str, **fields: object) -> None:
+        self._say(LogLevel.WARN, message, fields)
+
+    def info(self, message: str, **fields: object) -> None:
+        self._say(LogLevel.INFO, message, fields)
+
+    def debug(self, message: str, **fields: object) -> None:
+        self._say(LogLevel.DEBUG, message, fields)
+
+    def _say(self, level: LogLevel, message: str, fields: dict[str, object]) -> None:
+        if _RANK[level] > self._rank:
+            return
+        now_ns = self._clock.now_ns()
+        moment = datetime.fromtimestamp(now_ns // _NS_PER_S, UTC)
+        time = f"{moment:%Y-%m-%dT%H:%M:%S}.{now_ns % _NS_PER_S // 1_000_000:03d}Z"
+        if self._json:
+            row: dict[str, object] = {"time": time, "level": str(level), "message": redact(message)}
+            row |= {name: _json_value(value) for name, value in fields.items()}
+            line = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+        else:
+            details = "".join(f" {name}={_text_value(value)}" for name, value in fields.items())
+            line = f"{time} {level.upper()} {_one_line(redact(message))}{details}"
+        # What a client sent may hold anything; a line that cannot be encoded helps nobody.
+        self._write(line.encode(errors="backslashreplace").decode() + "\n")
+
+
+class LineThread:
+    """Writes lines from a thread of its own, and drops them when it cannot keep up."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write_out = write
+        self._lines: queue.Queue[str | None] = queue.Queue(MAX_WAITING_LINES)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="journeyman-messages", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Write what waits, as far as that is possible within a moment."""
+        try:
+            self._lines.put(None, timeout=_CLOSE_TIMEOUT_S)
+        except queue.Full:
+            return
+        self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                line += f"({dropped} lines were dropped: nobody read them in time)\n"
+            try:
+                self._write_out(line)
+            except (OSError, ValueError):
+                # Nobody can be told: this is where telling ends. The server itself is fine.
+                self._dropped += 1
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    return redact(str(value))
+
+
+def _text_value(value: object) -> str:
+    text = _one_line(redact(str(value)))
+    return json.dumps(text, ensure_ascii=False) if re.search(r'[\s"=]', text) or not text else text
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

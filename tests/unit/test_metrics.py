@@ -1,0 +1,304 @@
+"""The server's figures: what is counted, and the text that Prometheus reads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from journeyman.engines.ztick import Schedule
+from journeyman.engines.ztick_outcomes import (
+    DONE,
+    OUT_OF_SCOPE,
+    Due,
+    Finished,
+    JobNotFound,
+    Reply,
+    RuleNotFound,
+    RunEnded,
+)
+from journeyman.errors import LogFull
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Record, Redis, Runner, Shell
+from journeyman.protocols.ztick import (
+    ErrorCode,
+    Get,
+    Metrics,
+    Refused,
+    Remove,
+    RemoveRule,
+    Set,
+    Stat,
+)
+from journeyman.servers.metric_families import BOUNDS_MS, Histogram
+from journeyman.servers.metrics import ServerMetrics, runner_word
+from journeyman.servers.writer import Request, Writer
+from journeyman.testing import ManualClock
+
+PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
+MS = 1_000_000
+SHELL = Shell("true")
+STAT = Metrics(
+    uptime_ns=1_500_000_000,
+    connections=3,
+    jobs_total=100,
+    jobs_planned=40,
+    jobs_triggered=30,
+    jobs_executed=20,
+    jobs_failed=10,
+    rules_total=7,
+    executions_pending=5,
+    executions_inflight=25,
+    persistence="logfile",
+    compression="running",
+    auth_enabled=False,
+    tls_enabled=False,
+    framerate=512,
+)
+
+
+def read(metrics: ServerMetrics, stat: Metrics = STAT) -> dict[tuple[str, str], float]:
+    """(name, labels) -> value, as Prometheus itself reads the text."""
+    families = text_string_to_metric_families(metrics.render(stat).decode())
+    samples = [sample for family in families for sample in family.samples]
+    rows = {
+        (s.name, ",".join(f"{k}={v}" for k, v in sorted(s.labels.items()))): s.value
+        for s in samples
+    }
+    assert len(rows) == len(samples), "the same sample twice"
+    return rows
+
+
+def told(metrics: ServerMetrics, *pairs: tuple[object, object]) -> None:
+    metrics.told([(None, request) for request, _ in pairs], [outcome for _, outcome in pairs])
+
+
+def test_the_figures_of_stat_are_there():
+    rows = read(ServerMetrics())
+    assert rows["journeyman_uptime_seconds", ""] == 1.5
+    assert rows["journeyman_connections_active", ""] == 3
+    assert rows["journeyman_rules_active", ""] == 7
+    assert rows["journeyman_runs_waiting", ""] == 5
+    assert rows["journeyman_runs_running", ""] == 25
+    statuses = ("planned", "triggered", "executed", "failed")
+    assert [rows["journeyman_jobs", f"status={s}"] for s in statuses] == [40, 30, 20, 10]
+    states = ("idle", "running", "success", "failure")
+    assert [rows["journeyman_compression", f"state={s}"] for s in states] == [0, 1, 0, 0]
+
+
+def test_every_figure_says_what_it_is():
+    metrics = ServerMetrics()
+    metrics.run_ended(SHELL, True, MS, MS)
+    text = metrics.render(STAT).decode()
+    for family in text_string_to_metric_families(text):
+        assert family.type in ("counter", "gauge", "histogram")
+        assert family.documentation.endswith("."), family.name
+        assert family.name.startswith("journeyman_")
+    assert text.endswith("\n")
+    assert (
+        Counter(line for line in text.splitlines() if line.startswith("# TYPE")).most_common(1)[0][
+            1
+        ]
+        == 1
+    )
+
+
+def test_commands_are_counted_by_kind_and_outcome():
+    metrics = ServerMetrics()
+    told(
+        metrics,
+        (Set(b"r", "a", 1), DONE),
+        (Set(b"r", "b", 1), DONE),
+        (Set(b"r", "c", 1), OUT_OF_SCOPE),
+        (Set(b"r", "d", 1), LogFull("log", "no room")),
+        (Get(b"r", "x"), JobNotFound("x")),
+        (RemoveRule(b"r", "x"), RuleNotFound("x")),
+        (Refused(b"r", ErrorCode.INVALID_ARGS, "no"), None),
+    )
+    told(metrics, (Remove(b"r", "a"), DONE), (Stat(b"r"), Schedule().stats()))
+    rows = read(metrics)
+    counts = {k[1]: v for k, v in rows.items() if k[0] == "journeyman_commands_total"}
+    assert counts == {
+        "command=set,outcome=ok": 2,
+        "command=set,outcome=auth_denied": 1,
+        "command=set,outcome=internal": 1,
+        "command=get,outcome=not_found": 1,
+        "command=remove_rule,outcome=not_found": 1,
+        "command=refused,outcome=invalid_args": 1,
+        "command=remove,outcome=ok": 1,
+        "command=stat,outcome=ok": 1,
+    }
+    assert rows["journeyman_jobs_scheduled_total", ""] == 2
+    assert rows["journeyman_jobs_removed_total", ""] == 1
+    assert rows["journeyman_batches_total", ""] == 2
+
+
+def test_what_the_server_itself_submits_is_no_command():
+    metrics = ServerMetrics()
+    told(
+        metrics, (Due(), DONE), (Finished(1, True), RunEnded("a", None)), (Finished(2, True), None)
+    )
+    assert not [name for name, _ in read(metrics) if name == "journeyman_commands_total"]
+
+
+def test_runs_are_counted_by_runner_and_success():
+    metrics = ServerMetrics()
+    metrics.run_ended(SHELL, True, MS, 0)
+    metrics.run_ended(SHELL, True, MS, 0)
+    metrics.run_ended(SHELL, False, MS, 0)
+    metrics.run_ended(Http("GET", "http://x"), True, MS, 0)
+    rows = read(metrics)
+    assert rows["journeyman_jobs_executed_total", "runner=shell,success=true"] == 2
+    assert rows["journeyman_jobs_executed_total", "runner=shell,success=false"] == 1
+    assert rows["journeyman_jobs_executed_total", "runner=http,success=true"] == 1
+
+
+def test_durations_are_told_in_seconds_with_growing_buckets():
+    metrics = ServerMetrics()
+    for duration_ms in (1, 2, 40, 7_200_000):
+        metrics.run_ended(SHELL, True, duration_ms * MS, 0)
+    rows = read(metrics)
+    name, labels = "journeyman_execution_duration_seconds", "runner=shell,success=true"
+    assert rows[f"{name}_bucket", f"le=0.001,{labels}"] == 1
+    assert rows[f"{name}_bucket", f"le=0.0025,{labels}"] == 2
+    assert rows[f"{name}_bucket", f"le=0.025,{labels}"] == 2
+    assert rows[f"{name}_bucket", f"le=0.05,{labels}"] == 3
+    assert rows[f"{name}_bucket", f"le=3600,{labels}"] == 3
+    assert rows[f"{name}_bucket", f"le=+Inf,{labels}"] == 4
+    assert rows[f"{name}_count", labels] == 4
+    assert rows[f"{name}_sum", labels] == pytest.approx(7200.043)
+
+
+def test_a_run_that_began_early_by_a_clock_set_back_is_not_late():
+    metrics = ServerMetrics()
+    metrics.run_ended(SHELL, True, MS, -5_000 * MS)
+    metrics.run_ended(SHELL, True, MS, 30 * MS)
+    rows = read(metrics)
+    assert rows["journeyman_execution_lateness_seconds_bucket", "le=0.001"] == 1
+    assert rows["journeyman_execution_lateness_seconds_count", ""] == 2
+    assert rows["journeyman_execution_lateness_seconds_sum", ""] == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("bound", range(len(BOUNDS_MS)))
+def test_a_bound_belongs_to_its_own_bucket(bound):
+    histogram = Histogram()
+    histogram.add(BOUNDS_MS[bound])
+    histogram.add(BOUNDS_MS[bound] * 1.001)
+    assert histogram.counts[bound : bound + 2] == [1, 1]
+
+
+def test_compactions_start_at_zero_and_are_counted_by_success():
+    metrics = ServerMetrics()
+    assert read(metrics)["journeyman_persistence_compactions_total", "success=false"] == 0
+    metrics.compaction_ended(True)
+    metrics.compaction_ended(True)
+    metrics.compaction_ended(False)
+    rows = read(metrics)
+    assert rows["journeyman_persistence_compactions_total", "success=true"] == 2
+    assert rows["journeyman_persistence_compactions_total", "success=false"] == 1
+
+
+def test_every_runner_has_the_word_of_its_rule():
+    runners: list[Runner] = [
+        SHELL,
+        Direct("x", ()),
+        Http("GET", "u"),
+        Awf("w", ()),
+        Amqp("d", "e", "k"),
+        Redis("u", "c", "k"),
+    ]
+    words = ["shell", "direct", "http", "awf", "amqp", "redis"]
+    assert [runner_word(runner) for runner in runners] == words
+
+
+def test_the_page_on_telemetry_lists_every_figure():
+    metrics = ServerMetrics()
+    rows = re.findall(
+        r"^\| `ztick\.(\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
+    )
+    listed = {name: (prometheus, kind, labels) for name, prometheus, kind, labels in rows}
+    metrics.run_ended(SHELL, True, MS, MS)
+    metrics.exports["traces", True] += 1
+    told(metrics, (Set(b"r", "a", 1), DONE))
+    text = metrics.render(STAT).decode()
+    assert set(listed) == {family.name for family in metrics.families(STAT)}
+    for family in metrics.families(STAT):
+        prometheus, kind, labels = listed[family.name]
+        assert kind == family.kind
+        assert f"# TYPE {prometheus} {kind}\n" in text
+        assert labels == ", ".join(f"`{label}`" for label in family.points[0].labels)
+
+
+# -- together with the writer --
+
+
+class Caller:
+    namespace = "mine."
+
+    def render(self, request: Request, reply: Reply | None) -> Any:
+        return reply
+
+    def render_failure(self, request: Request) -> Any:
+        return None
+
+    def answered(self, answers: list[Any]) -> None: ...
+
+    def room(self) -> None: ...
+
+    def drop(self) -> None: ...
+
+
+class FullOnce:
+    """No room for the first batch."""
+
+    def __init__(self) -> None:
+        self.full = True
+
+    def write(self, records: Sequence[Record]) -> None:
+        if self.full:
+            self.full = False
+            raise LogFull("log", "no room")
+
+
+def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back():
+    async def serve() -> ServerMetrics:
+        metrics = ServerMetrics()
+        writer = Writer(
+            asyncio.get_running_loop(),
+            ManualClock(),
+            Schedule(),
+            FullOnce(),
+            start_runs=lambda _: None,
+            on_batch=lambda: None,
+            on_trouble=lambda _: None,
+            on_failure=lambda error: pytest.fail(repr(error)),
+            on_reply=lambda _: None,
+            on_told=lambda requests, outcomes, begun_ns: metrics.told(requests, outcomes),
+        )
+        commands: list[Request] = [
+            Set(b"r", "mine.a", 1),
+            Set(b"r", "yours.a", 1),
+            Get(b"r", "mine.none"),
+            Refused(b"r", ErrorCode.INVALID_ARGS, "no"),
+        ]
+        for _ in range(2):
+            writer.submit(Caller(), commands)
+            await writer.idle()
+        writer.close()
+        return metrics
+
+    rows = read(asyncio.run(serve()))
+    counts = {k[1]: v for k, v in rows.items() if k[0] == "journeyman_commands_total"}
+    assert counts == {
+        "command=set,outcome=internal": 2,  # of the batch that was taken back
+        "command=set,outcome=ok": 1,
+        "command=set,outcome=auth_denied": 1,
+        "command=get,outcome=not_found": 2,
+        "command=refused,outcome=invalid_args": 2,
+    }
+    assert rows["journeyman_jobs_scheduled_total", ""] == 1

@@ -1,0 +1,141 @@
+"""When due jobs are looked for; time is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from journeyman.servers.ticker import RECHECK_S, Ticker
+from journeyman.testing import ManualClock
+
+S = 1_000_000_000
+
+
+class Timer:
+    def __init__(self, at_ns: int, call: Any) -> None:
+        self.at_ns, self.call, self.cancelled = at_ns, call, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Table:
+    """A loop that has only timers, a clock, and the next due time."""
+
+    def __init__(self, framerate: int = 512) -> None:
+        self.clock = ManualClock()
+        self.due_ns: int | None = None
+        self.fired_ns: list[int] = []
+        self.timers: list[Timer] = []
+        self.made = 0
+        loop = cast(asyncio.AbstractEventLoop, self)
+        self.ticker = Ticker(loop, self.clock, lambda: self.due_ns, self.fire, framerate=framerate)
+
+    def call_later(self, seconds: float, call: Any) -> Timer:
+        self.made += 1
+        timer = Timer(self.clock.monotonic_ns() + round(seconds * S), call)
+        self.timers.append(timer)
+        return timer
+
+    def fire(self) -> None:
+        self.fired_ns.append(self.clock.now_ns())
+        self.due_ns = None
+
+    def run(self, seconds: float, *, step_s: float = 0.001) -> None:
+        end_ns = self.clock.monotonic_ns() + round(seconds * S)
+        while self.clock.monotonic_ns() < end_ns:
+            self.clock.advance(step_s)
+            due = [t for t in self.timers if t.at_ns <= self.clock.monotonic_ns()]
+            self.timers = [t for t in self.timers if t not in due]
+            for timer in due:
+                if not timer.cancelled:
+                    timer.call()
+
+
+def test_it_fires_at_the_due_time():
+    table = Table()
+    table.due_ns = table.clock.now_ns() + 5 * S
+    table.ticker.look()
+    due_ns = table.due_ns
+    table.run(10)
+    assert len(table.fired_ns) == 1
+    assert 0 <= table.fired_ns[0] - due_ns <= 2_000_000
+
+
+def test_nothing_due_sets_no_timer():
+    table = Table()
+    table.ticker.look()
+    assert not table.timers
+
+
+def test_an_earlier_job_moves_the_timer():
+    table = Table()
+    table.due_ns = table.clock.now_ns() + 100 * S
+    table.ticker.look()
+    table.due_ns = due_ns = table.clock.now_ns() + S // 2
+    table.ticker.look()
+    table.run(1)
+    assert [ns - due_ns <= 2_000_000 for ns in table.fired_ns] == [True]
+
+
+def test_looking_again_costs_no_timer():
+    table = Table()
+    table.due_ns = table.clock.now_ns() + S // 2
+    for _ in range(1000):
+        table.ticker.look()
+    assert table.made == 1
+
+
+def test_framerate_is_an_upper_limit():
+    table = Table(framerate=10)
+
+    def fire_again() -> None:
+        table.fired_ns.append(table.clock.now_ns())
+        table.ticker.look()
+
+    table.due_ns = table.clock.now_ns()
+    table.ticker._fire = fire_again  # always something due
+    table.ticker.look()
+    table.run(5)
+    assert 45 <= len(table.fired_ns) <= 51
+
+
+def test_a_clock_set_forward_is_seen_within_a_second():
+    table = Table()
+    table.due_ns = table.clock.now_ns() + 3600 * S
+    table.ticker.look()
+    table.run(0.5)
+    table.clock.step_wall(3600 * S)
+    table.run(RECHECK_S + 0.01)
+    assert len(table.fired_ns) == 1
+
+
+def test_a_clock_set_back_makes_jobs_wait_for_their_time():
+    table = Table()
+    table.due_ns = due_ns = table.clock.now_ns() + S // 2
+    table.ticker.look()
+    table.clock.step_wall(-3 * S)
+    table.run(3)
+    assert not table.fired_ns
+    table.run(1)
+    assert [ns - due_ns <= 2_000_000 for ns in table.fired_ns] == [True]
+
+
+def test_holding_off_delays_what_is_due():
+    table = Table()
+    table.due_ns = table.clock.now_ns()
+    table.ticker.hold_off(1.0)
+    table.run(0.9)
+    assert not table.fired_ns
+    table.run(0.2)
+    assert len(table.fired_ns) == 1
+
+
+def test_a_stopped_ticker_is_silent():
+    table = Table()
+    table.due_ns = table.clock.now_ns() + S // 10
+    table.ticker.look()
+    table.ticker.stop()
+    table.ticker.look()
+    table.run(1)
+    assert not table.fired_ns

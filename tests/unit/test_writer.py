@@ -1,0 +1,382 @@
+"""The single writer: batches, order, what happens when the log cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from journeyman.engines.ztick import Schedule
+from journeyman.engines.ztick_outcomes import (
+    Done,
+    Finished,
+    JobNotFound,
+    JobState,
+    Reply,
+    Resume,
+    StartRun,
+    Stats,
+)
+from journeyman.errors import JourneymanError, LogFull, LogPoisoned
+from journeyman.formats.ztick import JobSet, Record, Shell, Status
+from journeyman.protocols.ztick import ErrorCode, Get, Query, Refused, Remove, Set, SetRule, Stat
+from journeyman.servers import writer as writer_module
+from journeyman.servers.writer import MAX_BATCH, Request, Writer
+from journeyman.testing import ManualClock
+
+FAR_NS = 4_000_000_000_000_000_000
+
+
+class Journal:
+    """Keeps what is written; waits and fails when told to."""
+
+    def __init__(self) -> None:
+        self.writes: list[list[Record]] = []
+        self.errors: list[BaseException] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def write(self, records: Sequence[Record]) -> None:
+        assert self.gate.wait(30)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.writes.append(list(records))
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for write in self.writes for record in write]
+
+
+class Caller:
+    """A client that keeps what it is told."""
+
+    def __init__(self, namespace: str = "*") -> None:
+        self.namespace = namespace
+        self.told: list[Any] = []
+        self.calls = 0
+        self.dropped = False
+        self.rooms = 0
+
+    def render(self, request: Request, reply: Reply | None) -> Any:
+        return (request.request_id, reply if reply is not None else request)
+
+    def render_failure(self, request: Request) -> Any:
+        return (request.request_id, "failed")
+
+    def answered(self, answers: list[Any]) -> None:
+        self.calls += 1
+        self.told += answers
+
+    def room(self) -> None:
+        self.rooms += 1
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+class Bench:
+    """A writer with everything around it under control."""
+
+    def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
+        self.clock = ManualClock()
+        self.schedule = Schedule()
+        self.journal = Journal()
+        self.started: list[StartRun] = []
+        self.records_at_start: list[int] = []
+        self.troubles: list[JourneymanError | None] = []
+        self.failures: list[BaseException] = []
+        self.replies: list[Reply] = []
+        self.batches = 0
+        self.writer = Writer(
+            asyncio.get_running_loop(),
+            self.clock,
+            self.schedule,
+            None if memory else self.journal,
+            start_runs=self._start,
+            on_batch=self._on_batch,
+            on_trouble=self.troubles.append,
+            on_failure=self.failures.append,
+            on_reply=self.replies.append,
+            max_waiting=max_waiting,
+        )
+
+    def _start(self, effects: Sequence[StartRun]) -> None:
+        self.records_at_start.append(len(self.journal.records))
+        self.started += effects
+
+    def _on_batch(self) -> None:
+        self.batches += 1
+
+    async def settle(self) -> None:
+        await asyncio.wait_for(self.writer.idle(), 30)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def sets(*names: str) -> list[Request]:
+    return [Set(name.encode(), name, FAR_NS) for name in names]
+
+
+def ids(caller: Caller) -> list[bytes]:
+    return [request_id for request_id, _ in caller.told]
+
+
+def test_commands_that_gather_share_one_write():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        bench.journal.gate.clear()
+        bench.writer.submit(caller, sets("first"))
+        await asyncio.sleep(0.01)
+        for number in range(50):
+            bench.writer.submit(caller, sets(f"job.{number}"))
+        bench.journal.gate.set()
+        await bench.settle()
+        assert [len(write) for write in bench.journal.writes] == [1, 50]
+        assert ids(caller) == [b"first", *(b"job.%d" % number for number in range(50))]
+
+    run(scenario)
+
+
+def test_nobody_is_answered_before_the_write_has_ended():
+    async def scenario():
+        bench, caller, reader = Bench(), Caller(), Caller()
+        bench.journal.gate.clear()
+        bench.writer.submit(caller, sets("job"))
+        await asyncio.sleep(0.01)
+        bench.writer.submit(reader, [Get(b"g", "job")])
+        await asyncio.sleep(0.05)
+        assert caller.told == []
+        assert reader.told == []
+        bench.journal.gate.set()
+        await bench.settle()
+        assert caller.told == [(b"job", Done())]
+        assert reader.told == [(b"g", JobState(Status.PLANNED, FAR_NS))]
+
+    run(scenario)
+
+
+def test_answers_of_one_client_stay_in_order_over_kinds_and_batches():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        count = 3 * MAX_BATCH
+        for number in range(count):
+            name = str(number).encode()
+            kind = number % 3
+            request: Request = Get(name, "x") if kind == 0 else Set(name, "x", number)
+            if kind == 2:
+                request = Refused(name, ErrorCode.INVALID_ARGS, "no")
+            bench.writer.submit(caller, [request])
+        await bench.settle()
+        assert ids(caller) == [str(number).encode() for number in range(count)]
+        assert caller.calls == 3
+
+    run(scenario)
+
+
+def test_reads_alone_write_nothing():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        bench.writer.submit(caller, [Get(b"1", "x"), Stat(b"2"), Remove(b"3", "x")])
+        await bench.settle()
+        assert bench.journal.writes == []
+        assert [type(reply) for _, reply in caller.told] == [JobNotFound, Stats, JobNotFound]
+
+    run(scenario)
+
+
+def test_memory_only_answers_without_a_journal():
+    async def scenario():
+        bench, caller = Bench(memory=True), Caller()
+        bench.writer.submit(caller, sets("a", "b"))
+        await bench.settle()
+        assert ids(caller) == [b"a", b"b"]
+        assert bench.journal.writes == []
+
+    run(scenario)
+
+
+def test_runs_start_only_when_their_records_are_written():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        bench.writer.submit(
+            caller, [SetRule(b"r", "rule", "job", Shell("true")), Set(b"s", "job", 0)]
+        )
+        await bench.settle()
+        bench.journal.gate.clear()
+        bench.writer.submit_due()
+        await asyncio.sleep(0.05)
+        assert bench.started == []
+        bench.journal.gate.set()
+        await bench.settle()
+        assert [effect.identifier for effect in bench.started] == ["job"]
+        assert bench.records_at_start == [3]
+        bench.writer.submit_own(Finished(bench.started[0].run_id, True))
+        await bench.settle()
+        assert bench.journal.records[-1] == JobSet("job", 0, Status.EXECUTED)
+
+    run(scenario)
+
+
+def test_due_is_submitted_once_until_it_was_decided():
+    async def scenario():
+        bench = Bench()
+        for _ in range(10):
+            bench.writer.submit_due()
+        await bench.settle()
+        assert bench.writer.commands == 1
+        bench.writer.submit_due()
+        await bench.settle()
+        assert bench.writer.commands == 2
+
+    run(scenario)
+
+
+def test_a_full_disk_refuses_changes_and_reads_go_on():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        bench.writer.submit(caller, sets("kept"))
+        await bench.settle()
+        caller.told.clear()
+        bench.journal.errors.append(LogFull("log", "no room"))
+        bench.writer.submit(
+            caller,
+            [
+                Set(b"1", "new", FAR_NS),
+                Get(b"2", "new"),
+                Remove(b"3", "kept"),
+                Get(b"4", "kept"),
+                Remove(b"5", "never"),
+                Refused(b"6", ErrorCode.INVALID_ARGS, "no"),
+            ],
+        )
+        await bench.settle()
+        assert [reply for _, reply in caller.told[:5]] == [
+            "failed",
+            JobNotFound("new"),
+            "failed",
+            JobState(Status.PLANNED, FAR_NS),
+            "failed",
+        ]
+        assert ids(caller) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+        assert [type(trouble) for trouble in bench.troubles] == [LogFull]
+        caller.told.clear()
+        bench.writer.submit(caller, sets("again"))
+        await bench.settle()
+        assert caller.told == [(b"again", Done())]
+        assert bench.troubles[1:] == [None]
+        assert bench.failures == []
+
+    run(scenario)
+
+
+def test_what_the_server_has_to_record_is_tried_again(monkeypatch):
+    monkeypatch.setattr(writer_module, "RETRY_S", 0.01)
+
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        bench.writer.submit(
+            caller, [SetRule(b"r", "rule", "job", Shell("true")), Set(b"s", "job", 0)]
+        )
+        bench.writer.submit_own(Resume())
+        await bench.settle()
+        bench.writer.submit_due()
+        await bench.settle()
+        (effect,) = bench.started
+        bench.journal.errors += [LogFull("log", "no room")] * 3
+        bench.writer.submit_own(Finished(effect.run_id, False))
+        await bench.settle()
+        assert bench.journal.errors == []
+        assert bench.journal.records[-1] == JobSet("job", 0, Status.FAILED)
+
+    run(scenario)
+
+
+def test_a_due_job_that_could_not_be_recorded_is_not_started():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        bench.writer.submit(
+            caller, [SetRule(b"r", "rule", "job", Shell("true")), Set(b"s", "job", 0)]
+        )
+        await bench.settle()
+        bench.journal.errors.append(LogFull("log", "no room"))
+        bench.writer.submit_due()
+        await bench.settle()
+        assert bench.started == []
+        assert bench.schedule.next_due_ns() == 0
+        bench.writer.submit_due()
+        await bench.settle()
+        assert [effect.identifier for effect in bench.started] == ["job"]
+
+    run(scenario)
+
+
+def test_a_failed_sync_drops_everyone_and_is_final():
+    async def scenario():
+        bench, caller, other = Bench(), Caller(), Caller()
+        bench.journal.gate.clear()
+        bench.journal.errors.append(LogPoisoned("log", "sync failed"))
+        bench.writer.submit(caller, sets("job"))
+        await asyncio.sleep(0.01)
+        bench.writer.submit(other, [Get(b"g", "job")])
+        bench.journal.gate.set()
+        await bench.settle()
+        assert caller.dropped
+        assert other.dropped
+        assert caller.told == other.told == []
+        assert [type(error) for error in bench.failures] == [LogPoisoned]
+        late = Caller()
+        bench.writer.submit(late, [Get(b"g", "job")])
+        await asyncio.sleep(0.01)
+        assert late.dropped
+        assert late.told == []
+
+    run(scenario)
+
+
+def test_clients_are_told_when_there_is_room_again():
+    async def scenario():
+        bench, caller = Bench(max_waiting=10), Caller()
+        bench.journal.gate.clear()
+        bench.writer.submit(caller, sets("first"))
+        await asyncio.sleep(0.01)
+        bench.writer.submit(caller, sets(*map(str, range(10))))
+        assert not bench.writer.has_room
+        bench.writer.tell_when_room(caller)
+        bench.journal.gate.set()
+        await bench.settle()
+        assert caller.rooms == 1
+
+    run(scenario)
+
+
+def test_a_namespace_limits_what_a_client_sees_and_changes():
+    async def scenario():
+        bench, owner, guest = Bench(), Caller(), Caller("guest.")
+        bench.writer.submit(owner, sets("mine", "guest.1"))
+        await bench.settle()
+        bench.writer.submit(guest, [Remove(b"1", "mine"), Query(b"2", "")])
+        await bench.settle()
+        (_, denied), (_, listing) = guest.told
+        assert type(denied).__name__ == "OutOfScope"
+        assert [row[0] for rows in listing for row in rows] == ["guest.1"]
+
+    run(scenario)
+
+
+def test_a_mistake_in_a_decision_stops_the_server_instead_of_hanging_clients():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        bench.writer._schedule = type("Broken", (), {"begin_batch": broken})()
+        bench.writer.submit(caller, sets("a"))
+        bench.writer.submit(caller, sets("b"))
+        await bench.settle()
+        assert [type(error) for error in bench.failures] == [ZeroDivisionError]
+
+    run(scenario)
