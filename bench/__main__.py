@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from bench import columnar
+from bench import columnar, schedule, schedule_memory
 
-PROGRAMS = (columnar.main,)
+PROGRAMS = (columnar.main, schedule_memory.main, schedule.main)
 
 if __name__ == "__main__":
     sys.exit(max(main() for main in PROGRAMS))

@@ -181,14 +181,15 @@ _RUNNER_BYTES = {runner: byte for byte, runner in enumerate(_RUNNERS)}
 
 
 def _encode(record: Record) -> bytes:
-    identifier = _encode_string(record.identifier, "identifier")
     if isinstance(record, JobSet):
+        raw = _encode_text(record.identifier, "identifier")
         if record.execution_ns not in _INT64:
             raise EncodeError("execution_ns is outside the signed 64-bit range")
         if record.status not in _STATUSES:
             raise EncodeError("status is not one of 0 to 3")
         tail = JOB_TAIL.pack(record.execution_ns, record.status)
-        return _frame(JOB, identifier + tail)
+        return HEAD.pack(len(raw) + JOB_EXTRA, JOB, len(raw)) + raw + tail
+    identifier = _encode_string(record.identifier, "identifier")
     if isinstance(record, RuleSet):
         pattern = _encode_string(record.pattern, "pattern")
         return _frame(RULE, identifier + pattern + _encode_runner(record.runner))
@@ -203,13 +204,18 @@ def _frame(kind: int, fields: bytes) -> bytes:
 
 
 def _encode_string(value: str, field: str) -> bytes:
+    raw = _encode_text(value, field)
+    return U16.pack(len(raw)) + raw
+
+
+def _encode_text(value: str, field: str) -> bytes:
     try:
         raw = value.encode()
     except UnicodeEncodeError:
         raise EncodeError(f"{field} cannot be written as UTF-8") from None
     if len(raw) > MAX_STRING_BYTES:
         raise EncodeError(f"{field} has {len(raw)} bytes, more than {MAX_STRING_BYTES}")
-    return U16.pack(len(raw)) + raw
+    return raw
 
 
 def _encode_runner(runner: Runner) -> bytes:

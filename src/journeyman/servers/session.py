@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from journeyman.config import ALL_NAMESPACES, Token, Tokens
-from journeyman.engines.ztick_outcomes import Reply, Stats
+from journeyman.engines.ztick_outcomes import DONE, Reply, Stats
 from journeyman.protocols.ztick import (
     AUTH_FAILED,
     AUTH_OK,
@@ -38,6 +38,7 @@ from journeyman.protocols.ztick import (
     Refused,
     TooLong,
     internal,
+    ok,
     refusal,
 )
 from journeyman.servers.answers import Answer, answer
@@ -173,6 +174,8 @@ class Session(asyncio.Protocol):
         return self.token.namespace if self.token is not None else ALL_NAMESPACES
 
     def render(self, request: Request, reply: Reply | None) -> Answer:
+        if reply is DONE:  # nearly always, so it is asked first
+            return ok(request.request_id)
         if isinstance(request, Refused):
             return refusal(request)
         return answer(request, reply, self._around.metrics)
