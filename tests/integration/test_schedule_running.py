@@ -222,7 +222,7 @@ def test_without_fsync_the_log_is_written_all_the_same(tmp_path):
 
 
 def test_messages_can_be_json(tmp_path):
-    with ScheduleProcess(tmp_path, messages__format="json") as server:
+    with ScheduleProcess(tmp_path, messages__format="json", limits__connections=100) as server:
         assert server.stop() == 0
         server.wait_for_line("stopped")
     assert {json.loads(line)["level"] for line in server.lines} == {"info"}

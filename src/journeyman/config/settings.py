@@ -189,7 +189,7 @@ class RunnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    connections: int = _setting(Integer(1, 100_000), 20_000, "open connections of each listener")
+    connections: int = _setting(Integer(1, 100_000), 16_000, "open connections of each listener")
     auth_timeout_ms: int = _setting(
         Integer(1, _DAY_MS, "milliseconds"), 5000, "time from connecting to a successful AUTH"
     )
