@@ -302,3 +302,38 @@ def test_an_http_port_in_use_is_an_error(tmp_path):
         with ScheduleProcess(tmp_path, http__listen=listen).start(wait=False) as process:
             assert process.wait() == 1
     assert any("journeyman: error:" in line and listen in line for line in process.lines)
+
+
+def test_the_last_runs_are_told_with_their_reason_and_output(guarded):
+    rule = {"pattern": "deploy.run.", "runner": "shell", "args": ["echo so it was; exit 3"]}
+    assert ask(guarded, "PUT", "/rules/deploy.rule", rule, "sk_deploy")[0] == 200
+    for name in ("deploy.run.1", "deploy.run.2"):
+        assert ask(guarded, "PUT", f"/jobs/{name}", {"execution": 7}, "sk_deploy")[0] == 200
+        guarded.wait_until(
+            lambda name=name: (
+                ask(guarded, "GET", f"/jobs/{name}", secret="sk_admin")[1]["status"] == "failed"
+            ),
+            "it has run",
+        )
+
+    status, runs = ask(guarded, "GET", "/runs?prefix=deploy.run.", secret="sk_deploy")
+
+    assert status == 200
+    assert [run["id"] for run in runs] == ["deploy.run.2", "deploy.run.1"]
+    assert runs[0]["output"] == "so it was\n"
+    assert "3" in runs[0]["reason"]
+    assert (runs[0]["success"], runs[0]["execution"]) == (False, 7)
+
+
+def test_runs_of_others_are_not_told(guarded):
+    ask(guarded, "PUT", "/jobs/secret.job", {"execution": 7}, "sk_admin")
+    rule = {"pattern": "secret.", "runner": "direct", "args": ["true"]}
+    assert ask(guarded, "PUT", "/rules/secret", rule, "sk_admin")[0] == 200
+    assert ask(guarded, "PUT", "/jobs/secret.job", {"execution": 8}, "sk_admin")[0] == 200
+
+    def runs_seen_by(secret: str) -> list[str]:
+        answer = ask(guarded, "GET", "/runs?prefix=secret.", secret=secret)[1]
+        return [run["id"] for run in answer]
+
+    guarded.wait_until(lambda: runs_seen_by("sk_admin") == ["secret.job"], "it has run")
+    assert runs_seen_by("sk_deploy") == []

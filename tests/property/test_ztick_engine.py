@@ -59,7 +59,7 @@ from journeyman.protocols.ztick_commands import (
     SetRule,
 )
 
-MAX_RUNS = 2
+MAX_RUNS = 1
 NAMES = ("a", "a.b", "a.b.c", "a.bc", "b", "b.a", "c", "ü", "")
 identifiers = st.sampled_from(NAMES)
 patterns = st.sampled_from(("", "a", "a.", "a.b", "b", "ü", "x"))
@@ -158,7 +158,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.patches = pytest.MonkeyPatch()
         # So that few jobs are enough to meet everything that is done for many.
         self.patches.setattr(ztick_due, "SLACK", 2)
-        self.patches.setattr(ztick_due, "MOVES", 1)
+        self.patches.setattr(ztick_due, "MOVES", 2)
         self.patches.setattr(ztick_drawers, "SLICE_JOBS", 1)
         self.schedule = Schedule(max_runs=MAX_RUNS)
         self.model = Model()
@@ -178,10 +178,12 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.log += outcome.records
         return outcome
 
-    @initialize(rules=st.lists(st.tuples(identifiers, patterns, runners), max_size=3))
-    def begin_with_rules(self, rules: list[tuple[str, str, Runner]]) -> None:
-        for each in rules:
-            self.set_rule(*each, "*")
+    @initialize(runner=runners)
+    def begin_with_a_rule_and_more_jobs_than_slots(self, runner: Runner) -> None:
+        self.set_rule("c", "a", runner, "*")
+        for name in NAMES[:4]:
+            self.set(name, 0, "*")
+        self.due(1, 2)
 
     # -- clients --
 
@@ -297,26 +299,30 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.saved = None
 
     @precondition(lambda self: self.saved is None)
-    @rule(changes=st.lists(st.tuples(identifiers, times | st.none()), max_size=12), seed=st.data())
-    def do_and_undo(self, changes: list[tuple[str, int | None]], seed: st.DataObject) -> None:
+    @rule(steps=st.lists(st.sampled_from("sssrdf+-"), min_size=1, max_size=12), data=st.data())
+    def do_and_undo(self, steps: list[str], data: st.DataObject) -> None:
         """A batch that was refused has left no trace, whatever was in it."""
         self.begin_batch()
-        for name, time_ns in changes:
-            if time_ns is not None:
-                self.set(name, time_ns, "*")
-            else:
+        for step in steps:
+            name = data.draw(identifiers)
+            if step == "s":
+                self.set(name, data.draw(times), "*")
+            elif step == "r":
                 self.remove(name, "*")
-        for _ in range(seed.draw(st.integers(0, 3))):
-            self.set_rule(seed.draw(identifiers), seed.draw(patterns), Shell("undone"), "*")
-            self.remove_rule(seed.draw(identifiers), "*")
-        if seed.draw(st.booleans()):
-            self.due(0, 2)
+            elif step == "d":
+                self.due(data.draw(st.integers(0, 5)), 2)
+            elif step == "f" and self.model.running:
+                self.finish(data, True)
+            elif step == "+":
+                self.set_rule(name, data.draw(patterns), Shell("undone"), "*")
+            elif step == "-":
+                self.remove_rule(name, "*")
         self.undo_batch()
 
     @precondition(lambda self: self.saved is None)
-    @rule(rerun=st.booleans())
-    def restart(self, rerun: bool) -> None:
-        """The process dies: all that is left is the log."""
+    @rule(rerun=st.booleans(), too_early=st.none() | identifiers)
+    def restart(self, rerun: bool, too_early: str | None) -> None:
+        """The process dies: all that is left is the log. A SET may come before it has resumed."""
         loader = Loader()
         for record in self.log:
             loader.add(record)
@@ -327,6 +333,10 @@ class ScheduleMachine(RuleBasedStateMachine):
         cut_off = [name for name, job in model.jobs.items() if job.status is Status.TRIGGERED]
         place = {r.identifier: n for n, r in enumerate(self.log) if isinstance(r, JobSet)}
         cut_off.sort(key=lambda name: (model.jobs[name].execution_ns, place[name]))
+        if too_early is not None:
+            self.due(0, 2)
+            self.set(too_early, 1, "*")
+            cut_off = [name for name in cut_off if name != too_early]
 
         outcome = self.decide(Resume(rerun))
         failed = []
@@ -370,6 +380,10 @@ class ScheduleMachine(RuleBasedStateMachine):
             assert next_ns <= min(planned)
 
     @invariant()
+    def stale_jobs_do_not_pile_up_in_the_queue(self) -> None:
+        assert len(self.schedule._jobs._due) <= 6 * len(NAMES)
+
+    @invariant()
     def the_log_folds_to_the_jobs_and_rules(self) -> None:
         folded = fold.schedule(fold.replay(self.log))
         assert {name: (j.execution_ns, j.status) for name, j in folded.jobs.items()} == {
@@ -383,7 +397,7 @@ def covers(namespace: str, name: str) -> bool:
 
 
 ScheduleMachine.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=50, deadline=None
+    max_examples=250, stateful_step_count=50, deadline=None
 )
 TestScheduleAgainstModel = ScheduleMachine.TestCase
 

@@ -29,7 +29,7 @@ from journeyman.engines.ztick_job import Job, execution_ns_of
 __all__ = ["MOVES", "SLACK", "DueQueue"]
 
 SLACK = 1_000  # so many stale jobs are never worth the work
-MOVES = 4  # jobs that each change moves over: more are done sooner, fewer delay a change less
+MOVES = 4  # jobs that each change moves over; with 1, changes would add as fast as this clears
 
 
 class DueQueue:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -29,6 +29,7 @@ from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.http_api import Api, ApiError, Call, add_routes
 from journeyman.servers.listener import BACKLOG, cannot_listen, where_it_listens
 from journeyman.servers.metrics import ServerMetrics
+from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import Surroundings
 
 __all__ = ["HttpPort", "open_http"]
@@ -57,6 +58,7 @@ class HttpPort:
 async def open_http(
     around: Surroundings,
     figures: ServerMetrics,
+    latest_runs: Callable[[], Iterator[EndedRun]],
     address: Address,
     *,
     timeout_s: float,
@@ -67,7 +69,7 @@ async def open_http(
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
     doorway = _Doorway(around, timeout_s)
     app.middlewares.insert(0, doorway.note)
-    api = Api(around.writer, around.loop)
+    api = Api(around.writer, around.loop, latest_runs)
 
     async def metrics(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
         stats = await api.stats(Call(around.loop, ALL_NAMESPACES))

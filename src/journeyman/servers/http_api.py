@@ -8,6 +8,7 @@
     GET    /rules/{id}      {"id", "pattern", "runner", "args"}      404
     DELETE /rules/{id}      204                                      404
     GET    /rules?prefix=p  [{"id", "pattern", "runner", "args"}, ...]
+    GET    /runs?prefix=p   the last runs of these jobs, newest first: how each went, what it said
 
 ``execution`` is nanoseconds since 1970 in answers. ``runner`` and ``args`` are the words of RULE
 SET, for all six runners. Identifiers in paths are percent-decoded and may hold slashes.
@@ -20,11 +21,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import web
 
+from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.ztick_drawers import JobListing
 from journeyman.engines.ztick_outcomes import (
     JobNotFound,
@@ -40,6 +42,7 @@ from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
 from journeyman.protocols.ztick_rules import read_runner, runner_words
 from journeyman.protocols.ztick_times import MAX_NS, MIN_NS, read_timestamp
+from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import LIST_STALL_S
 from journeyman.servers.writer import Request, Writer
 
@@ -91,9 +94,15 @@ class Call:
 class Api:
     """Turns calls into replies."""
 
-    def __init__(self, writer: Writer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        loop: asyncio.AbstractEventLoop,
+        latest_runs: Callable[[], Iterator[EndedRun]],
+    ) -> None:
         self._writer = writer
         self._loop = loop
+        self._latest_runs = latest_runs
 
     async def ask(self, request: web.Request, command: Request) -> Reply | None:
         reply = await self._ask(Call(self._loop, request["namespace"]), command)
@@ -186,6 +195,17 @@ class Api:
         rules = await self._rules(request)
         return _json([_rule(rule) for rule in rules if rule.identifier.startswith(prefix)])
 
+    async def list_runs(self, request: web.Request) -> web.Response:
+        namespace, prefix = request["namespace"], request.query.get("prefix", "")
+        scope = "" if namespace == ALL_NAMESPACES else namespace
+        return _json(
+            [
+                _run(run)
+                for run in self._latest_runs()
+                if run.identifier.startswith(prefix) and run.identifier.startswith(scope)
+            ]
+        )
+
     async def _rules(self, request: web.Request) -> Iterator[RuleSet]:
         listing = await self.ask(request, ListRules(_NO_ID))
         assert isinstance(listing, RuleListing)
@@ -196,6 +216,7 @@ def add_routes(app: web.Application, api: Api) -> None:
     router = app.router
     router.add_get("/jobs", api.list_jobs, allow_head=False)
     router.add_get("/rules", api.list_rules, allow_head=False)
+    router.add_get("/runs", api.list_runs, allow_head=False)
     for kind, put, get, delete in (
         ("jobs", api.put_job, api.get_job, api.delete_job),
         ("rules", api.put_rule, api.get_rule, api.delete_rule),
@@ -259,6 +280,18 @@ def _job(identifier: str, status: Status, execution_ns: int) -> dict[str, Any]:
 def _rule(rule: RuleSet) -> dict[str, Any]:
     name, *args = runner_words(rule.runner)
     return {"id": rule.identifier, "pattern": rule.pattern, "runner": name, "args": args}
+
+
+def _run(run: EndedRun) -> dict[str, Any]:
+    return {
+        "id": run.identifier,
+        "execution": run.execution_ns,
+        "started": run.started_ns,
+        "duration_ns": run.duration_ns,
+        "success": run.success,
+        "reason": run.reason,
+        "output": run.output.decode(errors="backslashreplace"),
+    }
 
 
 def _dumps(value: Any) -> str:

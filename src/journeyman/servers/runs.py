@@ -37,6 +37,7 @@ class EndedRun:
     duration_ns: int
     success: bool
     reason: str
+    output: bytes = b""  # what the program or server said: its beginning and its end
 
 
 class Runs:
@@ -118,6 +119,7 @@ class Runs:
             duration_ns,
             result.success,
             result.reason,
+            result.output,
         )
         self._ended.append(ended)
         if result.success:

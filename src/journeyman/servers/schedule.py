@@ -132,6 +132,7 @@ class ScheduleServer:
         self._http = await open_http(
             self.around,
             self.figures,
+            self.runs.latest,
             address,
             timeout_s=limits.http_timeout_ms / 1000,
             body_bytes=limits.http_body_bytes,
