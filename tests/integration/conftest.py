@@ -1,4 +1,4 @@
-"""The servers that integration tests talk to: real ones, shared by the workers of a session."""
+"""The servers that integration tests talk to: real ones, shared by the workers of a test run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.keeper import join
 
 @pytest.fixture(scope="session")
 def meeting(tmp_path_factory) -> Path:
-    """A directory that all workers of this session know."""
+    """A directory that all workers of a test run know."""
     own: Path = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
