@@ -10,13 +10,14 @@ the last of two equal keys counts; sections and keys it does not know are ignore
 Refused are: a token without secret or namespace, or with an empty one, a secret that two tokens
 share, a token that is there twice. An empty file is fine: nobody can log in then.
 
-Secrets are kept as keyed digests only. They cannot be printed, and since the key is new in every
-process the time of a lookup says nothing about how much of a secret was right.
+Secrets are kept as keyed digests only. They cannot be printed. All of them are compared, each in
+constant time, so how long a lookup takes says nothing about how much of a secret was right.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -63,8 +64,13 @@ class Tokens:
         return f"Tokens({', '.join(token.name for token in self._by_digest.values())})"
 
     def find(self, secret: bytes) -> Token | None:
-        """The token that this secret opens."""
-        return self._by_digest.get(self._digest(secret))
+        """The token that this secret opens. Takes as long whether or not there is one."""
+        digest = self._digest(secret)
+        found = None
+        for known, token in self._by_digest.items():
+            if hmac.compare_digest(known, digest):
+                found = token
+        return found
 
     def _digest(self, secret: bytes) -> bytes:
         return hashlib.blake2b(secret, key=self._key).digest()
