@@ -23,6 +23,7 @@ from journeyman.formats.ztick import (
     Status,
 )
 from journeyman.logs.appender import CommitThread
+from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick_compaction import CompactionReport, Compactor, merge
 from journeyman.logs.ztick_log import ZtickLog, compact_offline
@@ -344,6 +345,37 @@ def test_an_unfinished_result_that_could_not_be_removed_does_not_get_into_the_ne
         disk.plant(f"{PATH}.compressed.tmp", b"half a result")
         log.compact()
         assert records_at(disk, f"{PATH}.compressed") == [job("a")]
+
+
+def test_a_log_read_in_bulk_is_opened_like_any_other():
+    disk = SimulatedDisk()
+    disk.make_dirs("/data/schedule")
+    disk.plant(f"{PATH}.to_compress", encoded(job("a"), job("b")))
+    disk.plant(f"{PATH}.compressed.tmp", b"half")
+    disk.plant(PATH, encoded(job("c")))
+    given: list[list[str]] = []
+    singly: list[Record] = []
+
+    def in_bulk(files: list[str]) -> RecoveryReport:
+        given.append(files)
+        return RecoveryReport()
+
+    with opened(disk, each=singly.append, in_bulk=in_bulk) as log:
+        assert loaded(log) == [job("a"), job("b"), job("c")]
+    assert given == [[f"{PATH}.to_compress", PATH]]
+    assert singly == []
+    assert set(disk.files()) == {PATH, f"{PATH}.compressed", f"{PATH}.lock"}
+
+
+def test_a_log_that_cannot_be_read_in_bulk_is_recovered():
+    disk = SimulatedDisk()
+    disk.make_dirs("/data/schedule")
+    disk.plant(PATH, encoded(job("a")) + b"\0\0")
+    singly: list[Record] = []
+
+    with opened(disk, each=singly.append, in_bulk=lambda files: None) as log:
+        assert not log.recovery.clean
+    assert singly == [job("a")]
 
 
 def test_a_leftover_that_cannot_be_finished_does_not_keep_the_log_closed():

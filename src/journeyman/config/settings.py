@@ -183,7 +183,7 @@ class RunnerSettings:
         "time a process has to end after SIGTERM, before SIGKILL",
     )
     output_bytes: int = _setting(
-        Integer(0, _MIB, "bytes"), 4096, "how much of a run's error output is kept for messages"
+        Integer(0, _MIB, "bytes"), 4096, "how much of what a run says is kept"
     )
 
 

@@ -21,13 +21,10 @@ from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_loading import REMOVED, Loader
-from journeyman.errors import LogLocked
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick_layout import JOB, JOB_REMOVAL
-from journeyman.logs.appender import Appender
 from journeyman.logs.recovery import FileReport, RecoveryReport
-from journeyman.logs.segments import ZtickNames, ZtickPlan
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick_log import ZtickLog
 
@@ -67,48 +64,42 @@ def open_log(
     bulk_bytes: int = BULK_BYTES,
 ) -> OpenedLog:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
-    names = ZtickNames(path)
-    files = [p for p in (names.compressed, names.to_compress, names.active) if disk.exists(p)]
-    if sum(disk.size(each) for each in files) >= bulk_bytes:
-        opened = _open_in_bulk(disk, clock, names, sync, max_runs)
-        if opened is not None:
-            return opened
-    loader = Loader()
-    log = ZtickLog.open(disk, clock, path, sync=sync, each=loader.add)
-    return OpenedLog(log, loader.finish(max_runs=max_runs), in_bulk=False)
+    reading = _Reading(disk, bulk_bytes)
+    log = ZtickLog.open(
+        disk, clock, path, sync=sync, each=reading.each, in_bulk=reading.all_at_once
+    )
+    return OpenedLog(log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk)
 
 
-def _open_in_bulk(
-    disk: Disk, clock: Clock, names: ZtickNames, sync: SyncPolicy, max_runs: int
-) -> OpenedLog | None:
-    """None: not possible here, or the log needs care."""
-    try:
-        from journeyman.columnar import ztick as columnar
-    except ImportError:
-        return None
-    try:
-        lock = disk.lock(names.lock)
-    except LogLocked as error:
-        raise LogLocked(names.active, "another process has this log open for writing") from error
-    try:
-        if disk.exists(names.compressed_tmp):
-            disk.remove(names.compressed_tmp)
-        loader = Loader()
+class _Reading:
+    """Gives a log to a Loader, all at once if that is worth it and works, else record by record."""
+
+    def __init__(self, disk: Disk, bulk_bytes: int) -> None:
+        self._disk = disk
+        self._bulk_bytes = bulk_bytes
+        self.loader = Loader()
+        self.was_in_bulk = False
+
+    def each(self, record: Record) -> None:
+        self.loader.add(record)
+
+    def all_at_once(self, files: list[str]) -> RecoveryReport | None:
+        """None: too small, not possible here, or the log needs care."""
+        if sum(self._disk.size(file) for file in files) < self._bulk_bytes:
+            return None
+        try:
+            from journeyman.columnar import ztick as columnar
+        except ImportError:
+            return None
         reports = []
-        for path in (names.compressed, names.to_compress, names.active):
-            if disk.exists(path):
-                report = _read_file(columnar, disk, path, loader)
-                if report is None:
-                    lock.release()
-                    return None
-                reports.append(report)
-        appender = Appender(disk, clock, ZtickPlan(names.active), sync=sync)
-        appender.open()
-    except BaseException:
-        lock.release()
-        raise
-    log = ZtickLog(disk, names, lock, appender, RecoveryReport(tuple(reports)))
-    return OpenedLog(log, loader.finish(max_runs=max_runs), in_bulk=True)
+        for file in files:
+            report = _read_file(columnar, self._disk, file, self.loader)
+            if report is None:
+                self.loader = Loader()  # what was read so far is read again
+                return None
+            reports.append(report)
+        self.was_in_bulk = True
+        return RecoveryReport(tuple(reports))
 
 
 def _read_file(columnar: Any, disk: Disk, path: str, loader: Loader) -> FileReport | None:
