@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[columnar,fast,telemetry]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry]' --group dev
 	@touch $(STAMP)
 
 services: ## Install the real Redis and RabbitMQ that the tests start
@@ -33,10 +33,11 @@ demo: $(STAMP) ## Serve through a kill -9; write a log of each dialect, damage, 
 	$(BIN)/python scripts/demo.py
 
 test: check services ## Lint, types, import rules, and all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
+	$(BIN)/python -m pytest tests/spark
 
 quick: $(STAMP) services ## The tests without the long sweeps
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"
 
 check: $(STAMP) ## Lint, strict types, import rules
 	$(BIN)/ruff check .

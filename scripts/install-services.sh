@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
-# Puts redis-server and rabbitmq-server on this machine: tests/integration starts its own of each.
+# Puts redis-server, rabbitmq-server and chromium on this machine: tests/integration starts its own
+# of each server, and tests/browser looks at a report with the browser.
 #
 # Present: nothing happens. Missing, on a system with apt-get where we are root or sudo asks for
 # no password: installed, and kept from running as system services. Otherwise one line says what
 # is missing, and the exit status is 1.
 set -euo pipefail
 
-PROGRAMS=(redis-server rabbitmq-server) # also the names of their packages and services
+PROGRAMS=(redis-server rabbitmq-server chromium) # also the names of their packages and services
 # Debian keeps rabbitmq-server in sbin, which the PATH of an ordinary user lacks.
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
+is_there() {
+  case $1 in # a browser of this kind may have another name
+    chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
+    *) command -v "$1" ;;
+  esac >/dev/null
+}
+
 missing=()
 for program in "${PROGRAMS[@]}"; do
-  command -v "$program" >/dev/null || missing+=("$program")
+  is_there "$program" || missing+=("$program")
 done
 if ((${#missing[@]} == 0)); then
   exit 0
@@ -43,7 +51,7 @@ install() {
     apt-get install --yes --quiet=2 --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-echo "installing ${missing[*]} (for tests/integration)"
+echo "installing ${missing[*]} (for the tests)"
 # The package lists may be missing or old: fetch them only if the first attempt fails.
 install 2>/dev/null || { "${as_root[@]}" apt-get update --quiet=2 >/dev/null && install; } ||
   give_up "apt-get failed"

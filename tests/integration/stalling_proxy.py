@@ -41,12 +41,22 @@ class StallingProxy:
                 client.close()
                 continue
             passed = [0]
-            for source, sink in ((client, server), (server, client)):
-                thread = threading.Thread(
-                    target=self._pass_on, args=(source, sink, passed), daemon=True
-                )
+            threads = [
+                threading.Thread(target=self._pass_on, args=(source, sink, passed), daemon=True)
+                for source, sink in ((client, server), (server, client))
+            ]
+            closing = threading.Thread(
+                target=self._close_behind, args=(threads, client, server), daemon=True
+            )
+            for thread in (*threads, closing):
                 thread.start()
-                self._threads.append(thread)
+            self._threads += [*threads, closing]
+
+    def _close_behind(self, threads: list[threading.Thread], *ends: socket.socket) -> None:
+        for thread in threads:
+            thread.join()
+        for end in ends:
+            end.close()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, passed: list[int]) -> None:
         dice = random.Random(self._largest)

@@ -1,4 +1,4 @@
-"""docs/cli.md says what there is: every command, option, exit code and JSON field."""
+"""docs/cli.md and docs/pipeline.md say what there is: every command, option and exit code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import click
 import pytest
 
 from journeyman.cli import COMMANDS, journeyman
+from journeyman.cli.pipeline import COMMANDS as PIPELINE_COMMANDS
+from journeyman.cli.pipeline import pipeline
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -67,3 +69,66 @@ def test_every_example_uses_only_options_that_exist(name):
 @pytest.mark.parametrize("option", ["--version", "--debug", "--help", "JOURNEYMAN_DEBUG"])
 def test_what_all_commands_share_is_described(option):
     assert option in PAGE.partition("## `journeyman")[0]
+
+
+# -- docs/pipeline.md ----------------------------------------------------------------------------
+
+
+PIPELINE_PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+SHARED = PIPELINE_PAGE.partition("\n## `journeyman pipeline")[0]
+
+
+def pipeline_sections() -> dict[str, str]:
+    parts = re.split(r"^## `journeyman pipeline (\w+)`$", PIPELINE_PAGE, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def pipeline_options() -> list[tuple[str, str]]:
+    return [
+        (name, option)
+        for name in PIPELINE_COMMANDS
+        for parameter in pipeline_command(name).params
+        if isinstance(parameter, click.Option)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    ]
+
+
+def pipeline_command(name: str) -> click.Command:
+    found = pipeline.get_command(click.Context(pipeline), name)
+    assert found is not None
+    return found
+
+
+def shared_options() -> set[str]:
+    return set(re.findall(r"`(--?[a-z-]+)", SHARED))
+
+
+def test_every_pipeline_command_has_a_section_and_nothing_else_has():
+    assert list(pipeline_sections()) == list(PIPELINE_COMMANDS)
+
+
+@pytest.mark.parametrize(("name", "option"), pipeline_options())
+def test_every_pipeline_option_is_described_with_its_command_or_for_all(name, option):
+    described = re.search(rf"`{re.escape(option)}[` ]", pipeline_sections()[name])
+    assert described or option in shared_options()
+
+
+@pytest.mark.parametrize("name", PIPELINE_COMMANDS)
+def test_no_pipeline_option_is_described_that_does_not_exist(name):
+    rows = re.findall(r"^\| (`-[^|]*)", pipeline_sections()[name], flags=re.MULTILINE)
+    described = {option for row in rows for option in re.findall(r"`(--?[a-z-]+)", row)}
+
+    assert described
+    assert described <= {option for of, option in pipeline_options() if of == name}
+
+
+@pytest.mark.parametrize("name", PIPELINE_COMMANDS)
+def test_every_pipeline_command_has_exit_codes_and_examples_that_can_be(name):
+    section = pipeline_sections()[name]
+    examples = re.findall(rf"\$ journeyman pipeline {name} (.*)", PIPELINE_PAGE)
+    known = {option for of, option in pipeline_options() if of == name}
+
+    assert "Exit code 0" in section
+    assert examples
+    for line in examples:
+        assert set(re.findall(r"(?<!\S)(--[a-z-]+)", line.split("|")[0])) <= known

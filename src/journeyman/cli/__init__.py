@@ -1,6 +1,6 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
-    journeyman dump | verify | repair | compact | clean | generate | serve | config
+    journeyman dump | verify | repair | compact | clean | generate | serve | config | pipeline
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -40,6 +40,7 @@ COMMANDS = {
     "config": "journeyman.cli.config:config",
     "dump": "journeyman.cli.dump:dump",
     "generate": "journeyman.cli.generate:generate",
+    "pipeline": "journeyman.cli.pipeline:pipeline",
     "repair": "journeyman.cli.repair:repair",
     "serve": "journeyman.cli.serve:serve",
     "verify": "journeyman.cli.verify:verify",

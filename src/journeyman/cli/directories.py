@@ -24,7 +24,7 @@ from journeyman.logs.segments import (
     workq_segments,
 )
 
-__all__ = ["logs_in", "relisted", "without_companion", "ztick_files"]
+__all__ = ["all_logs_in", "logs_in", "relisted", "without_companion", "ztick_files"]
 
 DEFAULT_ZTICK_NAME = "logfile"  # of the original
 _PEEK_BYTES = 64 * 1024
@@ -71,20 +71,43 @@ def logs_in(disk: Disk, path: str, dialect: str | None, queue: str | None) -> li
 
 
 def _directory_dialect(disk: Disk, path: str, names: list[str]) -> str:
-    found = []
-    if workq_segments(names) or APPEND_LOCK in names:
-        found.append(WORKQ)
-    queues = _real_queues(disk, path, names)
-    if queues:
-        found.append(KESTREL)
-    if _ztick_logs(disk, path, [name for name in names if name.partition(".")[0] not in queues]):
-        found.append(ZTICK)
+    found = _dialects(disk, path, names)
     if len(found) > 1:
         what = " and of ".join(found)
         raise UsageError(f"{path} holds files of {what}: choose with --dialect")
     if not found:
         raise UsageError(f"no log of any dialect in {path}: give the path of a log")
     return found[0]
+
+
+def all_logs_in(disk: Disk, path: str) -> list[Log]:
+    """Every log in a directory, of whatever dialect; none is no error."""
+    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    logs: list[Log] = []
+    for dialect in _dialects(disk, path, names):
+        if dialect == ZTICK:
+            others = _not_of_queues(names, _real_queues(disk, path, names))
+            active = [posixpath.join(path, name) for name in _ztick_logs(disk, path, others)]
+            logs += [Log(ZTICK, each, (LogFile(ZTICK, each),), whole=True) for each in active]
+        else:
+            logs += logs_in(disk, path, dialect, None)
+    return logs
+
+
+def _dialects(disk: Disk, path: str, names: list[str]) -> list[str]:
+    found = []
+    if workq_segments(names) or APPEND_LOCK in names:
+        found.append(WORKQ)
+    queues = _real_queues(disk, path, names)
+    if queues:
+        found.append(KESTREL)
+    if _ztick_logs(disk, path, _not_of_queues(names, queues)):
+        found.append(ZTICK)
+    return found
+
+
+def _not_of_queues(names: list[str], queues: list[str]) -> list[str]:
+    return [name for name in names if name.partition(".")[0] not in queues]
 
 
 def _real_queues(disk: Disk, path: str, names: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 numba copies a slice byte by byte, with checks for overlap; the one intrinsic here lets the
 compiler emit memcpy, which is several times faster. It is also the only access to memory in this
-room that numba's bounds checks cannot see, so its one caller checks every span itself.
+room that numba's bounds checks cannot see, so its two callers check every span themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from journeyman.columnar._jit import kernel
 from journeyman.columnar.loads import Bytes
 
-__all__ = ["copy_spans"]
+__all__ = ["copy_span", "copy_spans"]
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 
@@ -57,3 +57,12 @@ def copy_spans(data: Bytes, starts: Ints, lengths: Ints, offsets: Ints, values: 
         _memcpy(values, at, data, start, length)
         at += length
         offsets[row + 1] = at
+
+
+@kernel
+def copy_span(data: Bytes, start: int, length: int, values: Bytes, at: int) -> int:
+    """Copy ``data[start:start + length]`` to ``values`` from ``at`` on; the place behind it."""
+    if start < 0 or at < 0 or length < 0 or length > data.size - start or length > values.size - at:
+        raise IndexError
+    _memcpy(values, at, data, start, length)
+    return at + length

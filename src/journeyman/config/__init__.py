@@ -18,6 +18,7 @@ from journeyman.config.loading import Configuration, load, show
 from journeyman.config.settings import (
     ControllerSettings,
     DatabaseSettings,
+    HistorySettings,
     HttpSettings,
     Interrupted,
     LimitSettings,
@@ -42,6 +43,7 @@ __all__ = [
     "Configuration",
     "ControllerSettings",
     "DatabaseSettings",
+    "HistorySettings",
     "HttpSettings",
     "Interrupted",
     "LimitSettings",

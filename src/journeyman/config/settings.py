@@ -35,6 +35,7 @@ from journeyman.config.kinds import (
 __all__ = [
     "ControllerSettings",
     "DatabaseSettings",
+    "HistorySettings",
     "HttpSettings",
     "Interrupted",
     "LimitSettings",
@@ -168,6 +169,27 @@ class ScheduleSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HistorySettings:
+    enabled: bool = _setting(
+        Flag(), True, "whether each run is noted in files; only with a logfile"
+    )
+    path: str | None = _setting(
+        Optional(Text()),
+        None,
+        "directory of these files; the logfile's path and .runs when not set",
+    )
+    file_bytes: int = _setting(
+        Integer(65_536, 1024 * _MIB, "bytes"), 16 * _MIB, "size at which the next file is begun"
+    )
+    files: int = _setting(Integer(1, 100_000), 64, "how many are kept; the oldest go first")
+    days: int = _setting(
+        Integer(0, 36_500),
+        30,
+        "how long runs are kept; 0 is no limit; else a file holds a day at most",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSettings:
     process_timeout_ms: int = _setting(
         Integer(0, 30 * _DAY_MS, "milliseconds"),
@@ -231,6 +253,7 @@ class Settings:
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     schedule: ScheduleSettings = ScheduleSettings()
+    history: HistorySettings = HistorySettings()
     runners: RunnerSettings = RunnerSettings()
     limits: LimitSettings = LimitSettings()
     messages: MessageSettings = MessageSettings()

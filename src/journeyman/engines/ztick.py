@@ -234,7 +234,8 @@ class Schedule:
             return JobSet(identifier, execution_ns, Status.FAILED)
         run_id = self._runs.next_id
         triggered = self._jobs.move(identifier, job, TRIGGERED, run_id)
-        self._runs.add(triggered, StartRun(run_id, identifier, execution_ns, rule.runner))
+        effect = StartRun(run_id, identifier, execution_ns, rule.runner, rule.identifier)
+        self._runs.add(triggered, effect)
         return JobSet(identifier, execution_ns, Status.TRIGGERED)
 
     def _end(self, job: Job, status: Ended) -> JobSet:

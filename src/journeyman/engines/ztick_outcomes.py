@@ -17,7 +17,7 @@ each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's nam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from journeyman.engines.ztick_drawers import JobListing
@@ -88,6 +88,7 @@ class StartRun:
     identifier: str
     execution_ns: int
     runner: Runner
+    rule: str = field(default="", compare=False)  # whose runner it is; told, nothing depends on it
 
 
 @dataclass(frozen=True, slots=True)

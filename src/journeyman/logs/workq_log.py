@@ -29,6 +29,7 @@ from journeyman.errors import LogClosed, LogLocked
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import CODEC, HEADER, Record
 from journeyman.logs.appender import Appender
+from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.segments import (
     APPEND_LOCK,
@@ -84,6 +85,7 @@ class WorkqLog:
         disk.make_dirs(directory)
         locks = _Locks(disk, directory)
         try:
+            finish(disk, journal_path(directory))
             report = _recover(disk, directory, each)
             plan = WorkqPlan(disk, directory, HEADER, segment_bytes)
             policy = sync or SyncPolicy.interval(DEFAULT_SYNC_INTERVAL_MS)

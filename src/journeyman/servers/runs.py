@@ -3,17 +3,18 @@
     StartRun --task--> runner --RunResult--> Finished --> writer --> the job is executed or failed
 
 How many run at a time is the engine's business: it gives out a StartRun only when a slot is free,
-and the slot is free again when Finished was decided. A run that a stop cuts off reports nothing:
+and the slot is free again when Finished was decided. A run that a stop cuts off is not Finished:
 in the log its job stays triggered, and the next start sees to it.
 
-The last runs are remembered, a bounded number of them, for whoever wants to look.
+The last runs are remembered, a bounded number of them, for whoever wants to look. ``before`` are
+those of an earlier process, if anybody knows of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from journeyman.clock import Clock
@@ -50,17 +51,22 @@ class Runs:
         runner: Runner[RunnerRecord],
         log: ServerLog,
         finished: Callable[[Finished], None],
-        ended: Callable[[RunnerRecord, EndedRun], None] | None = None,
+        ended: Callable[[StartRun, EndedRun], None] | None = None,
+        *,
+        cut_off: Callable[[StartRun, int, int], None] | None = None,
+        before: Iterable[EndedRun] = (),
     ) -> None:
+        """``cut_off`` is told when a run began (wall time), and after how many ns it was ended."""
         self._loop = loop
         self._clock = clock
         self._runner = runner
         self._log = log
         self._finished = finished
         self._tell_ended = ended
+        self._tell_cut_off = cut_off
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
-        self._ended: deque[EndedRun] = deque(maxlen=REMEMBERED_RUNS)
+        self._ended: deque[EndedRun] = deque(before, maxlen=REMEMBERED_RUNS)
         self.succeeded = 0
         self.failed = 0
 
@@ -108,6 +114,10 @@ class Runs:
         request = RunRequest(effect.identifier, effect.execution_ns, effect.runner)
         try:
             result = await self._runner.run(request)
+        except asyncio.CancelledError:
+            if self._tell_cut_off is not None:
+                self._tell_cut_off(effect, started_ns, self._clock.monotonic_ns() - begin_ns)
+            raise
         except Exception as error:  # noqa: BLE001 - the job must not stay triggered for ever
             self._log.error("a runner broke its contract", job=effect.identifier, error=repr(error))
             result = RunResult(False, f"internal error: {type(error).__name__}")
@@ -130,7 +140,7 @@ class Runs:
             self._tell(effect, result, late_ns, duration_ns)
         self._finished(Finished(effect.run_id, result.success, result.reason))
         if self._tell_ended is not None:
-            self._tell_ended(effect.runner, ended)
+            self._tell_ended(effect, ended)
 
     def _tell(self, effect: StartRun, result: RunResult, late_ns: int, duration_ns: int) -> None:
         fields: dict[str, object] = {

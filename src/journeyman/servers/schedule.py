@@ -6,7 +6,8 @@
              2 what was received is answered, connections are closed
              3 runs end by themselves, up to a limit; then they are ended
              4 their outcomes are written, the log is synced and closed
-             5 the last telemetry is sent, if the collector takes it
+             5 the last lines of the history of runs are written
+             6 the last telemetry is sent, if the collector takes it
 
 A failed sync stops it at once, without step 2: nothing that is said would be true any more.
 """
@@ -30,7 +31,14 @@ from journeyman.config import (
 from journeyman.disk import Disk
 from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_loading import notes
-from journeyman.engines.ztick_outcomes import Finished, Reply, Resume, Resumed, Stats
+from journeyman.engines.ztick_outcomes import (
+    Finished,
+    Reply,
+    Resume,
+    Resumed,
+    StartRun,
+    Stats,
+)
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.logs.sync import SyncPolicy
@@ -42,6 +50,7 @@ from journeyman.servers.compaction import CompactionWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
 from journeyman.servers.metrics import ServerMetrics
+from journeyman.servers.run_history import RunHistory, directory_of, remembered
 from journeyman.servers.runs import EndedRun, Runs
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import Surroundings
@@ -85,6 +94,7 @@ class ScheduleServer:
         self._compaction: CompactionWatch | None = None
         self._in_trouble = False
         self._telemetry: Telemetry | None = None
+        self._history: RunHistory | None = None
         self.figures = ServerMetrics()
         self.around: Surroundings
         self.writer: Writer
@@ -120,6 +130,8 @@ class ScheduleServer:
             raise
         if self._telemetry is not None:
             self._telemetry.start()
+        if self._history is not None:
+            self._history.start()
         rerun = self._settings.schedule.interrupted is Interrupted.RUN
         self.writer.submit_own(Resume(rerun=rerun))
 
@@ -198,7 +210,7 @@ class ScheduleServer:
     def _build(self, schedule: Schedule, tokens: Tokens | None, *, tls_enabled: bool) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
         journal = LogJournal(self._ztick_log) if self._ztick_log is not None else None
-        self.runs = Runs(loop, self._clock, self._runner, self._log, self._finished, self._ended)
+        self.runs = self._build_runs()
         self.writer = Writer(
             loop,
             self._clock,
@@ -264,6 +276,24 @@ class ScheduleServer:
                 self._log,
             )
 
+    def _build_runs(self) -> Runs:
+        history, database = self._settings.history, self._settings.database
+        before: list[EndedRun] = []
+        if history.enabled and self._ztick_log is not None:
+            directory = directory_of(history, database)
+            before = remembered(self._disk, directory, self._log)
+            self._history = RunHistory(history, directory, self._disk, self._clock, self._log)
+        return Runs(
+            self._loop,
+            self._clock,
+            self._runner,
+            self._log,
+            self._finished,
+            self._ended,
+            cut_off=None if self._history is None else self._history.cut_off,
+            before=before,
+        )
+
     # -- while it runs --
 
     def _on_batch(self) -> None:
@@ -275,11 +305,13 @@ class ScheduleServer:
     def _finished(self, finished: Finished) -> None:
         self.writer.submit_own(finished)
 
-    def _ended(self, runner: RunnerRecord, run: EndedRun) -> None:
+    def _ended(self, effect: StartRun, run: EndedRun) -> None:
         late_ns = run.started_ns - run.execution_ns
-        self.figures.run_ended(runner, run.success, run.duration_ns, late_ns)
+        self.figures.run_ended(effect.runner, run.success, run.duration_ns, late_ns)
         if self._telemetry is not None:
-            self._telemetry.run(runner, run)
+            self._telemetry.run(effect.runner, run)
+        if self._history is not None:
+            self._history.ended(effect, run)
 
     def _on_told(
         self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], begun_ns: int
@@ -331,6 +363,8 @@ class ScheduleServer:
         self.writer.close()
         if self._ztick_log is not None:
             self._ztick_log.close()
+        if self._history is not None:
+            await self._loop.run_in_executor(None, self._history.stop)
         if self._telemetry is not None and not hurry.is_set():
             await self._loop.run_in_executor(None, self._telemetry.stop)
         return cut_off

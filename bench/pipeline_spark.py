@@ -1,0 +1,121 @@
+"""One Spark application that replays a log several times: run by bench.pipeline, one a master.
+
+    python -m bench.pipeline_spark --master local[2] --dialect ztick --log PATH --output DIR
+        [--repeats 3] [--write-back]
+
+Prints one line of JSON: seconds and processor seconds of every run (the first, which warms up, by
+itself), rows, bytes that crossed the shuffle, peaks of memory. A run does what the command
+``journeyman pipeline replay`` does once its session stands: all tables of the dialect, to Parquet
+with zstd. ``reading`` is the first part of that by itself: read and reduce, no shuffle, no files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from bench.process_tree import Watch, cpu_seconds
+from journeyman.spark import tables
+from journeyman.spark.maintenance.ztick_compaction import compacted_rows
+from journeyman.spark.session import build_session
+from journeyman.spark.sinks import write
+
+MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
+
+
+def replay_to_parquet(spark: SparkSession, dialect: str, log: str, output: Path) -> None:
+    _with_tables(spark, dialect, log, lambda frames: _write_tables(frames, output))
+
+
+def _write_tables(frames: dict[str, DataFrame], output: Path) -> None:
+    for name, frame in frames.items():
+        writer = frame.write.mode("overwrite").option("compression", "zstd")
+        writer.parquet(str(output / name))
+
+
+def replay_to_log(spark: SparkSession, log: str, output: Path) -> None:
+    """A compacted logfile, as ``pipeline compact`` stages it."""
+    target = output / "logfile"
+    target.unlink(missing_ok=True)
+    _with_tables(
+        spark, "ztick", log, lambda each: write(compacted_rows(each), "ztick", str(target))
+    )
+
+
+def _with_tables(
+    spark: SparkSession, dialect: str, log: str, use: Callable[[dict[str, DataFrame]], None]
+) -> None:
+    held = tables.packets(spark, dialect, log).persist()
+    try:
+        use(tables.tables_of(held, dialect))
+    finally:
+        held.unpersist()
+
+
+def shuffled(spark: SparkSession, dialect: str, log: str) -> dict[str, int]:
+    """What leaves the tasks that read: packets, their bytes, and the records they stand for."""
+    packets = tables.packets(spark, dialect, log)
+    size = F.octet_length("packet") + F.coalesce(F.octet_length("details"), F.lit(0))
+    row = packets.agg(
+        F.count("packet").alias("packets"),
+        F.sum(size).alias("packet_bytes"),
+        F.sum("records").alias("records"),
+    ).collect()[0]
+    return {name: int(row[name] or 0) for name in ("packets", "packet_bytes", "records")}
+
+
+def void(_: object) -> None:
+    """Throw an answer away."""
+
+
+def timed(run: Callable[[], None], repeats: int) -> dict[str, Any]:
+    """Seconds and processor seconds; the first run is not counted among the warm ones."""
+    wall, cpu = [], []
+    for _ in range(repeats + 1):
+        cpu_before, start = cpu_seconds(), time.perf_counter()
+        run()
+        wall.append(round(time.perf_counter() - start, 3))
+        cpu.append(round(cpu_seconds() - cpu_before, 2))
+    return {"first_s": wall[0], "warm_s": wall[1:], "cpu_s": cpu[1:], "best_s": min(wall[1:])}
+
+
+def main() -> None:
+    options = _options()
+    output = Path(options.output)
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    spark = build_session(options.master)
+    dialect, log = options.dialect, options.log
+    with Watch() as watch:
+        run = timed(lambda: replay_to_parquet(spark, dialect, log, output), options.repeats)
+    result: dict[str, Any] = {"master": options.master, "replay": run, "peak_mb": watch.peak_mb}
+    result["rows"] = spark.read.parquet(str(output / MAIN_TABLE[dialect])).count()
+    result["shuffle"] = shuffled(spark, dialect, log)
+    result["reading"] = timed(lambda: void(shuffled(spark, dialect, log)), options.repeats)
+    if options.write_back:
+        result["write_back"] = timed(lambda: replay_to_log(spark, log, output), options.repeats)
+    spark.stop()
+    print(json.dumps(result))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--dialect", choices=list(MAIN_TABLE), required=True)
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write-back", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+r"""``journeyman pipeline COMMAND``: what runs on Spark, one module a command.
+
+    journeyman pipeline replay | compact | clean | archive | convert
+                        history | audit | report | redrive | sql
+
+    argv --click--> journeyman.cli.pipeline.<command> --> journeyman.spark, DataFrame -> DataFrame
+
+A command's module is imported when it is asked for, and pyspark only when the command starts its
+session, so help costs nothing. The promises of ``journeyman.cli`` hold here too: stdout holds only
+the answer, an error is one line. docs/pipeline.md describes each command.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from journeyman.errors import UsageError
+
+__all__ = ["COMMANDS", "pipeline"]
+
+# command name -> what it does; the module journeyman.cli.pipeline.<name> holds it as <name>
+COMMANDS = {
+    "replay": "The final state of jobs, rules, work jobs, queue items and readers.",
+    "compact": "Make logs small: the last record of what exists.",
+    "clean": "Drop expired and deleted jobs from workq logs.",
+    "archive": "Put away what no reader needs any more.",
+    "convert": "Between dialects, to Parquet and back, to the store.",
+    "history": "Every job and attempt: waits, run times, outcome, lateness.",
+    "audit": "Duplicate and missed runs, lost jobs, orphans, dead bytes.",
+    "report": "One HTML file with charts.",
+    "redrive": "Put failed or lost jobs back onto a server.",
+    "sql": "Ask the logs in SQL.",
+}
+
+
+class PipelineGroup(click.Group):
+    """A group that imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click asks so
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click asks so
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        where = f"{__name__}.{cmd_name}"
+        try:
+            module = importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            if error.name != where:
+                raise
+            raise UsageError(f"`pipeline {cmd_name}` is not part of this version") from None
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """What Spark raises becomes one sentence; the original stays its cause, for --debug."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+                raise
+            from journeyman.spark.failures import in_one_sentence
+
+            raise (in_one_sentence(error) or error) from error
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click asks so
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """The table above, so that the help of the group imports no command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _tell_java_home(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        from journeyman.spark.java import find_java, java_home
+
+        click.echo(java_home(find_java()))
+        ctx.exit()
+
+
+def _tell_submit_script(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(Path(__file__).with_name("submit.py"))
+        ctx.exit()
+
+
+@click.group(cls=PipelineGroup, invoke_without_command=True)
+@click.option(
+    "--java-home",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_java_home,
+    help="Print the JAVA_HOME that Spark would get, and exit.",
+)
+@click.option(
+    "--submit-script",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_submit_script,
+    help="Print the path of the program to give to spark-submit, and exit.",
+)
+@click.pass_context
+def pipeline(ctx: click.Context) -> None:
+    """Replay, shrink, convert, examine and query logs of any size on Spark."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,87 @@
+"""``journeyman pipeline audit``: what is wrong with these logs, or differs from others."""
+
+from __future__ import annotations
+
+import posixpath
+
+import click
+
+from journeyman.cli.complaints import FAILED
+from journeyman.cli.moments import MOMENT
+from journeyman.cli.pipeline.answers import Answer, answer_options
+from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.session_options import (
+    SessionOptions,
+    pipeline_session,
+    session_options,
+)
+from journeyman.clock import SystemClock
+
+__all__ = ["audit"]
+
+SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all of them
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True)
+@click.option("--against", multiple=True, metavar="LOG", help="Compare with these logs, too.")
+@click.option("--as-of", type=MOMENT, help="What is due then has missed its time. [default: now]")
+@click.option("--grace", default="1m", show_default=True, help="How late is not yet missed.")
+@click.option("--runs", metavar="DIR", help="ztick: where the runs were noted, if not beside it.")
+@pipeline_dialect_option
+@session_options
+@answer_options
+@click.pass_context
+def audit(
+    ctx: click.Context,
+    logs: tuple[str, ...],
+    against: tuple[str, ...],
+    as_of: int | None,
+    grace: str,
+    runs: str | None,
+    dialect: str | None,
+    options: SessionOptions,
+    answer: Answer,
+) -> None:
+    """Find duplicate and missed runs, lost jobs, orphans, damage and dead bytes in LOGS.
+
+    Exit code 1: something serious was found. Nothing is written but the answer: a summary, the
+    findings (on the screen the first hundred), and an account of every file.
+    """
+    from journeyman.spark.history.buckets import parse_bucket
+
+    grace_ns = parse_bucket(grace)
+    as_of_ns = SystemClock().now_ns() if as_of is None else as_of
+    with pipeline_session(options, [*logs, *against]) as spark:
+        from journeyman.spark.audit.audits import audit as audit_of
+        from journeyman.spark.audit.findings import SERIOUS, most_serious, summary
+
+        result = audit_of(
+            spark,
+            logs_by_dialect(logs, dialect),
+            as_of_ns=as_of_ns,
+            grace_ns=grace_ns,
+            run_directories=[] if runs is None else [runs],
+            against=logs_by_dialect(against, dialect) if against else None,
+        )
+        counted = summary(result.findings)
+        findings = result.findings
+        if options.output is None and answer.format_ in (None, "table"):
+            findings = most_serious(findings, SHOWN_FINDINGS)
+        tables = {"summary": counted, "findings": findings, "segments": result.segments}
+        answer.give(tables, options)
+        if options.explain:
+            return
+        serious = {
+            row.finding: row["count"] for row in counted.collect() if row.severity == SERIOUS
+        }
+    if serious:
+        _say_what_is_serious(serious, options)
+        ctx.exit(FAILED)
+
+
+def _say_what_is_serious(serious: dict[str, int], options: SessionOptions) -> None:
+    if not options.quiet:
+        counts = ", ".join(f"{count} {finding}" for finding, count in serious.items())
+        where = "" if options.output is None else f"; see {posixpath.join(options.output, '')}"
+        click.echo(f"serious: {counts}{where}", err=True)

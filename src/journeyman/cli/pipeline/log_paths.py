@@ -1,0 +1,106 @@
+"""Which logs the paths of a pipeline command mean, by dialect, and how much there is to read.
+
+    a local file or directory    looked at, as the other commands do; a directory with no log of
+                                 its own stands for all logs below it, of any dialect
+    a local glob                 each of what it matches
+    anything else (s3://...)     not looked at: --dialect must say what it is
+
+With --dialect nothing is looked at: the source takes the paths as they are, with all it knows of
+globs, ``host=*`` directories and file systems.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+
+import click
+
+from journeyman.cli.detection import find_logs
+from journeyman.cli.dialects import ZTICK, Log
+from journeyman.cli.directories import all_logs_in
+from journeyman.disk import Disk, RealDisk
+from journeyman.errors import UsageError
+
+__all__ = ["is_small", "logs_by_dialect", "pipeline_dialect_option"]
+
+SMALL_BYTES = 64 * 1024 * 1024
+_NOT_LOGS = ("_", ".")  # as in Spark, names that begin so are no data
+_QUARANTINE = "quarantine"
+
+pipeline_dialect_option = click.option(
+    "--dialect",
+    type=click.Choice(["ztick", "workq", "kestrel", "keyspace"]),
+    help="Do not look what kind of logs they are.",
+)
+
+
+def logs_by_dialect(paths: Sequence[str], dialect: str | None = None) -> dict[str, list[str]]:
+    """The paths to read, by dialect. Raises UsageError when there is no log at one of them."""
+    if dialect is not None:
+        return {dialect: list(paths)}
+    found: dict[str, list[str]] = {}
+    disk = RealDisk()
+    for path in paths:
+        for log in _logs_at(disk, path):
+            places = found.setdefault(log.dialect, [])
+            places += [place for place in _places(log) if place not in places]
+    return found
+
+
+def is_small(paths: Iterable[str]) -> bool:
+    """Whether so little is to be read that starting up takes most of the time."""
+    total = 0
+    for path in paths:
+        for file in _local_files(path):
+            total += os.path.getsize(file)
+            if total > SMALL_BYTES:
+                return False
+    return total > 0
+
+
+def _logs_at(disk: Disk, path: str) -> Iterator[Log]:
+    if "://" in path:
+        raise UsageError(f"{path} is not a local path: say what it holds with --dialect")
+    nothing = True
+    for each in _expanded(path):
+        logs = list(_below(disk, each)) if disk.is_dir(each) else find_logs(disk, [each])
+        nothing = nothing and not logs
+        yield from logs
+    if nothing:
+        raise UsageError(f"no log of any dialect at {path}: give a log, or a directory of logs")
+
+
+def _expanded(path: str) -> list[str]:
+    from journeyman.spark.filesystem import absolute, expand, has_glob
+
+    if not has_glob(path) or os.path.exists(path):
+        return [path]
+    return [found.path for found in expand(absolute(path))]
+
+
+def _below(disk: Disk, path: str) -> Iterator[Log]:
+    """The logs of a directory, or, if it has none itself, those of the directories in it."""
+    logs = all_logs_in(disk, path)
+    yield from logs
+    if logs:
+        return
+    for name in disk.list_dir(path):
+        inner = posixpath.join(path, name)
+        if disk.is_dir(inner) and not name.startswith(_NOT_LOGS) and name != _QUARANTINE:
+            yield from _below(disk, inner)
+
+
+def _places(log: Log) -> list[str]:
+    """What the source is given: a ztick file, a directory, or single files of one."""
+    if log.dialect == ZTICK or log.whole:
+        return [log.where]
+    return [file.path for file in log.files]
+
+
+def _local_files(path: str) -> Iterator[str]:
+    if os.path.isfile(path):
+        yield path
+    for directory, _, names in os.walk(path):
+        yield from (os.path.join(directory, name) for name in names)

@@ -1,0 +1,147 @@
+"""``journeyman pipeline redrive LOGS``: put failed or lost jobs back onto a server.
+
+    journeyman pipeline redrive LOGS                                      what would go; none does
+    journeyman pipeline redrive LOGS --to HOST:PORT --record FILE --yes   it goes
+
+The record is what makes it safe to repeat, also behind a kill in the middle: what it has as done
+does not go again. See journeyman.spark.redrive for what happens to each job.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from journeyman.cli.moments import MOMENT
+from journeyman.cli.pipeline.answers import Answer, answer_options, explain
+from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.session_options import (
+    SessionOptions,
+    pipeline_session,
+    session_options,
+)
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.errors import UsageError
+
+if TYPE_CHECKING:
+    from journeyman.spark.redrive import Redriven
+
+__all__ = ["redrive"]
+
+TOKEN_VARIABLE = "JOURNEYMAN_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What was asked for, besides the session."""
+
+    condition: str | None
+    to: str | None
+    record: str | None
+    yes: bool
+    limit: int
+    rate: float
+    at_ns: int | None
+    tls: bool
+    tls_ca: str | None
+
+    def check(self) -> None:
+        if self.yes and (self.to is None or self.record is None):
+            raise UsageError(
+                "--yes sends: say where with --to, and where that is kept with --record"
+            )
+
+    def server(self, dialect: str) -> dict[str, str]:
+        """The options of the server sink."""
+        given = {
+            "door": dialect,
+            "address": self.to,
+            "rateLimit": str(self.rate),
+            "tasks": "1",
+            "tls": str(self.tls).lower(),
+            "tlsCa": self.tls_ca,
+            "token": os.environ.get(TOKEN_VARIABLE) if dialect == "ztick" else None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True)
+@click.option("--where", "condition", metavar="SQL", help="Which jobs. [default: failed ones]")
+@click.option("--to", metavar="HOST:PORT", help="The server.")
+@click.option("--record", metavar="FILE", help="Where it is kept what has gone.")
+@click.option("--yes", is_flag=True, help="Send. Without it, show what would go.")
+@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=100.0,
+    show_default=True,
+    help="Jobs a second.",
+)
+@click.option("--at", "at_ns", type=MOMENT, help="When they are due. [default: at once]")
+@click.option("--tls", is_flag=True, help="Speak TLS to the server.")
+@click.option("--tls-ca", metavar="FILE", help="Trust the certificates in this file.")
+@pipeline_dialect_option
+@session_options
+@answer_options
+def redrive(
+    logs: tuple[str, ...],
+    dialect: str | None,
+    options: SessionOptions,
+    answer: Answer,
+    **wanted: Any,
+) -> None:
+    """Put failed or lost jobs of LOGS back onto a server.
+
+    Shows what would go unless --yes is given. The token of a server that wants one is read from
+    the variable JOURNEYMAN_TOKEN.
+    """
+    asked = _Wanted(**wanted)
+    asked.check()
+    found = logs_by_dialect(logs, dialect)
+    if len(found) != 1:
+        raise UsageError(f"one dialect at a time, not {', '.join(found)}: choose with --dialect")
+    ((kind, paths),) = found.items()
+    with pipeline_session(options, logs) as spark:
+        from journeyman.spark.redrive import selection
+        from journeyman.spark.redrive_ledger import read_done
+
+        done = read_done(RealDisk(), asked.record) if asked.record is not None else []
+        jobs = selection(spark, kind, paths, asked.condition, done=done, limit=asked.limit)
+        if options.explain:
+            explain({"jobs": jobs})
+        elif asked.yes:
+            _tell(_send(asked, kind, jobs), asked)
+        else:
+            answer.give(jobs, options)
+            if not options.quiet:
+                click.echo("nothing was sent: that takes --to, --record and --yes", err=True)
+
+
+def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
+    from journeyman.spark.redrive import redrive as send
+    from journeyman.spark.redrive_ledger import Ledger
+    from journeyman.spark.sinks.server_options import ServerOptions
+
+    server = ServerOptions.parse(asked.server(dialect))
+    assert asked.record is not None
+    with Ledger(RealDisk(), asked.record) as ledger:
+        return send(jobs, server, ledger, SystemClock(), at_ns=asked.at_ns)
+
+
+def _tell(outcome: Redriven, asked: _Wanted) -> None:
+    counts = {
+        "sent": outcome.sent,
+        "arrived before": outcome.arrived_before,
+        "changed meanwhile": outcome.changed_meanwhile,
+        "refused": outcome.refused,
+    }
+    click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
+    if outcome.refused:
+        shown = "; ".join(f"{job[:80]}: {reason}" for job, reason in outcome.first_refused)
+        raise UsageError(f"{asked.to} refused {outcome.refused} jobs: {shown}")

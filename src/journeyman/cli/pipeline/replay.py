@@ -1,0 +1,207 @@
+"""``journeyman pipeline replay``: the final state of logs, or their state at an earlier moment.
+
+    on a terminal     the first rows of each table, and how many there are
+    into a pipe       all rows as JSON, one a line, with the name of the table in ``table``
+    --output DIR      all rows as files, one directory a table
+
+The logs are read once, whatever tables there are. What is damaged is passed over, as a server does
+that starts on such a log: a line on stderr says how much it is, and the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from journeyman.cli.complaints import warn
+from journeyman.cli.moments import parse_moment
+from journeyman.cli.output import Output
+from journeyman.cli.pipeline.answers import Answer, answer_options
+from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.session_options import (
+    SessionOptions,
+    pipeline_session,
+    session_options,
+)
+from journeyman.cli.wording import counted
+from journeyman.errors import UsageError
+
+if TYPE_CHECKING:
+    from journeyman.spark.glances import DataFrame, SparkSession
+
+__all__ = ["replay"]
+
+_SHOWN_ROWS: Final = 20
+
+# What a person looks for; the other formats have all columns.
+_SHOWN: Final[dict[str, tuple[str, ...]]] = {
+    "ztick.jobs": ("identifier", "status", "execution_ns"),
+    "ztick.rules": ("identifier", "pattern", "runner", "runner_args"),
+    "workq.jobs": (
+        *("key", "name", "state", "attempts", "fails", "priority"),
+        *("payload_size", "result_size", "payload", "result"),
+    ),
+    "workq.orphans": ("key", "records"),
+    "kestrel.items": (
+        *("queue", "item_id", "add_time_ms", "expire_time_ms"),
+        *("error_count", "data_size", "contested", "data"),
+    ),
+    "kestrel.readers": ("queue", "reader", "opened_head", "opened_done", "tail_id", "damaged"),
+}
+_PAYLOADS: Final = ("payload", "result", "data")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    as_of: str | None
+    payloads: bool
+    limit: int | None
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True)
+@click.option(
+    "--as-of",
+    metavar="TIME|FILE:OFFSET",
+    help="The state then: of records written up to TIME, or that begin before OFFSET of FILE.",
+)
+@click.option("--payloads", is_flag=True, help="With payloads, results and data.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    help=f"At most so many rows a table. [default: {_SHOWN_ROWS} on a terminal, else all]",
+)
+@pipeline_dialect_option
+@session_options
+@answer_options
+def replay(
+    logs: tuple[str, ...],
+    as_of: str | None,
+    payloads: bool,
+    limit: int | None,
+    dialect: str | None,
+    options: SessionOptions,
+    answer: Answer,
+) -> None:
+    """The final state of jobs, rules, work jobs, queue items and readers in LOGS.
+
+    Logs of several dialects, and of several servers, may be given together.
+    """
+    asked = _Asked(as_of, payloads, limit)
+    with pipeline_session(options, logs) as spark:
+        found = logs_by_dialect(logs, dialect)
+        _check_as_of(found, as_of)
+        several = len(found) > 1
+        for each, paths in found.items():
+            _replay(spark, each, paths, asked, options, answer, several=several)
+
+
+def _check_as_of(found: dict[str, list[str]], as_of: str | None) -> None:
+    if as_of is None:
+        return
+    try:
+        parse_moment(as_of)
+    except (ValueError, OverflowError):
+        return  # a position, or nothing: the source knows
+    if "ztick" in found:
+        raise UsageError(
+            "--as-of: ztick records do not say when they were written; give FILE:OFFSET"
+        )
+
+
+def _replay(
+    spark: SparkSession,
+    dialect: str,
+    paths: list[str],
+    asked: _Asked,
+    options: SessionOptions,
+    answer: Answer,
+    *,
+    several: bool,
+) -> None:
+    from journeyman.spark import tables
+
+    packets = tables.packets(spark, dialect, paths, asOf=asked.as_of)
+    if options.explain:
+        frames = tables.tables_of(packets, dialect, payloads=asked.payloads)
+        answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
+        return
+    packets.persist()
+    try:
+        _tell_damage(packets, paths, quiet=options.quiet)
+        frames = tables.tables_of(packets, dialect, payloads=asked.payloads)
+        named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
+        if options.output is not None:
+            named = {name: _limited(frame, asked.limit) for name, frame in named.items()}
+            prefix = 0 if several else len(dialect) + 1
+            answer.give({name[prefix:]: frame for name, frame in named.items()}, options)
+        else:
+            _print(named, asked, answer)
+    finally:
+        packets.unpersist()
+
+
+def _tell_damage(packets: DataFrame, paths: list[str], *, quiet: bool) -> None:
+    """Read the logs; what they hold that is not a record becomes a warning."""
+    from journeyman.spark.glances import count_damage
+
+    places, size = count_damage(packets)
+    if places and not quiet:
+        where = paths[0] if len(paths) == 1 else f"{len(paths)} logs"
+        warn(
+            f"{where}: {counted(size, 'byte')} in {counted(places, 'place')} damaged and "
+            "passed over; `journeyman verify` says which"
+        )
+
+
+def _print(named: dict[str, DataFrame], asked: _Asked, answer: Answer) -> None:
+    format_ = answer.format_ or ("table" if sys.stdout.isatty() else "json")
+    if format_ == "parquet":
+        raise UsageError("--format parquet is for files: give --output PATH")
+    for number, (name, frame) in enumerate(named.items()):
+        if format_ == "table":
+            _print_table(name, frame, asked, first=number == 0)
+        else:
+            _print_all(name, _limited(frame, asked.limit), format_)
+
+
+def _print_table(name: str, frame: DataFrame, asked: _Asked, *, first: bool) -> None:
+    from journeyman.spark.answers import answer_lines
+    from journeyman.spark.glances import first_rows
+
+    limit = asked.limit if asked.limit is not None else _SHOWN_ROWS
+    rows, count = first_rows(frame, _shown(name, frame, asked), limit)
+    with Output() as output:
+        output.line(f"{'' if first else chr(10)}# {name}: {count:,}{_cut(count, limit)}")
+        if count and limit:
+            for line in answer_lines(rows, "table"):
+                output.line(line)
+
+
+def _cut(rows: int, limit: int) -> str:
+    return f", the first {limit:,}" if 0 < limit < rows else ""
+
+
+def _shown(name: str, frame: DataFrame, asked: _Asked) -> list[str]:
+    """The columns for people; those of the path (host=...) stand at the end of the table."""
+    from journeyman.spark.tables import table_schema
+
+    own = [each for each in _SHOWN[name] if asked.payloads or each not in _PAYLOADS]
+    known = set(table_schema(name).names)
+    return own + [column for column in frame.columns if column not in known]
+
+
+def _print_all(name: str, frame: DataFrame, format_: str) -> None:
+    from journeyman.spark.answers import answer_lines
+    from journeyman.spark.glances import named
+
+    with Output() as output:
+        for line in answer_lines(named(frame, name), format_):
+            output.line(line)
+
+
+def _limited(frame: DataFrame, limit: int | None) -> DataFrame:
+    return frame if limit is None else frame.limit(limit)

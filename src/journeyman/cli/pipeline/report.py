@@ -1,0 +1,92 @@
+"""``journeyman pipeline report``: one HTML file with charts, that opens anywhere."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+
+import click
+
+from journeyman.cli.moments import MOMENT
+from journeyman.cli.pipeline.answers import explain
+from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.session_options import (
+    SessionOptions,
+    pipeline_session,
+    session_options,
+)
+from journeyman.clock import SystemClock
+from journeyman.errors import UsageError
+
+__all__ = ["report"]
+
+DEFAULT_OUTPUT = "report.html"
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True)
+@click.option(
+    "--title", default="Journeyman report", show_default=True, help="Heading of the page."
+)
+@click.option(
+    "--as-of", type=MOMENT, help="When jobs count as late. [default: the last moment in the logs]"
+)
+@click.option("--runs", metavar="DIR", help="ztick: where the runs were noted, if not beside it.")
+@click.option("--force", is_flag=True, help="Replace the file that --output names.")
+@pipeline_dialect_option
+@session_options
+def report(
+    logs: tuple[str, ...],
+    title: str,
+    as_of: int | None,
+    runs: str | None,
+    force: bool,
+    dialect: str | None,
+    options: SessionOptions,
+) -> None:
+    """Write a page about LOGS: throughput, waits, depth, failures, growth, lag, audit.
+
+    One file, report.html unless --output says otherwise; it needs no network and no other file.
+    """
+    output = options.output or DEFAULT_OUTPUT
+    _check_output(output, force=force)
+    directories = [] if runs is None else [runs]
+    with pipeline_session(options, logs) as spark:
+        from journeyman.spark.history.logs import attempts_of
+        from journeyman.spark.report.reports import report_page
+
+        found = logs_by_dialect(logs, dialect)
+        if options.explain:
+            explain({"attempts": attempts_of(spark, found, run_directories=directories)})
+            return
+        text = report_page(
+            spark,
+            found,
+            made_ns=SystemClock().now_ns(),
+            title=title,
+            as_of_ns=as_of,
+            run_directories=directories,
+        )
+    _write(output, text)
+    click.echo(output)
+
+
+def _check_output(output: str, *, force: bool) -> None:
+    if os.path.isdir(output):
+        raise UsageError(f"{output} is a directory: --output names the file to write")
+    if os.path.exists(output) and not force:
+        raise UsageError(f"{output} is there already: choose another --output, or give --force")
+
+
+def _write(output: str, text: str) -> None:
+    """All of it or nothing: whoever opens the file never sees half a page."""
+    directory, name = posixpath.split(output)
+    unfinished = posixpath.join(directory, f".{name}.{os.getpid()}.tmp")
+    try:
+        with open(unfinished, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        os.replace(unfinished, output)
+    except BaseException:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+        raise

@@ -1,0 +1,117 @@
+"""What every pipeline command shares: its options, and the Spark session they ask for.
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True)
+@session_options
+def replay(logs, options: SessionOptions):
+    with pipeline_session(options) as spark:
+        ...
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from journeyman.cli.complaints import debug_asked
+from journeyman.cli.pipeline.log_paths import is_small
+
+if TYPE_CHECKING:
+    from journeyman.spark.glances import SparkSession
+
+__all__ = ["SessionOptions", "pipeline_session", "session_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What was asked of the session. ``output`` is where the answer goes; None means stdout."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    output: str | None = None
+    explain: bool = False
+    quiet: bool = False
+
+
+def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the shared options; it gets them as one argument ``options``."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any,
+        master: str | None,
+        remote: str | None,
+        conf: tuple[str, ...],
+        output: str | None,
+        explain: bool,
+        quiet: bool,
+        **others: Any,
+    ) -> Any:
+        options = SessionOptions(master, remote, _settings(conf), output, explain, quiet)
+        return command(*args, options=options, **others)
+
+    for option in reversed(_OPTIONS):
+        gathered = option(gathered)
+    return gathered
+
+
+_OPTIONS = (
+    click.option("--master", metavar="URL", help="Where Spark runs. [default: local[*]]"),
+    click.option("--remote", metavar="URL", help="A Spark Connect server, sc://HOST:PORT."),
+    click.option("--conf", metavar="NAME=VALUE", multiple=True, help="A Spark setting."),
+    click.option("--output", "-o", metavar="PATH", help="Where the answer goes."),
+    click.option("--explain", is_flag=True, help="Print the plan and do not run it."),
+    click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks on the way."),
+)
+
+
+def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{pair!r}: write NAME=VALUE", param_hint="--conf")
+        settings[name.strip()] = value
+    return settings
+
+
+@contextmanager
+def pipeline_session(options: SessionOptions, logs: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """The Spark session of a command; it ends with the command, unless it was there before.
+
+    ``logs`` are the paths that will be read: if they are small, Spark starts quicker.
+    """
+    from journeyman.spark.session import active_session, build_session, end_session
+
+    was_there = active_session() is not None
+    small = is_small(logs)
+    spark = build_session(
+        options.master,
+        options.conf,
+        remote=options.remote,
+        small=small,
+        progress=not options.quiet and sys.stderr.isatty(),
+        log_level="warn" if _is_debugging() else "fatal",
+    )
+    if small and not (was_there or options.explain or options.remote):
+        from journeyman.spark.warming import warm_a_worker
+
+        warm_a_worker(spark)
+    try:
+        yield spark
+    finally:
+        if not was_there:
+            end_session(spark)
+
+
+def _is_debugging() -> bool:
+    context = click.get_current_context(silent=True)
+    asked = context is not None and bool(context.find_root().params.get("debug"))
+    return asked or debug_asked(())

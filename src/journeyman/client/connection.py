@@ -1,0 +1,145 @@
+"""A blocking connection: bytes out, lines and blocks in, every wait with an end.
+
+    not connected --first use--> connected --close, any failure--> not connected
+
+After a failure the connection is closed for good: what is still under way on it cannot be told
+apart from the answers to come. Whoever uses it may begin anew on a fresh one; whether commands may
+be sent again is theirs to know. Not thread-safe: one thread, one connection.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import NoReturn, TypeAlias
+
+from journeyman.client.errors import BadAnswer, CannotConnect, ConnectionFailed, TimedOut
+
+__all__ = ["Connection", "Tls", "tls_context"]
+
+Tls: TypeAlias = bool | ssl.SSLContext
+
+_RECEIVE_BYTES = 256 * 1024
+_MAX_LINE_BYTES = 2 * 1024 * 1024  # of an answer; both protocols stay far below
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext | None:
+    """True: a context that trusts what the system trusts, and checks the name of the server."""
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    return ssl.create_default_context() if tls else None
+
+
+class Connection:
+    """Connects at its first use, and again at the next one behind a failure."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: Tls = False,
+        timeout_s: float = 10.0,
+        greet: Callable[[Connection], None] | None = None,
+    ) -> None:
+        """``greet`` is called on every new connection before anything else is sent."""
+        self.where = f"{host}:{port}"
+        self._address = host, port
+        self._tls = tls_context(tls)
+        self._timeout_s = timeout_s
+        self._greet = greet
+        self._socket: socket.socket | None = None
+        self._buffer = bytearray()
+        self._at = 0  # what is before it in the buffer was read
+        self._deadline = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
+    def allow(self, extra_s: float = 0.0) -> None:
+        """All that follows has the usual time from now on, and so much more."""
+        self._deadline = time.monotonic() + self._timeout_s + extra_s
+
+    def open(self) -> None:
+        """Connect, unless that is done. Raises CannotConnect."""
+        if self._socket is not None:
+            return
+        try:
+            opened = socket.create_connection(self._address, self._timeout_s)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                opened = self._tls.wrap_socket(opened, server_hostname=self._address[0])
+        except OSError as error:
+            raise CannotConnect(f"cannot connect to {self.where}: {error}") from error
+        self._socket = opened
+        self._buffer.clear()
+        self._at = 0
+        if self._greet is not None:
+            try:
+                self._greet(self)
+            except BaseException:
+                self.close()
+                raise
+
+    def send(self, data: bytes) -> None:
+        self.open()
+        assert self._socket is not None
+        try:
+            self._socket.settimeout(self._left_s())
+            self._socket.sendall(data)
+        except OSError as error:
+            self._fail(f"cannot send to {self.where}: {error}", error)
+
+    def read_line(self, ending: bytes = b"\n") -> bytes:
+        """The next line without its ending."""
+        searched = self._at
+        while (end := self._buffer.find(ending, searched)) < 0:
+            searched = max(len(self._buffer) - len(ending) + 1, self._at)
+            if len(self._buffer) - self._at > _MAX_LINE_BYTES:
+                self.close()
+                raise BadAnswer(f"{self.where} sends a line without end")
+            searched -= self._receive()
+        line = bytes(self._buffer[self._at : end])
+        self._at = end + len(ending)
+        return line
+
+    def read_exactly(self, count: int) -> bytes:
+        while len(self._buffer) - self._at < count:
+            self._receive()
+        block = bytes(self._buffer[self._at : self._at + count])
+        self._at += count
+        return block
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _receive(self) -> int:
+        """Read some more; how far what is in the buffer moved forward."""
+        assert self._socket is not None
+        moved, self._at = self._at, 0
+        del self._buffer[:moved]
+        try:
+            self._socket.settimeout(self._left_s())
+            data = self._socket.recv(_RECEIVE_BYTES)
+        except OSError as error:
+            self._fail(f"{self.where} does not answer: {error}", error)
+        if not data:
+            self._fail(f"{self.where} closed the connection", None)
+        self._buffer += data
+        return moved
+
+    def _left_s(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+    def _fail(self, reason: str, cause: BaseException | None) -> NoReturn:
+        self.close()
+        kind = TimedOut if isinstance(cause, TimeoutError) else ConnectionFailed
+        raise kind(reason) from cause

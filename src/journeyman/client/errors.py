@@ -1,0 +1,81 @@
+"""Every error of the clients, in one tree below JourneymanError.
+
+    ClientError
+    ├── InvalidRequest     would be misread or certainly refused; nothing was sent
+    ├── ConnectionFailed   it broke before the answer came
+    │   ├── CannotConnect  there is none, so nothing was sent
+    │   ├── TimedOut       no answer came in time
+    │   └── AnswerLost     it broke behind a command that must not be sent twice
+    ├── Refused            the server said no; ``code`` and ``reason`` are its words
+    │   ├── AccessDenied   wrong or missing token, or an identifier outside its namespace
+    │   └── NotFound       there is no such job, rule or queue
+    └── BadAnswer          an answer that no such server gives; is it another program?
+
+Behind InvalidRequest, CannotConnect and Refused nothing has happened. Behind any other the command
+may have happened, or not.
+"""
+
+from __future__ import annotations
+
+from journeyman.errors import JourneymanError
+
+__all__ = [
+    "AccessDenied",
+    "AnswerLost",
+    "BadAnswer",
+    "CannotConnect",
+    "ClientError",
+    "ConnectionFailed",
+    "InvalidRequest",
+    "NotFound",
+    "Refused",
+    "TimedOut",
+]
+
+
+class ClientError(JourneymanError):
+    """Base of what the clients raise."""
+
+
+class InvalidRequest(ClientError):
+    """Nothing was sent: the server would misread it, or certainly refuse it."""
+
+
+class ConnectionFailed(ClientError):
+    """The connection broke before the answer came."""
+
+
+class CannotConnect(ConnectionFailed):
+    """There is no connection, so nothing was sent."""
+
+
+class TimedOut(ConnectionFailed):
+    """No answer came in time. It is not asked again: it would not be faster then."""
+
+
+class AnswerLost(ConnectionFailed):
+    """The connection broke behind a command that must not be sent twice. Look before repeating."""
+
+
+class Refused(ClientError):
+    """The server said no, and has done nothing."""
+
+    def __init__(self, code: str, reason: str = "") -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.reason}" if self.reason else self.code
+
+
+class AccessDenied(Refused):
+    """Wrong or missing token, or an identifier outside its namespace."""
+
+
+class NotFound(Refused):
+    """There is no such job, rule or queue."""
+
+
+class BadAnswer(ClientError):
+    """An answer that no such server gives."""

@@ -1,0 +1,266 @@
+r"""Requests and answers of the workq protocol, for its client: what is said, and what it means.
+
+    add ID NAME TTR TTL SIZE [-flag=N]...     +OK                    every line ends with \r\n
+    <SIZE bytes>
+    lease NAME... WAIT                        +OK 1
+                                              ID NAME TTR SIZE
+                                              <SIZE bytes>
+    inspect job ID                            +OK 1
+                                              ID 12
+                                              key value              so many times
+    anything                                  -NOT-FOUND | -TIMEOUT | -CLIENT-ERROR text
+
+What goes into a line is checked first: a name with a line break would be a command of its own, and
+a payload over the limit is read as commands by the original.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import TypeAlias
+from uuid import UUID
+
+from journeyman.client.connection import Connection
+from journeyman.client.errors import BadAnswer, InvalidRequest, NotFound, Refused
+from journeyman.formats.workq import MAX_PAYLOAD_BYTES
+
+__all__ = [
+    "DUPLICATE_JOB",
+    "JobId",
+    "JobInfo",
+    "JobState",
+    "LeasedJob",
+    "QueueInfo",
+    "Result",
+    "TimedOutWaiting",
+    "as_id",
+    "block",
+    "checked_name",
+    "line",
+    "number",
+    "read_block",
+    "read_head",
+    "read_id",
+    "read_job",
+    "read_pairs",
+    "read_words",
+    "time_text",
+]
+
+JobId: TypeAlias = UUID | str
+DUPLICATE_JOB = "Duplicate job"
+
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
+_END = b"\r\n"
+
+
+class JobState(IntEnum):
+    """Where a job stands; the numbers are those of the protocol."""
+
+    NEW = 0
+    COMPLETED = 1
+    FAILED = 2
+    PENDING = 3
+    LEASED = 4
+
+
+class TimedOutWaiting(Exception):
+    """The server waited for as long as it was told to: an outcome, which becomes None."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedJob:
+    """A job to be done within ``ttr_ms``."""
+
+    job_id: UUID
+    name: str
+    ttr_ms: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a job ended."""
+
+    job_id: UUID
+    succeeded: bool
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    name: str
+    ready: int
+    scheduled: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """All that ``inspect`` tells of a job. ``time`` is when a scheduled one is due."""
+
+    job_id: UUID
+    name: str
+    ttr_ms: int
+    ttl_ms: int
+    payload: bytes
+    max_attempts: int
+    attempts: int
+    max_fails: int
+    fails: int
+    priority: int
+    state: JobState
+    created: datetime
+    time: datetime | None
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+def as_id(job_id: JobId) -> UUID:
+    """A job's id. Raises InvalidRequest: it must be a UUID of version 4."""
+    try:
+        found = job_id if isinstance(job_id, UUID) else UUID(job_id)
+    except ValueError:
+        raise InvalidRequest(f"{job_id!r} is no UUID") from None
+    if found.version != 4:
+        raise InvalidRequest(f"{found} is no UUID of version 4, and workq takes no other")
+    return found
+
+
+def checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(f"a name is 1 to 255 of A-Z a-z 0-9 _ . -, not {name!r}")
+    return name
+
+
+def number(value: int, what: str, low: int, high: int) -> str:
+    if not low <= value <= high:
+        raise InvalidRequest(f"{what} is {low} to {high}, not {value}")
+    return str(value)
+
+
+def time_text(when: datetime) -> str:
+    if when.tzinfo is None:
+        raise InvalidRequest(f"{when} has no time zone: say which, for example UTC")
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").replace(".000000Z", "Z")
+
+
+def line(*words: str) -> bytes:
+    return " ".join(words).encode("ascii") + _END
+
+
+def block(data: bytes) -> bytes:
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise InvalidRequest(f"{len(data)} bytes, and a payload has at most {MAX_PAYLOAD_BYTES}")
+    return data + _END
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+def read_head(connection: Connection) -> int:
+    """How many blocks follow a ``+OK``. Raises what a ``-`` means."""
+    head = connection.read_line(_END).decode("utf-8", "replace")
+    if head == "+OK":
+        return 0
+    if head.startswith("+OK ") and head[4:].isdecimal():
+        return int(head[4:])
+    if head == "-TIMEOUT":
+        raise TimedOutWaiting
+    if head.startswith("-NOT-FOUND"):
+        raise NotFound("NOT-FOUND", head[len("-NOT-FOUND") :].strip())
+    if head.startswith(("-CLIENT-ERROR ", "-SERVER-ERROR ")):
+        code, _, reason = head[1:].partition(" ")
+        raise Refused(code, reason)
+    connection.close()
+    raise BadAnswer(f"{connection.where} answers {head[:200]!r}")
+
+
+def read_words(connection: Connection, count: int) -> list[str]:
+    words = connection.read_line(_END).decode("utf-8", "replace").split(" ")
+    if len(words) != count:
+        connection.close()
+        raise BadAnswer(f"{connection.where} answers {' '.join(words)[:200]!r}")
+    return words
+
+
+def read_block(connection: Connection, size: str) -> bytes:
+    data = connection.read_exactly(_count(connection, size))
+    if connection.read_exactly(len(_END)) != _END:
+        connection.close()
+        raise BadAnswer(f"{connection.where} sends more than the {size} bytes it speaks of")
+    return data
+
+
+def read_pairs(
+    connection: Connection, *, also: Callable[[dict[str, str]], int]
+) -> tuple[str, dict[str, str]]:
+    """``NAME N`` and N lines ``key value``; ``also`` says how many more come though not counted."""
+    name, count = read_words(connection, 2)
+    pairs: dict[str, str] = {}
+    left = _count(connection, count)
+    while left > 0:
+        key, value = read_words(connection, 2)
+        pairs[key] = value
+        left -= 1
+        if left == 0:
+            left = also(pairs)
+    return name, pairs
+
+
+def read_job(connection: Connection) -> JobInfo:
+    """A job block of ``inspect``, its payload taken by its size."""
+    job_id, count = read_words(connection, 2)
+    values: dict[str, str] = {}
+    payload = b""
+    for _ in range(_count(connection, count)):
+        if "payload-size" in values and "payload" not in values:
+            connection.read_exactly(len(b"payload "))
+            payload = read_block(connection, values["payload-size"])
+            values["payload"] = ""
+            continue
+        key, value = read_words(connection, 2)
+        values[key] = value
+    try:
+        return _job_info(UUID(job_id), values, payload)
+    except (KeyError, ValueError) as error:
+        connection.close()
+        raise BadAnswer(f"{connection.where} describes a job without {error}") from error
+
+
+def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
+    due = values.get("time")
+    return JobInfo(
+        job_id,
+        values["name"],
+        int(values["ttr"]),
+        int(values["ttl"]),
+        payload,
+        int(values["max-attempts"]),
+        int(values["attempts"]),
+        int(values["max-fails"]),
+        int(values["fails"]),
+        int(values["priority"]),
+        JobState(int(values["state"])),
+        datetime.fromisoformat(values["created"]),
+        None if due is None else datetime.fromisoformat(due),
+    )
+
+
+def read_id(connection: Connection, text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError as error:
+        connection.close()
+        raise BadAnswer(f"{connection.where} answers {text[:200]!r} for an id") from error
+
+
+def _count(connection: Connection, text: str) -> int:
+    if not text.isdecimal():
+        connection.close()
+        raise BadAnswer(f"{connection.where} answers {text[:200]!r} for a number")
+    return int(text)

@@ -1,0 +1,153 @@
+"""From entry to entry as fast as can be, over those that the codec is sure to take.
+
+    boundary --walk--> boundary --walk--> ... --> the first one at or behind the target
+
+``hop`` follows lengths and looks at nothing else, so in a damaged file it may run on where a
+reader would stop. ``walk`` crosses an entry only if all of it is good, and stops in front of any
+other: at damage, and also at what it leaves to the decoder (ztick's rules, and identifiers that are
+not plain ASCII). So where a walk leads, reading leads too; where it stops, the decoder has to be
+asked. This is how one huge file is read from the middle without a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from journeyman.columnar import workq_scan
+from journeyman.columnar._jit import kernel
+from journeyman.columnar.arrays import as_bytes
+from journeyman.columnar.chunks import checked_offset, make_fields
+from journeyman.columnar.loads import Bytes, big_u16, big_u32, little_i32, u8
+from journeyman.formats.framing import Buffer
+from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.formats.ztick_layout import (
+    HEAD,
+    JOB,
+    JOB_TAIL,
+    LENGTH,
+    RULE,
+    RULE_REMOVAL,
+)
+
+__all__ = ["WALKS", "Walk", "walk_kestrel", "walk_workq", "walk_ztick"]
+
+# Data, a boundary in it, a target -> a boundary; the one it began at when nothing could be crossed.
+Walk = Callable[[Buffer, int, int], int]
+
+_LENGTH_BYTES = LENGTH.size
+_HEAD_BYTES = HEAD.size
+_JOB_TAIL_BYTES = JOB_TAIL.size
+_HIGHEST_STATUS = 3
+_WORD_BYTES = 8
+_HIGH_BITS = np.int64(-0x7F7F7F7F7F7F7F80)  # of eight bytes
+_PUT, _READ_HEAD, _READ_DONE, _FIRST_DATA_COMMAND = 8, 0, 9, 8
+_WORKQ_RECORDS = 8192  # at a time; what is noted about them is thrown away
+
+
+def walk_ztick(data: Buffer, offset: int, target: int) -> int:
+    return _walk_ztick(as_bytes(data), checked_offset(data, offset), target)
+
+
+def walk_kestrel(data: Buffer, offset: int, target: int) -> int:
+    return _walk_kestrel(as_bytes(data), checked_offset(data, offset), target)
+
+
+def walk_workq(data: Buffer, offset: int, target: int) -> int:
+    """Every CRC is checked on the way."""
+    log = as_bytes(data)
+    offset = checked_offset(data, offset)
+    room = make_fields(
+        workq_scan.FIELDS, _WORKQ_RECORDS, log.size - offset, workq_scan.SMALLEST_RECORD_BYTES
+    )
+    full = True
+    while full and offset < target:
+        _, offset, full = workq_scan.scan(log, offset, target, room)
+    return offset
+
+
+WALKS: Final[dict[str, Walk]] = {
+    "ztick": walk_ztick,
+    "workq": walk_workq,
+    "kestrel": walk_kestrel,
+}
+
+
+def _emit_load(typing: Any, source: Any, at: Any) -> Any:  # noqa: ARG001
+    """Eight bytes from ``source[at]`` on as one number, in any order, unchecked."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source_struct, at = arguments
+        data = context.make_array(signature.args[0])(context, builder, source_struct).data
+        word = context.get_value_type(types.int64).as_pointer()
+        return builder.load(builder.bitcast(builder.gep(data, [at]), word), align=1)
+
+    return types.int64(source, types.intp), generate
+
+
+# Called in kernels without its first argument, which numba fills in. Byte by byte, as in loads, the
+# compiler does not join these; and this is most of the time of a walk.
+_word: Any = intrinsic(_emit_load)
+
+
+@kernel
+def _walk_ztick(data: Bytes, position: int, target: int) -> int:
+    while position < target and data.size - position >= _HEAD_BYTES:
+        end = position + _LENGTH_BYTES + big_u32(data, position)
+        kind = u8(data, position + _LENGTH_BYTES)
+        identifier = position + _HEAD_BYTES
+        id_end = identifier + big_u16(data, identifier - 2)
+        if kind == JOB:
+            if end != id_end + _JOB_TAIL_BYTES or end > data.size:
+                break
+            if u8(data, end - 1) > _HIGHEST_STATUS:
+                break
+        elif kind == RULE or kind > RULE_REMOVAL or end != id_end or end > data.size:
+            break
+        if not _is_ascii(data, identifier, id_end):
+            break
+        position = end
+    return position
+
+
+@kernel
+def _is_ascii(data: Bytes, at: int, end: int) -> bool:
+    """Eight bytes at a time; the last eight may have been seen before."""
+    if end - at < _WORD_BYTES:
+        while at < end:
+            if u8(data, at) >= 0x80:
+                return False
+            at += 1
+        return True
+    seen = _word(data, end - _WORD_BYTES)
+    while at < end - _WORD_BYTES:
+        seen |= _word(data, at)
+        at += _WORD_BYTES
+    return bool(seen & _HIGH_BITS == 0)
+
+
+@kernel
+def _walk_kestrel(data: Bytes, position: int, target: int) -> int:
+    while position < min(target, data.size):
+        byte = u8(data, position)
+        command, words = byte >> 4, byte & 0x0F
+        end = position + 1 + 4 * words
+        if byte == 0 or end > data.size or (command == _READ_HEAD and words != 2):
+            break
+        if command >= _FIRST_DATA_COMMAND:
+            if words == 0:
+                break
+            size = little_i32(data, position + 1)
+            if size < 0 or size > MAX_DATA_BYTES or size > data.size - end:
+                break
+            if command == _PUT and words != 6 and words != 8:
+                break
+            if command == _READ_DONE and (words != 1 or size % 8 != 0):
+                break
+            end += size
+        position = end
+    return position

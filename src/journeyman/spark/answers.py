@@ -1,0 +1,133 @@
+"""A DataFrame as an answer: lines of text for stdout, or files that Spark writes.
+
+    table     columns lined up, for people
+    csv       a header, then a row a line
+    json      one object a line
+    parquet   files only; zstd
+
+Spark turns the values into text, on the executors; the driver holds a batch of rows at a time,
+never the whole answer. In JSON and CSV bytes are base64; in a table they are shown as text if they
+are UTF-8, else as hexadecimal digits. Moments are in UTC.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
+
+from journeyman.errors import UsageError
+
+__all__ = ["FILE_FORMATS", "TEXT_FORMATS", "answer_lines", "write_answer"]
+
+TEXT_FORMATS = ("table", "csv", "json")
+FILE_FORMATS = ("parquet", "csv", "json")
+
+_MEASURED_ROWS = 1000  # rows whose widths decide how wide the columns of a table are
+_WIDEST = 120  # characters; a longer cell is cut in a table
+_MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
+_NESTED = (ArrayType, MapType, StructType, VariantType)
+
+
+def answer_lines(frame: DataFrame, format_: str) -> Iterator[str]:
+    """The answer as lines of text, the first of them the header (not in JSON)."""
+    if format_ == "json":
+        return _json_lines(frame)
+    rows = _text_rows(frame, for_people=format_ == "table")
+    return _table_lines(frame.columns, rows) if format_ == "table" else _csv_lines(frame, rows)
+
+
+def write_answer(frame: DataFrame, path: str, format_: str, *, overwrite: bool = False) -> None:
+    """Write the answer as a directory of files, all of them or none."""
+    if format_ == "csv":
+        frame = _as_texts(frame, for_people=False)
+    writer = frame.write.mode("overwrite" if overwrite else "errorifexists").format(format_)
+    if format_ == "parquet":
+        writer = writer.option("compression", "zstd")
+    if format_ == "csv":
+        writer = writer.option("header", "true")
+    try:
+        writer.save(path)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_ALREADY_EXISTS":
+            raise
+        raise UsageError(
+            f"{path} is there already: choose another --output, or give --force"
+        ) from None
+
+
+def _json_lines(frame: DataFrame) -> Iterator[str]:
+    options = {"ignoreNullFields": "false", "timestampFormat": _MOMENT}
+    lines = frame.select(F.to_json(F.struct("*"), options).alias("line"))
+    return (row[0] for row in lines.toLocalIterator(prefetchPartitions=True))
+
+
+def _text_rows(frame: DataFrame, *, for_people: bool) -> Iterator[Sequence[str | None]]:
+    return iter(_as_texts(frame, for_people).toLocalIterator(prefetchPartitions=True))
+
+
+def _as_texts(frame: DataFrame, for_people: bool) -> DataFrame:
+    """Every column as a string. They get numbers for names meanwhile: two may have one name."""
+    numbered = frame.toDF(*map(str, range(len(frame.columns))))
+    return numbered.select(
+        *(
+            _as_text(numbered[str(number)], field.dataType, for_people).alias(field.name)
+            for number, field in enumerate(frame.schema)
+        )
+    )
+
+
+def _as_text(column: Column, type_: DataType, for_people: bool) -> Column:
+    if isinstance(type_, _NESTED):
+        return F.to_json(column)
+    if isinstance(type_, BinaryType):
+        if not for_people:
+            return F.base64(column)
+        return F.when(F.is_valid_utf8(column.cast("string")), column.cast("string")).otherwise(
+            F.lower(F.hex(column))
+        )
+    return column.cast("string")
+
+
+def _csv_lines(frame: DataFrame, rows: Iterator[Sequence[str | None]]) -> Iterator[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="")
+    for row in chain([frame.columns], rows):
+        writer.writerow(row)
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def _table_lines(names: Sequence[str], rows: Iterator[Sequence[str | None]]) -> Iterator[str]:
+    first = [_cells(row) for row in islice(rows, _MEASURED_ROWS)]
+    widths = [max(map(len, column)) for column in zip(names, *first, strict=True)]
+    yield _table_line(names, widths)
+    yield "  ".join("-" * width for width in widths)
+    for cells in chain(first, map(_cells, rows)):
+        yield _table_line(cells, widths)
+
+
+def _cells(row: Sequence[str | None]) -> list[str]:
+    return [_cell(value) for value in row]
+
+
+def _cell(value: str | None) -> str:
+    if value is None:
+        return "null"
+    text = value if value.isprintable() else "".join(map(_shown, value))
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def _shown(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
+def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

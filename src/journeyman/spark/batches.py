@@ -1,0 +1,128 @@
+"""The pieces of a partition -> record batches: what one task does.
+
+    pieces --read_piece--> chunks, damages --selection, pushed conditions--> rows
+                                           --selection, reducer-----------> fewer rows
+
+What is damaged goes by the mode: PERMISSIVE makes a row of it, DROPMALFORMED leaves it out,
+FAILFAST raises. A reducer sees good records only; rows about damage are put behind its own, and to
+each of its rows the columns are added that the path of its log stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import Filter
+from pyspark.sql.types import StructType
+
+from journeyman.columnar.chunks import Chunk
+from journeyman.errors import LogError
+from journeyman.logs.damage import Damage
+from journeyman.spark.columns import texts
+from journeyman.spark.dialects import no_records
+from journeyman.spark.filesystem import read_range
+from journeyman.spark.options import DROPMALFORMED, FAILFAST, SourceOptions
+from journeyman.spark.pushdown import mask_of
+from journeyman.spark.reading import read_piece
+from journeyman.spark.reduction import reducer_of
+from journeyman.spark.row_maker import RowMaker
+from journeyman.spark.rows import MAX_CORRUPT_BYTES
+from journeyman.spark.schemas import arrow_schema
+from journeyman.spark.selection import Selection
+from journeyman.spark.splits import Piece, SplitContext
+
+__all__ = ["read_pieces"]
+
+
+def read_pieces(
+    pieces: Sequence[Piece],
+    options: SourceOptions,
+    schema: StructType,
+    conditions: Sequence[Filter] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The rows of these pieces that meet the conditions, in their order."""
+    task = _Task(pieces, options, schema, conditions)
+    return task.rows() if options.reduce is None else task.reduced_rows()
+
+
+class _Task:
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        options: SourceOptions,
+        schema: StructType,
+        conditions: Sequence[Filter],
+    ) -> None:
+        self._pieces = pieces
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._conditions = conditions
+        self._maker = RowMaker(options.dialect, self._schema, options.corrupt_column)
+        self._selection = Selection(options)
+        self._damages: list[pa.RecordBatch] = []
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        for piece in self._pieces:
+            for item in self._items(piece):
+                batch = self._rows_of(piece.context, item)
+                if batch.num_rows:
+                    yield batch
+
+    def reduced_rows(self) -> Iterator[pa.RecordBatch]:
+        for batch in reducer_of(self._options).reduce(self._records()):
+            yield self._completed(batch)
+        yield from self._damages
+
+    def _records(self) -> Iterator[tuple[SplitContext, Chunk]]:
+        """What a reducer sees: of each file a chunk without rows first, so it sees them all."""
+        for piece in self._pieces:
+            if piece.begin == 0:
+                yield piece.context, no_records(self._options.dialect)
+            for item in self._items(piece):
+                if isinstance(item, Chunk):
+                    yield piece.context, item
+                else:
+                    self._damages.append(item)
+
+    def _items(self, piece: Piece) -> Iterator[pa.RecordBatch | Chunk]:
+        """Wanted chunks, and batches of one row about damage."""
+        for item in read_piece(piece, self._options):
+            if not isinstance(item, Damage):
+                yield self._selection.of(item)
+            elif self._options.mode == FAILFAST:
+                raise LogError(item.file, _complaint(item))
+            elif self._options.mode != DROPMALFORMED:
+                raw = read_range(item.file, item.offset, min(item.length, MAX_CORRUPT_BYTES))
+                yield self._maker.damage(piece.context, item, raw)
+
+    def _rows_of(self, context: SplitContext, item: pa.RecordBatch | Chunk) -> pa.RecordBatch:
+        if isinstance(item, Chunk):
+            batch = item.batch
+            mask = mask_of(self._conditions, lambda name: self._maker.column(context, batch, name))
+            return self._maker.rows(context, batch if mask is None else batch.filter(mask))
+        row = item
+        mask = mask_of(self._conditions, row.column)
+        return row if mask is None else row.filter(mask)
+
+    def _completed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A reducer's batch with the columns that were asked for."""
+        columns = []
+        for field in self._schema:
+            at = batch.schema.get_field_index(field.name)
+            columns.append(batch.column(at) if at >= 0 else self._added(batch, field))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _added(self, batch: pa.RecordBatch, field: pa.Field[Any]) -> Any:
+        """What the paths of the logs say; null for columns about damage."""
+        said = {p.context.log: dict(p.context.partitions).get(field.name) for p in self._pieces}
+        if not any(said.values()):
+            return pa.nulls(batch.num_rows, field.type)
+        return texts(said.values()).take(pc.index_in(batch.column("_log"), texts(said)))
+
+
+def _complaint(damage: Damage) -> str:
+    where = f"{damage.length} bytes from offset {damage.offset} on are damaged"
+    return f"{where} ({damage.kind}: {damage.reason}); mode PERMISSIVE reads on"

@@ -1,0 +1,59 @@
+"""What reading needs to know of each dialect: the codec that judges a file, the bulk decoder.
+
+The decoders bring numba with them, which takes a while to import; that happens when the first byte
+is decoded, in the tasks, and never for the planning of small logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from journeyman.columnar.chunks import Chunk
+from journeyman.formats.framing import Buffer, Codec
+from journeyman.spark.layout import LogFile
+from journeyman.spark.schemas import KESTREL, KEYSPACE
+
+__all__ = ["BulkDecoder", "Walk", "bulk_decoder", "codec_of", "no_records", "walk_of"]
+
+BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk
+Walk: TypeAlias = Callable[[Buffer, int, int], int]
+
+
+def codec_of(dialect: str, file: LogFile) -> Codec[Any]:
+    """The codec that judges this file."""
+    if dialect == KESTREL:
+        from journeyman.formats import kestrel
+
+        return kestrel.WRITER if file.reader is None else kestrel.READER
+    codec: Codec[Any] = import_module(f"journeyman.formats.{_module(dialect)}").CODEC
+    return codec
+
+
+def bulk_decoder(dialect: str, codec: Codec[Any], *, payloads: bool) -> BulkDecoder:
+    """``decode`` of the dialect in journeyman.columnar, with its settings."""
+    decode = import_module(f"journeyman.columnar.{_module(dialect)}").decode
+    if dialect == KESTREL:
+        return partial(decode, payloads=payloads, codec=codec)
+    return partial(decode, payloads=payloads)
+
+
+def no_records(dialect: str) -> Chunk:
+    """A chunk of this dialect without rows."""
+    schema = import_module(f"journeyman.columnar.{_module(dialect)}").SCHEMA
+    return Chunk(pa.RecordBatch.from_pylist([], schema=schema), 0, None)
+
+
+def walk_of(dialect: str) -> Walk | None:
+    """How to get from boundary to boundary without making rows, where there is a way."""
+    from journeyman.columnar.walking import WALKS
+
+    return WALKS.get(dialect)
+
+
+def _module(dialect: str) -> str:
+    return "keyspace_file" if dialect == KEYSPACE else dialect

@@ -1,0 +1,111 @@
+"""What one row of history holds, whatever log it comes from, and how such rows are grouped.
+
+    wait                   run
+    ready ------> started ------> ended        outcome
+
+    dialect   ready is            started, ended are              outcome
+    workq     added, due, or      leased; result, timeout,        waiting leased completed failed
+              free again          delete, expiry                  timed-out deleted expired replaced
+    ztick     the time planned    the run's own, where the        executed failed cut-off, planned
+              for                 server has noted them           triggered removed replanned
+    kestrel   put                 not known                       finished waiting expired
+
+Rows of all dialects have the same columns (ATTEMPTS), so whatever is computed from them (depth,
+throughput, latency, a report) is written once. What a log does not tell is null, never a guess.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import (
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from journeyman.errors import UsageError
+
+__all__ = ["ATTEMPTS", "GROUPINGS", "as_attempts", "grouped_by", "moment"]
+
+_STRING, _LONG, _INT, _BOOLEAN = StringType(), LongType(), IntegerType(), BooleanType()
+
+ATTEMPTS = StructType(
+    [
+        StructField("_log", _STRING),
+        StructField("dialect", _STRING),
+        StructField("key", _STRING),  # job, identifier or item id
+        StructField("queue", _STRING),  # workq: the job's name; null for ztick
+        StructField("rule", _STRING),  # ztick: the rule it ran by
+        StructField("runner", _STRING),  # ztick
+        StructField("life", _INT),  # workq: an id may be used again; 0 without an add
+        StructField("attempt", _INT),  # from 1; without started_ns it is the one waited for
+        StructField("created_ns", _LONG),
+        StructField("ready_ns", _LONG),
+        StructField("started_ns", _LONG),
+        StructField("ended_ns", _LONG),
+        StructField("wait_ns", _LONG),  # ready to started; for ztick the lateness
+        StructField("run_ns", _LONG),  # started to ended
+        StructField("outcome", _STRING),
+        StructField("retried", _BOOLEAN),  # workq: a failure that was taken back
+        StructField("exhausted", _BOOLEAN),  # workq: no attempt was left behind this one
+        StructField("expires_ns", _LONG),
+        StructField("position", _LONG),  # of the record with which the row begins
+    ]
+)
+
+# How rows are put together; the words of --by.
+GROUPINGS = ("queue", "rule", "prefix", "log")
+_SEPARATORS = "[.:/]"
+
+
+def as_attempts(frame: DataFrame) -> DataFrame:
+    """``frame`` with exactly the columns above: missing ones null, wait and run computed."""
+    known = set(frame.columns)
+    frame = frame.withColumns(
+        {
+            "wait_ns": _between(frame, known, "ready_ns", "started_ns"),
+            "run_ns": _between(frame, known, "started_ns", "ended_ns"),
+        }
+    )
+    return frame.select(
+        *(
+            (frame[field.name] if field.name in frame.columns else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in ATTEMPTS.fields
+        )
+    )
+
+
+def _between(frame: DataFrame, known: set[str], begin: str, end: str) -> Column:
+    """Nanoseconds, never negative: logged times may step back with the clock."""
+    if not {begin, end} <= known:
+        return F.lit(None).cast(_LONG)
+    length = F.try_subtract(frame[end], frame[begin])
+    return F.when(length < 0, F.lit(0).cast(_LONG)).otherwise(length)
+
+
+def grouped_by(by: str) -> Column:
+    """The group of a row of attempts, as a column ``group``; empty where it has none."""
+    if by == "queue":
+        # A schedule has no queues: there the rule stands for what runs alike.
+        column = F.coalesce("queue", "rule")
+    elif by == "rule":
+        column = F.coalesce("rule", "queue")
+    elif by == "prefix":
+        named = F.when(F.col("dialect") == "ztick", F.col("key")).otherwise(F.col("queue"))
+        column = F.regexp_extract(named, f"^(.*?)({_SEPARATORS}|$)", 1)
+    elif by == "log":
+        column = F.col("_log")
+    else:
+        raise UsageError(f"rows are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
+    return F.coalesce(column, F.lit("")).alias("group")
+
+
+def moment(ns: Column) -> Column:
+    """Nanoseconds since 1970 as a timestamp, to the microsecond."""
+    return F.timestamp_micros(F.floor(ns / 1000))

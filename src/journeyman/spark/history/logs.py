@@ -1,0 +1,102 @@
+"""Logs of any mix of dialects -> rows of attempts, and the lag of readers.
+
+    {"workq": [paths], "ztick": [paths], "kestrel": [paths]}  -->  one table
+
+Of each log only the columns are read that history needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from journeyman.errors import UsageError
+from journeyman.spark import read
+from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
+from journeyman.spark.history.columns import ATTEMPTS
+from journeyman.spark.history.runs import read_runs, run_directories
+from journeyman.spark.options import SourceOptions
+from journeyman.spark.schemas import (
+    CORRUPT_RECORD,
+    KESTREL,
+    WORKQ,
+    ZTICK,
+    base_schema,
+    with_extras,
+)
+from journeyman.spark.tables import packets, tables_of
+
+__all__ = ["attempts_of", "journal_of", "lag_of", "records_of", "runs_of"]
+
+_PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
+_COLUMNS = {
+    ZTICK: (*_PLACE, "identifier", "execution_ns", "status"),
+    WORKQ: (
+        *(*_PLACE, "key", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
+        *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
+    ),
+    KESTREL: (*_PLACE, "reader", "item_id"),
+}
+
+
+def records_of(
+    spark: SparkSession, dialect: str, paths: Sequence[str], more_columns: Iterable[str] = ()
+) -> DataFrame:
+    """The records of these logs, narrowed to what history and audit look at."""
+    if dialect not in _COLUMNS:
+        raise UsageError(f"{dialect} keeps no history: give logs of {', '.join(_COLUMNS)}")
+    wanted = {*_COLUMNS[dialect], *more_columns}
+    full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
+    fields = [field for field in full if field.name in wanted]
+    return read(spark, dialect, *paths, schema=StructType(fields))
+
+
+def runs_of(
+    spark: SparkSession, paths: Sequence[str], directories: Sequence[str] = ()
+) -> DataFrame:
+    """What servers have noted of runs: beside the logs, or in the directories given."""
+    options = SourceOptions.parse(ZTICK, {"paths": json.dumps(list(paths))})
+    return read_runs(spark, run_directories(options, directories))
+
+
+def attempts_of(
+    spark: SparkSession,
+    logs: Mapping[str, Sequence[str]],
+    *,
+    as_of_ns: int | None = None,
+    run_directories: Sequence[str] = (),
+) -> DataFrame:
+    """One row a job and attempt, of all logs. ``logs``: paths by dialect."""
+    frames = []
+    for dialect, paths in logs.items():
+        if dialect == KESTREL:
+            frames.append(kestrel_attempts.attempts(*journal_of(spark, paths), as_of_ns))
+        elif dialect == ZTICK:
+            runs = runs_of(spark, paths, run_directories)
+            frames.append(ztick_attempts.attempts(records_of(spark, ZTICK, paths), runs))
+        else:
+            frames.append(workq_attempts.attempts(records_of(spark, dialect, paths), as_of_ns))
+    if not frames:
+        return spark.createDataFrame([], ATTEMPTS)
+    return reduce(DataFrame.unionByName, frames)
+
+
+def lag_of(spark: SparkSession, logs: Mapping[str, Sequence[str]]) -> DataFrame:
+    """How far each reader of a kestrel queue is behind."""
+    paths = logs.get(KESTREL)
+    if not paths:
+        raise UsageError("only kestrel queues have readers that lag: give the directory of one")
+    return kestrel_attempts.lag(*journal_of(spark, paths))
+
+
+def journal_of(spark: SparkSession, paths: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+    """Items and readers of kestrel queues, as state tables.
+
+    Both come from the same packets, a fraction of the journals, which are kept for that.
+    """
+    tables = tables_of(packets(spark, KESTREL, paths).persist(), KESTREL)
+    return tables["items"], tables["readers"]

@@ -1,0 +1,99 @@
+"""Whole logs to Parquet: every record, payloads included, read back and compared before it counts.
+
+    OUTPUT/run=<UTC>-<log>/log=<path>/day=<date>/part-....parquet
+
+``day`` is that of the record's own time; where records say none (ztick) it is the day of the run.
+A run is written under a hidden name, verified, and then renamed: it is there as a whole or not at
+all. (On an object store, where renaming is copying, Spark writes to the last name, and a run that
+was not verified is removed.)
+
+``remove`` lets segments go afterwards, under the log's locks, oldest first, one durable step each:
+
+    workq     as journeyman.logs.workq_cleaning: segments of which every record may go. The newest
+              stays: it is the one that is appended to
+    kestrel   as journeyman.logs.kestrel_retention: segments that every reader is past
+    ztick     nothing: its files are its state
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from journeyman.clock import SystemClock
+from journeyman.disk import Disk
+from journeyman.logs.replacement import remove_durably
+from journeyman.spark import read
+from journeyman.spark.filesystem import absolute
+from journeyman.spark.maintenance.damage import refuse_damage
+from journeyman.spark.maintenance.holding import Hands, logs_at
+from journeyman.spark.maintenance.kestrel_compaction import retirement
+from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.running import each_log
+from journeyman.spark.maintenance.verification import check_same
+from journeyman.spark.maintenance.workq_needs import unneeded_segments
+from journeyman.spark.tables import packets, tables_of
+
+__all__ = ["archive", "archived_rows"]
+
+_NS_PER_S: Final = 1_000_000_000
+
+
+def archive(
+    spark: SparkSession, dialect: str, paths: Sequence[str], output: str, *, remove: bool = False
+) -> list[Outcome]:
+    """Archive each log for itself; outcomes count records and bytes before and after."""
+    now_ns = SystemClock().now_ns()
+    place = absolute(output).rstrip("/")
+
+    def treat(disk: Disk, hands: Hands) -> Outcome:
+        records = _archive_one(spark, hands, place, now_ns)
+        went = _remove(spark, disk, hands, now_ns) if remove else ()
+        left = hands.size - sum(file.size for file in hands.log.files if file.path in went)
+        return Outcome(dialect, hands.log.name, True, records, records, hands.size, left)
+
+    return each_log(spark, dialect, logs_at(dialect, tuple(paths)), treat)
+
+
+def archived_rows(spark: SparkSession, dialect: str, paths: tuple[str, ...]) -> DataFrame:
+    """What goes into the archive: all columns, payloads too."""
+    rows = read(spark, dialect, *paths, payloads=True, mode="DROPMALFORMED")
+    today = F.lit(datetime.now(UTC).date())
+    day = F.coalesce(F.to_date("time"), today)
+    return rows.withColumn("log", F.col("_log")).withColumn("day", day)
+
+
+def _archive_one(spark: SparkSession, hands: Hands, output: str, now_ns: int) -> int:
+    count = refuse_damage(packets(spark, hands.dialect, hands.paths), hands.log.name)
+    rows = archived_rows(spark, hands.dialect, hands.paths)
+    moment = datetime.fromtimestamp(now_ns // _NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
+    digest = f"{zlib.crc32(hands.log.name.encode()):08x}"  # logs of one name, of different hosts
+    final = posixpath.join(output, f"run={moment}-{posixpath.basename(hands.log.name)}-{digest}")
+    is_local = "://" not in output
+    written = posixpath.join(output, f"_{posixpath.basename(final)}") if is_local else final
+    rows.write.partitionBy("log", "day").parquet(written)
+    back = spark.read.parquet(written)
+    columns = [name for name in rows.columns if name not in ("log", "day")]
+    check_same(hands.log.name, "record", rows, back, columns)
+    if is_local:
+        os.rename(written, final)
+    return count
+
+
+def _remove(spark: SparkSession, disk: Disk, hands: Hands, now_ns: int) -> tuple[str, ...]:
+    goes: tuple[str, ...] = ()
+    if hands.dialect == "workq":
+        goes = unneeded_segments(spark, hands, now_ns)
+    elif hands.dialect == "kestrel":
+        plan = retirement(tables_of(packets(spark, "kestrel", hands.paths), "kestrel"))
+        goes = () if plan is None else plan.goes
+    for path in goes:
+        remove_durably(disk, path)
+    return goes

@@ -1,0 +1,134 @@
+"""A log in our hands: its locks held, its files settled, a place beside it for new ones.
+
+    with held(disk, clock, "workq", log) as hands:
+        hands.log         the log as it is now, files in reading order
+        hands.staging     a hidden directory, gone when this ends
+
+The locks are those that the servers take, so neither ours nor an original can write meanwhile. What
+a crash has left is put right first: a publication that was decided on is finished, and a last entry
+cut short is put aside, as opening the log would do it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from journeyman.clock import Clock
+from journeyman.errors import FormatError, IncompleteEntry, UsageError
+from journeyman.formats.framing import Buffer, Codec
+from journeyman.logs.publication import finish, journal_path
+from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
+from journeyman.spark.layout import Log, find_logs
+from journeyman.spark.options import SourceOptions
+from journeyman.spark.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
+from journeyman.spark.sinks.commit import locked, settle_tail
+from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale, staging_name
+
+__all__ = ["Hands", "directory_of", "held", "logs_at"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """A log that nobody else writes. ``paths`` is what to read to read all of it."""
+
+    dialect: str
+    log: Log
+    paths: tuple[str, ...]
+    staging: str
+
+    @property
+    def directory(self) -> str:
+        return directory_of(self.dialect, self.log)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.log.files if file.reader is None)
+
+
+def logs_at(dialect: str, paths: tuple[str, ...], queue: str | None = None) -> list[Log]:
+    """The logs at these paths, each of them whole. Raises UsageError."""
+    if dialect == KEYSPACE:
+        raise UsageError("a keyspace is a state already: there is nothing to fold")
+    remote = next((path for path in paths if "://" in path and not path.startswith("file:")), None)
+    if remote is not None:
+        raise UsageError(f"{remote} is not on a local file system: no lock keeps others from it")
+    return find_logs(SourceOptions(dialect, paths, queue=queue))
+
+
+@contextmanager
+def held(disk: SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[Hands]:
+    """Hold a log. Raises LogLocked when it is in use."""
+    directory = directory_of(dialect, log)
+    with locked(disk, log.name, _locks(dialect, log)):
+        if dialect != ZTICK:
+            finish(disk, journal_path(directory))
+        _settle(disk, dialect, _found_again(dialect, log))
+        log = _found_again(dialect, log)
+        remove_stale(disk, directory, clock.now_ns())
+        staging = posixpath.join(directory, staging_name(clock.now_ns()))
+        try:
+            yield Hands(dialect, log, _paths(dialect, log), staging)
+        finally:
+            # Once a publication is decided on, its files are needed until it is finished.
+            if not disk.exists(journal_path(directory)):
+                remove_staging(disk, staging)
+
+
+def directory_of(dialect: str, log: Log) -> str:
+    return log.name if dialect == WORKQ else posixpath.dirname(log.name)
+
+
+def _locks(dialect: str, log: Log) -> list[str]:
+    if dialect == ZTICK:
+        return [ZtickNames(log.name).lock]
+    directory = directory_of(dialect, log)
+    if dialect == WORKQ:
+        return [posixpath.join(directory, name) for name in (APPEND_LOCK, READ_LOCK)]
+    return [posixpath.join(directory, kestrel_lock_name(posixpath.basename(log.name)))]
+
+
+def _paths(dialect: str, log: Log) -> tuple[str, ...]:
+    """A queue is named by its files: the directory holds others too."""
+    if dialect == KESTREL:
+        return tuple(file.path for file in log.files)
+    return (log.name,)
+
+
+def _found_again(dialect: str, log: Log) -> Log:
+    """The log as it is now, under the lock."""
+    if dialect == KESTREL:
+        directory, queue = posixpath.split(log.name)
+        options = SourceOptions(dialect, (directory,), queue=queue)
+    else:
+        options = SourceOptions(dialect, (log.name,))
+    (again,) = [each for each in find_logs(options) if each.name == log.name]
+    return replace(again, partitions=log.partitions)
+
+
+def _settle(disk: SinkDisk, dialect: str, log: Log) -> None:
+    """Cut what a crash left of a last entry. Other damage stays: it is for repair, and refused."""
+    codec, hop = _codec_and_hop(dialect)
+    for file in log.files:
+        if file.reader is None and _ends_torn(disk.view(file.path), codec, hop):
+            settle_tail(disk, codec, hop, file.path)
+
+
+def _ends_torn(data: Buffer, codec: Codec[Any], hop: Any) -> bool:
+    try:
+        end = hop(data, codec.check_header(data), len(data))
+    except IncompleteEntry:
+        return True
+    except FormatError:
+        return False
+    return end < len(data) and codec.is_torn(data, end)
+
+
+def _codec_and_hop(dialect: str) -> tuple[Codec[Any], Any]:
+    formats = import_module(f"journeyman.formats.{dialect}")
+    codec = formats.WRITER if dialect == KESTREL else formats.CODEC
+    return codec, import_module(f"journeyman.columnar.{dialect}").hop

@@ -1,0 +1,72 @@
+"""A ztick log compacted on Spark: the last record of every job and rule, in log order, in one file.
+
+    C, T, A  --fold-->  jobs, rules  --in order of their last records-->  N, staged and verified
+
+``C``, ``T`` and ``A`` are ``.compressed``, ``.to_compress`` and the active file. Publishing:
+
+    step                                       a crash behind it leaves, which folds as
+    only A there: rename N to A                N         the state
+    1 rename N to .compressed                  N, T, A   the same: T and A set each key to what
+    2 remove .to_compress                      N, A      it is once more
+    3 rename .compressed to the active name    N         the same
+
+Every rename and removal is durable before the next. In the end the log is the one file that the
+original reads.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from journeyman.disk import Disk
+from journeyman.logs.replacement import put_in_place, remove_durably
+from journeyman.logs.segments import ZtickNames
+from journeyman.spark.maintenance.damage import refuse_damage
+from journeyman.spark.maintenance.holding import Hands
+from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.verification import COMPARED, check_same
+from journeyman.spark.sinks import write
+from journeyman.spark.tables import packets, states, tables_of
+
+__all__ = ["compact_ztick", "compacted_rows", "publish_ztick"]
+
+
+def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
+    """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
+    held = packets(spark, "ztick", hands.paths).persist()
+    try:
+        records = refuse_damage(held, hands.log.name)
+        tables = tables_of(held, "ztick")
+        staged = posixpath.join(hands.staging, "log")
+        write(compacted_rows(tables), "ztick", staged)
+        after = states(spark, "ztick", staged)
+        for name, table in tables.items():
+            check_same(hands.log.name, name, table, after[name], COMPARED["ztick", name])
+        kept = sum(table.count() for table in after.values())
+    finally:
+        held.unpersist()
+    size = disk.size(staged)
+    publish_ztick(disk, hands.log.name, staged)
+    return Outcome("ztick", hands.log.name, True, records, kept, hands.size, size)
+
+
+def compacted_rows(tables: dict[str, DataFrame]) -> DataFrame:
+    """Jobs and rules as rows of the source, ready for the sink."""
+    jobs = tables["jobs"].withColumn("kind", F.lit("set"))
+    rules = tables["rules"].withColumn("kind", F.lit("rule_set"))
+    return jobs.unionByName(rules, allowMissingColumns=True)
+
+
+def publish_ztick(disk: Disk, path: str, staged: str) -> None:
+    """Put the staged file in the place of the whole log; the caller has the lock."""
+    names = ZtickNames(path)
+    if not disk.exists(names.compressed) and not disk.exists(names.to_compress):
+        put_in_place(disk, staged, names.active)
+        return
+    put_in_place(disk, staged, names.compressed)
+    if disk.exists(names.to_compress):
+        remove_durably(disk, names.to_compress)
+    put_in_place(disk, names.compressed, names.active)

@@ -1,0 +1,142 @@
+"""Packets: many records of a log in one row, so that Spark moves bytes instead of rows.
+
+    records of a task --bucket of key--> one packet a bucket --Spark's shuffle--> merged, bucket by
+                                         bucket, in one place
+
+A row costs Spark a hundred times what its bytes cost, so what the reducers leave over crosses the
+shuffle packed: a packet is an Arrow batch, serialised, with the records of one log whose keys fall
+into one bucket. All records of a key are in the same bucket, whichever task read them, so whoever
+merges a bucket sees every one of them. The number of buckets grows with the log (SplitContext), and
+a bucket is what has to fit into memory.
+
+Beside its bytes a row says where the packet comes from; ``kind`` is ``packet``. Rows of kind
+``damage``, which the source adds, have no packet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from journeyman.spark.packet_schema import PACKET_KIND, PACKET_SCHEMA
+from journeyman.spark.schemas import arrow_schema
+
+if TYPE_CHECKING:  # it brings numba, and planning is done without
+    from journeyman.columnar.arrays import Ints
+
+__all__ = ["Source", "pack", "presence", "unpack"]
+
+_SHAPE: Final = arrow_schema(PACKET_SCHEMA)
+
+
+@dataclass(slots=True)
+class Source:
+    """Where the records of packets come from: one log, some of its files."""
+
+    log: str
+    queue: str | None = None
+    reader: str | None = None
+    files: dict[int, str] = field(default_factory=dict)  # by segment
+    records: int = 0  # read and not yet told of in a packet
+
+
+def pack(
+    source: Source,
+    table: str,
+    rows: pa.RecordBatch,
+    buckets: Ints,
+    *,
+    details: pa.RecordBatch | None = None,
+    details_buckets: Ints | None = None,
+    ids: Ints | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of PACKET_SCHEMA: one for each bucket that ``rows`` fall into.
+
+    ``rows`` has a column ``position``. Inside a packet they keep their order. The first packet
+    tells of all records of the source; with no rows there is no packet and nothing is told.
+    """
+    beside = {} if details is None else dict(_by_bucket(details, details_buckets))
+    id_spans = {} if ids is None else _spans(ids, buckets)
+    made = []
+    for bucket, part in _by_bucket(rows, buckets):
+        extra = beside.get(bucket)
+        least, greatest = id_spans.get(bucket, (None, None))
+        made.append(
+            {
+                **_about(source, table, bucket),
+                "_position": int(part.column("position").to_numpy().min()),
+                "least_id": least,
+                "greatest_id": greatest,
+                "packet": memoryview(part.serialize()),
+                "details": None if extra is None else memoryview(extra.serialize()),
+            }
+        )
+        source.records = 0
+    if made:
+        yield _rows(made)
+
+
+def presence(source: Source, table: str) -> pa.RecordBatch:
+    """A row that says only that there is such a log or file, though it has no records."""
+    return _rows([_about(source, table, 0)])
+
+
+def unpack(serialised: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch that was packed. Takes bytes, whose memory is aligned as the kernels need it."""
+    return pa.ipc.read_record_batch(pa.py_buffer(serialised), schema)
+
+
+def _about(source: Source, table: str, bucket: int) -> dict[str, Any]:
+    return {
+        "_log": source.log,
+        "kind": PACKET_KIND,
+        "table": table,
+        "bucket": bucket,
+        "records": source.records,
+        "queue": source.queue,
+        "reader": source.reader,
+        "segments": list(source.files),
+        "files": list(source.files.values()),
+    }
+
+
+def _rows(made: list[dict[str, Any]]) -> pa.RecordBatch:
+    columns = [pa.array([each.get(column.name) for each in made], column.type) for column in _SHAPE]
+    return pa.RecordBatch.from_arrays(columns, schema=_SHAPE)
+
+
+def _by_bucket(batch: pa.RecordBatch, buckets: Ints | None) -> list[tuple[int, pa.RecordBatch]]:
+    """The rows of each bucket that has any, in their order."""
+    from journeyman.columnar.picking import rows_at
+
+    if batch.num_rows == 0:
+        return []
+    assert buckets is not None
+    low, high = int(buckets.min()), int(buckets.max())
+    if low == high:
+        return [(low, batch)]
+    order = np.argsort(buckets.astype(np.uint16), kind="stable")  # 65,536 buckets at most
+    batch = rows_at(batch, order)
+    starts = np.cumsum(np.bincount(buckets, minlength=high + 2)) - np.bincount(
+        buckets, minlength=high + 2
+    )
+    return [
+        (bucket, batch.slice(start, end - start))
+        for bucket, (start, end) in enumerate(
+            zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        )
+        if end > start
+    ]
+
+
+def _spans(ids: Ints, buckets: Ints) -> dict[int, tuple[int, int]]:
+    """The least and the greatest id in each bucket."""
+    order = np.argsort(buckets.astype(np.uint16), kind="stable")
+    found, starts = np.unique(buckets[order], return_index=True)
+    least, greatest = (reduce.reduceat(ids[order], starts) for reduce in (np.minimum, np.maximum))
+    rows = zip(found.tolist(), least.tolist(), greatest.tolist(), strict=True)
+    return {bucket: (low, high) for bucket, low, high in rows}

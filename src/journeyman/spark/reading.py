@@ -1,0 +1,233 @@
+"""A piece of a file -> its items in order: chunks of rows, and damages.
+
+    bytes --window--> columnar.decode --> Chunk, Chunk, ...      as long as entries are good
+                      logs.damage     --> Damage                 where they are not, then on
+
+The items of a file, read from its start, are those of ``read_past_damage(..., guess=False)``, found
+faster: the bulk decoder takes the good stretches, and at a fault the codec's own judgement says how
+far the damage goes. A piece begins at the first item that begins in it; to get there the same
+reading is done from the piece's anchor, without making rows.
+
+A file is read through a window, which is moved on to the place where decoding stopped; so an entry
+cut by the end of one window is read whole in the next. Only what is wrong in a window that begins
+there is a fault. The bytes in a window are a copy: a file that is written to in place holds still
+while it is decoded. What was appended since planning is not read.
+
+The end of a log is not damage: zeros up to the end of a file, and an entry cut short at the end of
+the last one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from journeyman.columnar.chunks import MAX_RECORDS, Chunk
+from journeyman.errors import FormatError, IncompleteEntry, LogError
+from journeyman.formats.framing import Buffer, Codec, Ending
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.spark.dialects import bulk_decoder, codec_of, walk_of
+from journeyman.spark.filesystem import filesystem_of
+from journeyman.spark.options import SourceOptions
+from journeyman.spark.splits import Piece
+from journeyman.spark.windows import Window
+
+__all__ = ["first_boundary", "read_piece"]
+
+WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
+_HEADER_BYTES = 64
+_FEW = 512  # records
+
+
+def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
+    """The items of a piece but for the end of the log; offsets are those in the file."""
+    with _opened(piece, options) as window:
+        if window is None:
+            return
+        reading = _Reading(window, piece, options)
+        begin = reading.first_boundary(piece.anchor, piece.begin)
+        end = piece.end if piece.file.reader is None else window.size
+        for item in reading.items(begin, end, reading.decode):
+            if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
+                yield item
+
+
+def first_boundary(piece: Piece, options: SourceOptions) -> int:
+    """Where the first item begins that is at or behind ``piece.begin``; or the end of the file."""
+    with _opened(piece, options) as window:
+        if window is None:
+            return piece.file.size
+        return _Reading(window, piece, options).first_boundary(piece.anchor, piece.begin)
+
+
+@contextmanager
+def _opened(piece: Piece, options: SourceOptions) -> Iterator[Window | None]:
+    """A window on the file; None when it is gone and that was said to be no matter."""
+    path = piece.file.path
+    try:
+        file = filesystem_of(path).open(path)
+    except FileNotFoundError:
+        if not options.ignore_missing_files:
+            raise LogError(path, "is gone since the query was planned; load it again") from None
+        yield None
+        return
+    with file:
+        yield Window(file, path, _size_now(file, piece), WINDOW_BYTES)
+
+
+def _size_now(file: BinaryIO, piece: Piece) -> int:
+    """How much of the file is to be read.
+
+    A log that was compacted or rotated meanwhile has another file under the same name, which is
+    not the one that was planned. A checkpoint is replaced again and again; the newest will do.
+    """
+    if piece.file.reader is not None:
+        return file.seek(0, os.SEEK_END)
+    if piece.file.identity is not None and os.fstat(file.fileno()).st_ino != piece.file.identity:
+        raise LogError(piece.file.path, "was replaced since the query was planned; load it again")
+    return piece.file.size
+
+
+def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
+    if damage.length == 0:
+        return True
+    may_end = damage.kind == "padding" or (damage.kind == "torn" and piece.file.is_last)
+    return may_end and damage.end == size
+
+
+class _Step(NamedTuple):
+    """How far good entries led, what they were if that was asked, and why no further."""
+
+    chunk: Chunk | None
+    next_offset: int
+    ending: Ending | None  # None: there may be more in the window
+
+
+_Stepper = Callable[[int, int], _Step]
+
+
+class _Reading:
+    """One file being read; all offsets are those in the file."""
+
+    def __init__(self, window: Window, piece: Piece, options: SourceOptions) -> None:
+        self._window = window
+        self._path = piece.file.path
+        self._codec = codec_of(options.dialect, piece.file)
+        self._bulk = bulk_decoder(options.dialect, self._codec, payloads=options.payloads)
+        self._walk = walk_of(options.dialect)
+        self._reached = 0
+
+    def first_boundary(self, anchor: int, target: int) -> int:
+        """The first boundary at or behind ``target``, reached from the boundary ``anchor``."""
+        if anchor < target:
+            for _ in self.items(anchor, target, self.walk):
+                pass
+            return self._reached
+        return anchor
+
+    def items(self, offset: int, end: int, step: _Stepper) -> Iterator[Chunk | Damage]:
+        """Items from the boundary ``offset`` on that begin before ``end``; then ``_reached``."""
+        window = self._window
+        if offset == 0 and end > 0:
+            offset, damage = self._behind_header()
+            if damage is not None:
+                yield damage
+        stale, at_least = True, 0  # whether the window has to be moved, and what it has to hold
+        while offset < end:
+            if stale:
+                window.move(offset, end, at_least)
+            chunk, reached, ending = step(offset, end)
+            if reached > offset:
+                if chunk is not None:
+                    yield chunk
+                offset, stale, at_least = reached, ending is not None, 0
+            elif window.begin < offset:
+                stale = True  # judged only in a window that begins here
+            elif ending is not None and self._is_cut_by_window(ending):
+                stale, at_least = True, self._needed(ending)
+            else:
+                damage = self._assess(_Headless(self._codec), offset)
+                yield damage
+                offset, stale, at_least = damage.end, True, 0
+        self._reached = offset
+
+    def walk(self, offset: int, end: int) -> _Step:
+        """No rows: entry by entry while all is well, else a few of them by the decoder."""
+        begin = self._window.begin
+        if self._walk is None:
+            return self.decode(offset, end)
+        reached = begin + self._walk(self._window.data, offset - begin, end - begin)
+        return _Step(None, reached, None) if reached > offset else self.decode(offset, end, _FEW)
+
+    def decode(self, offset: int, end: int, max_records: int = MAX_RECORDS) -> _Step:
+        """The rows of one chunk that begin before ``end``."""
+        window = self._window
+        local = self._bulk(window.data, offset - window.begin, max_records=max_records)
+        chunk = _shifted(local, window.begin)
+        if chunk.next_offset > end:
+            chunk = _before(chunk, end)
+        return _Step(chunk, chunk.next_offset, chunk.ending)
+
+    def _behind_header(self) -> tuple[int, Damage | None]:
+        self._window.move(0, 0, at_least=_HEADER_BYTES)
+        try:
+            return self._codec.check_header(self._window.data), None
+        except FormatError:
+            damage = self._assess(self._codec, 0)
+            return damage.end, damage
+
+    def _is_cut_by_window(self, ending: Ending) -> bool:
+        cut = isinstance(ending.error, IncompleteEntry)
+        return cut and self._window.end < self._window.size
+
+    def _needed(self, ending: Ending) -> int:
+        assert isinstance(ending.error, IncompleteEntry)
+        return max(ending.error.needed, 2 * len(self._window.data))
+
+    def _assess(self, codec: Codec[Any], offset: int) -> Damage:
+        """How far the damage at ``offset`` goes, as the codec judges it."""
+        rest = self._window.rest(offset)
+        found = next(read_past_damage(codec, rest, file=self._path, guess=False))
+        assert isinstance(found, Damage)
+        return Damage(self._path, offset, found.length, found.kind, found.reason)
+
+
+class _Headless:
+    """A codec for bytes that begin with an entry, whatever a file begins with."""
+
+    def __init__(self, codec: Codec[Any]) -> None:
+        self._codec = codec
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codec, name)
+
+    def check_header(self, data: Buffer) -> int:  # noqa: ARG002 - the codec's signature
+        return 0
+
+
+def _shifted(chunk: Chunk, by: int) -> Chunk:
+    """The chunk with offsets counted from ``by`` bytes earlier."""
+    if by == 0:
+        return chunk
+    from journeyman.columnar.arrays import numbers
+    from journeyman.spark.columns import raw_numbers
+
+    batch = chunk.batch
+    at = batch.schema.get_field_index("offset")
+    batch = batch.set_column(at, "offset", numbers(raw_numbers(batch.column(at)) + by))
+    return Chunk(batch, chunk.next_offset + by, chunk.ending)
+
+
+def _before(chunk: Chunk, end: int) -> Chunk:
+    """Only the rows that begin before ``end``."""
+    from journeyman.spark.columns import raw_numbers
+
+    offsets = raw_numbers(chunk.batch.column("offset"))
+    rows = int(np.searchsorted(offsets, end))
+    if rows == len(offsets):
+        return chunk
+    return Chunk(chunk.batch.slice(0, rows), int(offsets[rows]), chunk.ending)

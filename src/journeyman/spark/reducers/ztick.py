@@ -1,0 +1,88 @@
+"""ztick ``latest``: of each job and each rule, the last record that this task has read.
+
+    30,000,000 records of 1,000,000 jobs --> at most 1,000,000 rows a task, in packets
+
+Jobs go through a table in memory (LatestJobs). When that is full, its jobs go out as packets and
+it begins anew; a job may then be in several packets, which the merge sorts out, as it does for
+those of other tasks. Should the table have been filled with hardly a job seen twice, combining does
+not pay: from then on records are passed on as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from journeyman.columnar.key_table import buckets_of, hashes_of
+from journeyman.columnar.latest import LatestJobs, jobs_and_rules, latest_rules
+from journeyman.columnar.picking import joined
+from journeyman.columnar.views import text_in
+from journeyman.spark.packets import Source, pack
+from journeyman.spark.rows import SEGMENT_SHIFT
+from journeyman.spark.splits import SplitContext
+
+__all__ = ["JOBS_TABLE", "RULES_TABLE", "Combiner"]
+
+JOBS_TABLE: Final = "jobs"
+RULES_TABLE: Final = "rules"
+
+_MAX_JOBS: Final = 2_000_000  # held; about 100 bytes each
+_MAX_KEY_BYTES: Final = 256 * 1024 * 1024
+_WORTH: Final = 0.7  # more jobs than this share of the rows: combining does not pay
+_MAX_ROWS: Final = 500_000  # of rules, and of jobs that are passed on
+
+
+class Combiner:
+    """Makes packets of one log."""
+
+    def __init__(self, context: SplitContext) -> None:
+        self._source = Source(context.log)
+        self._buckets = context.buckets
+        self._jobs = LatestJobs()
+        self._rules: list[pa.RecordBatch] = []
+        self._passing: list[pa.RecordBatch] | None = None  # not None: combining does not pay
+
+    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._source.files[context.segment] = context.file
+        self._source.records += batch.num_rows
+        jobs, rules = jobs_and_rules(batch, context.segment << SEGMENT_SHIFT)
+        if rules is not None:
+            self._rules.append(rules)
+        if self._passing is None:
+            self._jobs.take(jobs)
+        else:
+            self._passing.append(jobs)
+        if self._is_full():
+            yield from self.finish()
+            self._source.files = {context.segment: context.file}
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if self._rules:
+            rules, hashes = latest_rules(joined(self._rules))
+            self._rules = []
+            yield from pack(self._source, RULES_TABLE, rules, buckets_of(hashes, self._buckets))
+        if self._passing is None:
+            jobs, hashes = self._jobs.batch(), self._jobs.hashes
+            if len(self._jobs) > _WORTH * self._jobs.rows:
+                self._passing = []
+            self._jobs = LatestJobs()
+        elif self._passing:
+            jobs = joined(self._passing)
+            hashes = hashes_of(*text_in(jobs.column(0)))
+            self._passing = []
+        else:
+            return
+        yield from pack(self._source, JOBS_TABLE, jobs, buckets_of(hashes, self._buckets))
+
+    def _is_full(self) -> bool:
+        if _rows_in(self._rules) > _MAX_ROWS:
+            return True
+        if self._passing is not None:
+            return _rows_in(self._passing) > _MAX_ROWS
+        return len(self._jobs) > _MAX_JOBS or self._jobs.key_bytes > _MAX_KEY_BYTES
+
+
+def _rows_in(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)

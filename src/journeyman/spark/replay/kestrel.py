@@ -1,0 +1,63 @@
+"""The state of kestrel queues: their items, and where their readers stand.
+
+    packets of puts         --by block of ids--> items; the same put twice is one
+    packets of checkpoints  --by queue-->        readers, as folded and as an opened queue sees them
+    damage of a checkpoint  --/
+
+A reader is opened with the ids of the whole queue in mind (``open_queue``). All it needs of them is
+the least and the greatest, which each packet of puts says beside its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from journeyman.spark.packet_schema import PACKET_KIND
+from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
+from journeyman.spark.replay.merging import merged, of_table
+from journeyman.spark.replay.packing import packets_of
+from journeyman.spark.rows import DAMAGE_KIND
+
+__all__ = ["ITEMS", "READERS", "items", "readers", "waiting"]
+
+_ROWS: Final = "journeyman.spark.replay.kestrel_rows"
+
+
+def items(frame: DataFrame) -> DataFrame:
+    """All items that were put, by the records of the source."""
+    return merged(of_table(packets_of(frame, "kestrel"), "items"), f"{_ROWS}:item_rows", ITEMS)
+
+
+def readers(frame: DataFrame) -> DataFrame:
+    """All readers of all queues, by the records of the source."""
+    packets = packets_of(frame, "kestrel")
+    is_checkpoint = F.col("table") == "readers"
+    wanted = (
+        packets.filter(F.col("kind").isin(PACKET_KIND, DAMAGE_KIND))
+        .withColumn("packet", F.when(is_checkpoint, F.col("packet")))
+        .withColumn("bucket", F.lit(0))
+    )
+    return merged(wanted, f"{_ROWS}:reader_rows", READERS)
+
+
+def waiting(items: DataFrame, readers: DataFrame) -> DataFrame:
+    """Of ``items``, those that some reader still has to be given.
+
+    All of them in a queue without a checkpoint: nobody has read anything.
+    """
+    opened = readers.filter(F.col("_file").isNotNull() & F.col("opened_head").isNotNull())
+    heads = opened.groupBy("_log").agg(F.collect_list("opened_head").alias("_heads"))
+    done = opened.select("_log", F.explode("opened_done").alias("item_id"))
+    done = done.groupBy("_log", "item_id").agg(F.count("*").alias("_done_by"))
+    past_head = F.size(F.filter("_heads", lambda head: head >= F.col("item_id")))
+    past = past_head + F.coalesce(F.col("_done_by"), F.lit(0))
+    is_dead = F.coalesce(past >= F.size("_heads"), F.lit(False))
+    return (
+        items.join(F.broadcast(heads), "_log", "left")
+        .join(done, ["_log", "item_id"], "left")
+        .filter(~is_dead)
+        .select(*items.columns)
+    )

@@ -1,0 +1,163 @@
+"""What a task makes of kestrel packets: rows of items, or of the readers of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from journeyman.columnar.kestrel_items import PUTS, items
+from journeyman.columnar.picking import column_of, joined, rows_at
+from journeyman.columnar.views import numbers_in
+from journeyman.folds.kestrel import Reader, fold_reader, open_queue
+from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
+from journeyman.logs.segments import kestrel_reader
+from journeyman.spark.packet_schema import PACKET_KIND
+from journeyman.spark.packets import unpack
+from journeyman.spark.reducers.kestrel import CHECKPOINTS
+from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
+from journeyman.spark.replay.merging import OFFSET_MASK, Group, Packet, place_columns
+from journeyman.spark.replay.rereading import Span, read_records
+from journeyman.spark.rows import DAMAGE_KIND, SEGMENT_SHIFT
+from journeyman.spark.schemas import arrow_schema
+
+__all__ = ["item_rows", "reader_rows"]
+
+_READ_HEAD, _READ_DONE = 0, 9  # commands
+_NO_PLACE: Final = dict.fromkeys(("_file", "_segment", "_offset", "_length", "_position"))
+
+
+# -- items -----------------------------------------------------------------------------------------
+
+
+def item_rows(group: Group) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of items."""
+    packets = [each for each in group.packets if each.packet]
+    if not packets:
+        return
+    puts = joined([unpack(each.packet, PUTS) for each in packets])
+    rows, ordinals, contested = items(puts, partial(_reread, group, puts))
+    puts = rows_at(puts, rows)
+    positions, lengths = (numbers_in(puts.column(name)) for name in ("position", "length"))
+    columns = [
+        *place_columns(group, positions, lengths),
+        pa.repeat(pa.scalar(packets[0].row["queue"], pa.string()), len(rows)),
+        puts.column("item_id"),
+        *puts.columns[3:],
+        pa.nulls(len(rows), pa.binary()),
+        column_of(ordinals),
+        column_of(contested),
+    ]
+    yield pa.RecordBatch.from_arrays(columns, names=ITEMS.names)
+
+
+def _reread(group: Group, puts: pa.RecordBatch, positions: Sequence[int]) -> list[bytes]:
+    """The data of the items at these positions of the journal."""
+    files = group.files()
+    places, lengths = (numbers_in(puts.column(name)) for name in ("position", "length"))
+    order = np.argsort(places)
+    known = lengths[order[np.searchsorted(places, positions, sorter=order)]].tolist()
+    spans = [
+        Span(files[place >> SEGMENT_SHIFT], place & OFFSET_MASK, length)
+        for place, length in zip(positions, known, strict=True)
+    ]
+    return [record.data for record in read_records(WRITER, spans)]
+
+
+# -- readers ---------------------------------------------------------------------------------------
+
+
+class _Checkpoint:
+    """What is known of one reader's file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.records: list[tuple[int, int, Record | None]] = []  # position, length
+        self.is_damaged = False
+
+    def take(self, packet: bytes) -> None:
+        for row in unpack(packet, CHECKPOINTS).to_pylist():
+            record: Record | None = None
+            if row["kind"] == _READ_HEAD:
+                record = ReadHead(row["item_id"])
+            elif row["kind"] == _READ_DONE:
+                record = ReadDone(tuple(row["done_ids"]))
+            self.records.append((row["position"], row["length"], record))
+
+    def reader(self) -> Reader | None:
+        """As folded; None when the file is not to be trusted."""
+        if self.is_damaged:
+            return None
+        self.records.sort(key=lambda each: each[0])
+        return fold_reader(record for _, _, record in self.records if record is not None)
+
+
+def reader_rows(group: Group) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of readers."""
+    queue = _queue_of(group)
+    found = _checkpoints(group, queue)
+    spans = [each.row for each in group.packets if each.row["least_id"] is not None]
+    ids = [row[name] for row in spans for name in ("least_id", "greatest_id")]
+    folded = {name: checkpoint.reader() for name, checkpoint in found.items()}
+    view = open_queue(ids, folded)
+    span = {"first_id": min(ids) if ids else view.next_id, "tail_id": view.tail}
+    rows = []
+    for name in sorted({*found, *view.readers}):
+        reader, opened = folded.get(name), view.readers.get(name)
+        checkpoint = found.get(name)
+        row = {"_log": group.log, "queue": queue, "reader": name, **_place(checkpoint), **span}
+        row["damaged"] = checkpoint is not None and checkpoint.is_damaged
+        row |= {"head": reader and reader.head, "done": reader and sorted(reader.done)}
+        row |= {"opened_head": opened and opened.head}
+        row |= {"opened_done": opened and sorted(opened.done)}
+        rows.append(row)
+    yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(READERS))
+
+
+def _queue_of(group: Group) -> str:
+    named = (each.row["queue"] for each in group.packets)
+    return next((queue for queue in named if queue is not None), group.log.rpartition("/")[2])
+
+
+def _checkpoints(group: Group, queue: str) -> dict[str, _Checkpoint]:
+    found: dict[str, _Checkpoint] = {}
+    for each in group.packets:
+        file = _checkpoint_file(each)
+        if file is None:
+            continue
+        name = each.row["reader"]
+        if name is None:
+            name = kestrel_reader(queue, file.rpartition("/")[2])
+        if name is None:
+            continue  # damage of a segment
+        checkpoint = found.setdefault(name, _Checkpoint(file))
+        if each.packet:
+            checkpoint.take(each.packet)
+        checkpoint.is_damaged |= each.row["kind"] == DAMAGE_KIND
+    return found
+
+
+def _checkpoint_file(each: Packet) -> str | None:
+    """The file that a packet of a checkpoint, or a damage, is about."""
+    file: str | None = each.row["_file"]
+    if each.row["kind"] == PACKET_KIND:
+        file = each.row["files"][0] if each.row["table"] == "readers" else None
+    return file
+
+
+def _place(checkpoint: _Checkpoint | None) -> dict[str, Any]:
+    if checkpoint is None:
+        return _NO_PLACE
+    if not checkpoint.records:
+        return {**_NO_PLACE, "_file": checkpoint.file}
+    position, length, _ = max(checkpoint.records, key=lambda each: each[0])
+    return {
+        "_file": checkpoint.file,
+        "_segment": position >> SEGMENT_SHIFT,
+        "_offset": position & OFFSET_MASK,
+        "_length": length,
+        "_position": position,
+    }

@@ -1,0 +1,185 @@
+"""Packets -> state tables: the part of a replay that comes behind the shuffle.
+
+    packets --repartition by log and bucket, sort by position--> groups --merge--> rows of a table
+
+All packets of one log and bucket form a group, and hold every record of the keys in it; a group is
+merged in memory by a function of its dialect, which answers with columns. What is the same for a
+whole log, and the place of each deciding record, is added here.
+
+Sorting is of packets, not of records: a few rows a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from journeyman.spark.packet_schema import PACKET_KIND, PACKET_SCHEMA
+from journeyman.spark.rows import SEGMENT_SHIFT
+from journeyman.spark.schemas import DAMAGE, arrow_schema
+
+__all__ = [
+    "OFFSET_MASK",
+    "PLACE",
+    "Group",
+    "Merge",
+    "Packet",
+    "extra_columns",
+    "files_at",
+    "merged",
+    "of_table",
+    "place_columns",
+    "with_constants",
+]
+
+# What every table begins with.
+PLACE: Final = StructType(
+    [
+        StructField("_log", StringType()),
+        StructField("_file", StringType()),
+        StructField("_segment", IntegerType()),
+        StructField("_offset", LongType()),
+        StructField("_length", IntegerType()),
+        StructField("_position", LongType()),
+    ]
+)
+_MAX_ROWS: Final = 65_536  # of a batch that goes to Spark
+OFFSET_MASK: Final = (1 << SEGMENT_SHIFT) - 1  # of a position
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+
+
+class Packet(NamedTuple):
+    """One row of a group; see PACKET_SCHEMA."""
+
+    packet: bytes  # empty where there is none
+    details: bytes
+    row: dict[str, Any]  # the other columns
+
+
+@dataclass(slots=True)
+class Group:
+    """All packets of one log and bucket, in log order. Some rows have no packet (see presence)."""
+
+    log: str
+    extras: tuple[Any, ...]  # the values of the partition columns
+    packets: list[Packet] = field(default_factory=list)
+
+    def files(self) -> dict[int, str]:
+        """The files of the log that records of this group may come from, by segment."""
+        found: dict[int, str] = {}
+        for packet in self.packets:
+            row = packet.row
+            found.update(zip(row["segments"] or (), row["files"] or (), strict=True))
+        return found
+
+
+Merge = Callable[[Group], Iterator[pa.RecordBatch]]  # the table without partition columns
+
+
+def extra_columns(frame: DataFrame, known: Iterable[str]) -> list[StructField]:
+    """The partition columns: what stands behind the known columns, without those of damage."""
+    names = set(known)
+    extras = [each for each in frame.schema.fields if each.name not in names]
+    if extras and extras[-1].name == DAMAGE:
+        extras = extras[:-2]  # the damaged bytes, under whatever name, and the reason
+    return extras
+
+
+def of_table(packets: DataFrame, table: str) -> DataFrame:
+    """The packets for one table, and nothing about damage."""
+    return packets.filter((F.col("kind") == PACKET_KIND) & (F.col("table") == table))
+
+
+def merged(packets: DataFrame, merge: str, schema: StructType) -> DataFrame:
+    """The rows that a Merge makes of these packets.
+
+    It is named, as ``module:function``, and imported by the task: it brings numba, which whoever
+    only plans a query does without.
+    """
+    extras = extra_columns(packets, PACKET_SCHEMA.names)
+    whole = StructType([*schema.fields, *extras])
+    return (
+        packets.select(*PACKET_SCHEMA.names, *(each.name for each in extras))
+        .repartition("_log", "bucket")
+        .sortWithinPartitions("_log", "bucket", "_position")
+        .mapInArrow(partial(_merge_all, merge, schema, tuple(each.name for each in extras)), whole)
+    )
+
+
+def _merge_all(
+    name: str, schema: StructType, extras: tuple[str, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a task does: its groups, one after the other."""
+    module, _, function = name.partition(":")
+    merge: Merge = getattr(import_module(module), function)
+    shape = arrow_schema(schema)
+    for group in _groups(batches, extras):
+        for batch in merge(group):
+            if batch.num_rows:
+                yield from _completed(batch.cast(shape), extras, group.extras)
+
+
+def _groups(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Iterator[Group]:
+    group: Group | None = None
+    bucket = None
+    for batch in batches:
+        blobs = [batch.column("packet"), batch.column("details")]
+        for at, row in enumerate(batch.drop_columns(["packet", "details"]).to_pylist()):
+            if group is None or row["_log"] != group.log or row["bucket"] != bucket:
+                if group is not None:
+                    yield group
+                group = Group(row["_log"], tuple(row[name] for name in extras))
+                bucket = row["bucket"]
+            packet, details = (blob[at].as_py() or b"" for blob in blobs)
+            group.packets.append(Packet(packet, details, row))
+    if group is not None:
+        yield group
+
+
+def _completed(
+    batch: pa.RecordBatch, names: tuple[str, ...], values: tuple[Any, ...]
+) -> Iterator[pa.RecordBatch]:
+    batch = with_constants(batch, dict(zip(names, values, strict=True)))
+    for start in range(0, batch.num_rows, _MAX_ROWS):
+        yield batch.slice(start, _MAX_ROWS)
+
+
+def with_constants(batch: pa.RecordBatch, values: dict[str, str | None]) -> pa.RecordBatch:
+    """The batch with a column for each of these values, the same in all rows."""
+    for name, value in values.items():
+        column = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
+        batch = batch.append_column(name, column)
+    return batch
+
+
+def place_columns(group: Group, positions: Ints, lengths: Ints) -> list[pa.Array[Any]]:
+    """The columns of PLACE for records at these positions."""
+    segments = positions >> SEGMENT_SHIFT
+    return [
+        pa.repeat(pa.scalar(group.log), len(positions)),
+        files_at(group, positions),
+        pa.array(segments.astype(np.int32)),
+        pa.array(positions & OFFSET_MASK),
+        pa.array(lengths.astype(np.int32)),
+        pa.array(positions),
+    ]
+
+
+def files_at(group: Group, positions: Ints) -> Any:
+    """The file of each position; null for one that is negative."""
+    files = group.files()
+    known = np.array(sorted(files), np.int64)
+    places = np.searchsorted(known, positions >> SEGMENT_SHIFT)
+    names: Any = pa.array([files[segment] for segment in known.tolist()], pa.string())
+    return names.take(pa.array(places, mask=positions < 0))

@@ -1,0 +1,47 @@
+"""The state of workq logs: every job from its add on, and records whose add is not there.
+
+    packets of events, in log order --fold of each bucket--> jobs, orphans
+
+The fold is journeyman.columnar.workq_states, which is journeyman.folds.workq in bulk. It needs no
+payloads; where two adds can only be told apart by theirs, they are read from the log again.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from journeyman.spark.replay.merging import merged, of_table
+from journeyman.spark.replay.packing import packets_of
+from journeyman.spark.replay.workq_tables import JOBS, ORPHANS
+
+__all__ = ["JOBS", "ORPHANS", "jobs", "orphans", "visible"]
+
+_ROWS = "journeyman.spark.replay.workq_rows"
+
+
+def jobs(frame: DataFrame) -> DataFrame:
+    """All jobs that were added and have not ended, by the records of the source."""
+    return merged(_packets(frame), f"{_ROWS}:job_rows", JOBS)
+
+
+def orphans(frame: DataFrame) -> DataFrame:
+    """Records of jobs without an add, one row a job id."""
+    return merged(_packets(frame), f"{_ROWS}:orphan_rows", ORPHANS)
+
+
+def visible(frame: DataFrame, as_of_ns: int) -> DataFrame:
+    """Of ``jobs``, those that exist at this moment, with the queue in which each waits.
+
+    ``queue`` is ``scheduled``, ``ready``, or null for a job that is leased or finished.
+    """
+    moment = F.lit(as_of_ns).cast("long")
+    waits: Column = F.when(
+        F.col("state") == "new",
+        F.when(F.col("time_ns") > moment, "scheduled").otherwise("ready"),
+    ).when(F.col("state") == "pending", "ready")
+    return frame.filter(F.col("expires_ns") > moment).withColumn("queue", waits)
+
+
+def _packets(frame: DataFrame) -> DataFrame:
+    return of_table(packets_of(frame, "workq"), "jobs")

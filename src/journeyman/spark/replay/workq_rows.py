@@ -1,0 +1,176 @@
+"""What a task makes of a bucket of workq events: rows of jobs, or of orphans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from journeyman.columnar import workq_fold as at
+from journeyman.columnar.arrays import Column, Ints
+from journeyman.columnar.picking import column_of, joined, rows_at, values_at
+from journeyman.columnar.views import numbers_in, text_in, valid_in
+from journeyman.columnar.workq_states import ADDS, EVENTS, States, fold
+from journeyman.errors import LogError
+from journeyman.formats.workq import CODEC, Command, Record
+from journeyman.spark.options import KINDS
+from journeyman.spark.packets import unpack
+from journeyman.spark.replay.merging import OFFSET_MASK, Group, files_at, place_columns
+from journeyman.spark.replay.rereading import Span, read_records
+from journeyman.spark.replay.workq_tables import JOBS, ORPHANS
+from journeyman.spark.rows import SEGMENT_SHIFT, uuid_texts
+
+__all__ = ["job_rows", "orphan_rows"]
+
+_STATES: Final = pa.array(["new", "completed", "failed", "pending", "leased"])
+_KINDS: Final = pa.array([None, *KINDS["workq"]])
+_ADDED: Final = (
+    "name",
+    "ttr_ms",
+    "ttl_ms",
+    "priority",
+    "max_attempts",
+    "max_fails",
+    "payload_size",
+)
+_INT64_MAX: Final = 2**63 - 1
+_NS_PER_MS: Final = 1_000_000
+
+
+class _Folded(NamedTuple):
+    events: pa.RecordBatch
+    adds: pa.RecordBatch
+    states: States
+
+
+def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of jobs."""
+    events, adds, states = _folded(group)
+    known = states.jobs
+    begun = rows_at(events, known[:, at.ADD])
+    add = rows_at(adds, states.add_numbers)
+    result = rows_at(events, known[:, at.RESULT])
+    exhausted = known[:, at.EXHAUSTED] == 1
+    nothing = pa.nulls(len(known), pa.binary())
+    columns = [
+        *place_columns(
+            group, numbers_in(begun.column("position")), numbers_in(begun.column("length"))
+        ),
+        _keys(begun),
+        begun.column("job_id"),
+        _KINDS.take(begun.column("kind")),
+        begun.column("logged_ns"),
+        *(add.column(name) for name in _ADDED),
+        nothing,  # payload
+        add.column("time_ns"),
+        add.column("created_ns"),
+        values_at(_STATES, known[:, at.STATE]),
+        column_of(known[:, at.ATTEMPTS].copy()),
+        column_of(known[:, at.FAILS].copy()),
+        _result_sizes(result, exhausted),
+        nothing,  # result
+        values_at(events.column("logged_ns"), known[:, at.STARTED]),
+        values_at(events.column("logged_ns"), known[:, at.FINISHED]),
+        column_of(exhausted),
+        column_of(known[:, at.OWED].copy()),
+        column_of(_expires_ns(add)),
+        values_at(events.column("position"), known[:, at.STARTED]),
+        values_at(events.column("position"), known[:, at.FINISHED]),
+        result.column("position"),
+        files_at(group, numbers_in(result.column("position").fill_null(-1))),
+        result.column("length"),
+    ]
+    yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
+
+
+def orphan_rows(group: Group) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of orphans."""
+    events, _, states = _folded(group)
+    if not states.orphans:
+        return
+    firsts = rows_at(events, np.array([rows[0] for rows in states.orphans]))
+    records = rows_at(events, np.array([row for rows in states.orphans for row in rows]))
+    fields = {
+        "position": records.column("position"),
+        "length": records.column("length"),
+        "kind": _KINDS.take(records.column("kind")),
+        "logged_ns": records.column("logged_ns"),
+        "result_size": records.column("result_size"),
+    }
+    ends = np.cumsum([0, *(len(rows) for rows in states.orphans)])
+    lists: Any = pa.ListArray
+    columns = [
+        *place_columns(
+            group, numbers_in(firsts.column("position")), numbers_in(firsts.column("length"))
+        ),
+        _keys(firsts),
+        firsts.column("job_id"),
+        lists.from_arrays(
+            pa.array(ends, pa.int32()),
+            pa.StructArray.from_arrays(list(fields.values()), names=list(fields)),
+        ),
+    ]
+    yield pa.RecordBatch.from_arrays(columns, names=ORPHANS.names)
+
+
+def _folded(group: Group) -> _Folded:
+    packets = [each for each in group.packets if each.packet]
+    events = joined([unpack(each.packet, EVENTS) for each in packets])
+    no_adds = [pa.RecordBatch.from_pylist([], schema=ADDS)]
+    adds = joined([unpack(each.details, ADDS) for each in packets if each.details] or no_adds)
+    events, adds = _in_log_order(events), _in_log_order(adds)
+    return _Folded(events, adds, fold(events, adds, partial(_reread, group, events)))
+
+
+def _in_log_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Packets of one task follow each other; rows that came another way may not."""
+    positions = numbers_in(rows.column("position"))
+    if (positions[1:] > positions[:-1]).all():
+        return rows
+    return rows_at(rows, np.argsort(positions, kind="stable"))
+
+
+def _reread(group: Group, events: pa.RecordBatch, positions: Sequence[int]) -> list[Record]:
+    """The records at these positions of the log."""
+    files = group.files()
+    rows = np.searchsorted(numbers_in(events.column("position")), positions)
+    known = rows_at(events, rows).to_pylist()
+    spans = [
+        Span(files[place >> SEGMENT_SHIFT], place & OFFSET_MASK, each["length"])
+        for place, each in zip(positions, known, strict=True)
+    ]
+    records = read_records(CODEC, spans)
+    for record, each, span in zip(records, known, spans, strict=True):
+        if (record.job_id, record.command) != (each["job_id"], each["kind"]):
+            raise LogError(span.file, "was changed while the log was replayed; ask again")
+    return records
+
+
+def _keys(events: pa.RecordBatch) -> Column:
+    offsets, data = text_in(events.column("job_id"))
+    keys: Column = uuid_texts(data[offsets[0] : offsets[-1]].reshape(-1, 16))
+    return keys
+
+
+def _result_sizes(result: pa.RecordBatch, exhausted: Any) -> Column:
+    """Attempts that ran out leave an empty result, which no record brought."""
+    sizes = result.column("result_size")
+    known = valid_in(sizes) | exhausted
+    return pa.array(numbers_in(sizes), mask=~known)
+
+
+def _expires_ns(add: pa.RecordBatch) -> Ints:
+    """``folds.workq.expires_ns``, at most what 64 bits hold."""
+    is_due = valid_in(add.column("time_ns"))
+    is_due = is_due & (numbers_in(add.column("kind")) == Command.SCHEDULE)
+    created, due = (numbers_in(add.column(name)) for name in ("created_ns", "time_ns"))
+    begins: Ints = np.where(is_due, due, created)
+    ttl_ms = numbers_in(add.column("ttl_ms"))
+    fits = ttl_ms <= (_INT64_MAX - np.maximum(begins, 0)) // _NS_PER_MS
+    expires: Ints = begins + np.where(fits, ttl_ms, 0) * _NS_PER_MS
+    for row in np.flatnonzero(~fits).tolist():
+        expires[row] = min(_INT64_MAX, int(begins[row]) + int(ttl_ms[row]) * _NS_PER_MS)
+    return expires

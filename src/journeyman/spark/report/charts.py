@@ -1,0 +1,213 @@
+"""Charts as inline SVG: one picture of 640 by 240 units that fits any width.
+
+    +--------------------------------------+
+    | -------------------------------  400 |   horizontal lines, each with its value
+    | ----------/\\-------------------  200 |   series: lines, or stacked bars
+    | -------------------------------    0 |
+    |   12:00      12:30      13:00        |   moments
+    +--------------------------------------+
+
+Above the series lie invisible strips, one a bucket: they carry the values in words, as a tooltip
+of the browser itself; the script of the page makes a better one of them. Colours and text sizes
+are the page's style alone. All texts are escaped here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from itertools import count
+
+from journeyman.spark.report.facts import Bars, Chart, Series
+from journeyman.spark.report.wording import (
+    log_ticks,
+    moment,
+    shown,
+    tick_moment,
+    time_ticks,
+    value_ticks,
+)
+
+__all__ = ["bars_svg", "chart_svg"]
+
+WIDTH, HEIGHT = 640, 240
+_TOP, _BOTTOM, _LEFT, _RIGHT = 10, 208, 0, 566
+_ROW = 34  # of Bars
+_DOT = 3
+
+_Scale = Callable[[float], float]
+_numbers = count(1)
+
+
+def chart_svg(chart: Chart) -> str:
+    """The picture of a chart that is not empty."""
+    name = f"chart{next(_numbers)}"
+    ticks, y = _vertical(chart)
+    step = (_RIGHT - _LEFT) / len(chart.times_ns)
+    draw = _bars if chart.kind == "bars" else _lines
+    body = [*_grid(ticks, y, chart.unit), *_moments(chart), *draw(chart, y, step)]
+    body += _strips(chart, step)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{name}t {name}d">'
+        f'<title id="{name}t">{escape(chart.title)}</title>'
+        f'<desc id="{name}d">{escape(_description(chart))}</desc>{"".join(body)}</svg>'
+    )
+
+
+def _description(chart: Chart) -> str:
+    told = []
+    for series in chart.series:
+        values = [value for value in series.values if value is not None]
+        if values:
+            least, most = (shown(edge, chart.unit) for edge in (min(values), max(values)))
+            told.append(f"{series.name} from {least} to {most}")
+    last = chart.times_ns[-1] + chart.bucket_ns
+    return f"{moment(chart.times_ns[0])} to {moment(last)} UTC: {'; '.join(told)}."
+
+
+# -- scales and axes -----------------------------------------------------------------------------
+
+
+def _vertical(chart: Chart) -> tuple[list[float], _Scale]:
+    """The ticks, and where a value stands."""
+    values = [value for series in chart.series for value in series.values if value is not None]
+    if chart.kind == "bars":
+        values = [sum(s.values[at] or 0 for s in chart.series) for at in range(len(chart.times_ns))]
+    if chart.logarithmic and max(values) > 0:
+        lowest = min((value for value in values if value > 0), default=1)
+        ticks = log_ticks(lowest, max(values), chart.unit)
+        low, high = math.log10(ticks[0]), math.log10(ticks[-1])
+        return ticks, lambda value: _between(math.log10(max(value, ticks[0])), low, high)
+    ticks = value_ticks(max(values), chart.unit)
+    return ticks, lambda value: _between(value, 0, ticks[-1])
+
+
+def _between(value: float, low: float, high: float) -> float:
+    return _BOTTOM - (value - low) / (high - low) * (_BOTTOM - _TOP)
+
+
+def _grid(ticks: Sequence[float], y: _Scale, unit: str) -> Iterator[str]:
+    for tick in ticks:
+        at = f"{y(tick):.1f}"
+        yield f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{at}" y2="{at}"/>'
+        place = f'x="{_RIGHT + 8}" y="{y(tick) + 4:.1f}"'
+        yield f'<text class="tick" {place}>{shown(tick, unit)}</text>'
+
+
+def _moments(chart: Chart) -> Iterator[str]:
+    first, last = chart.times_ns[0], chart.times_ns[-1] + chart.bucket_ns
+    ticks, step_ns = time_ticks(first, last)
+    for tick in ticks:
+        x = _LEFT + (tick - first) / (last - first) * (_RIGHT - _LEFT)
+        anchor = "start" if x < 40 else "end" if x > _RIGHT - 20 else "middle"
+        text = escape(tick_moment(tick, step_ns))
+        place = f'x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}"'
+        yield f'<text class="tick" {place}>{text}</text>'
+
+
+# -- series --------------------------------------------------------------------------------------
+
+
+def _lines(chart: Chart, y: _Scale, step: float) -> Iterator[str]:
+    for series in chart.series:
+        for run in _runs(series):
+            points = [(_LEFT + (at + 0.5) * step, y(value)) for at, value in run]
+            if len(points) == 1:
+                place = f'cx="{points[0][0]:.1f}" cy="{points[0][1]:.1f}"'
+                yield f'<circle class="dot {series.tone}" {place} r="{_DOT}"/>'
+                continue
+            path = "L".join(f"{x:.1f} {height:.1f}" for x, height in points)
+            if len(chart.series) == 1:
+                edges = f"M{points[0][0]:.1f} {_BOTTOM}L{path}L{points[-1][0]:.1f} {_BOTTOM}Z"
+                yield f'<path class="area {series.tone}" d="{edges}"/>'
+            yield f'<path class="line {series.tone}" d="M{path}"/>'
+
+
+def _runs(series: Series) -> Iterator[list[tuple[int, float]]]:
+    """Values that stand beside each other; a gap is not drawn over."""
+    run: list[tuple[int, float]] = []
+    for at, value in enumerate(series.values):
+        if value is None:
+            if run:
+                yield run
+            run = []
+        else:
+            run.append((at, value))
+    if run:
+        yield run
+
+
+def _bars(chart: Chart, y: _Scale, step: float) -> Iterator[str]:
+    gap = min(step * 0.2, 2)
+    for at in range(len(chart.times_ns)):
+        below = 0.0
+        for series in chart.series:
+            value = series.values[at] or 0
+            if value > 0:
+                top, bottom = y(below + value), y(below)
+                yield (
+                    f'<rect class="bar {series.tone}" x="{_LEFT + at * step + gap / 2:.1f}" '
+                    f'y="{top:.1f}" width="{step - gap:.1f}" height="{bottom - top:.1f}"/>'
+                )
+            below += value
+
+
+def _strips(chart: Chart, step: float) -> Iterator[str]:
+    for at, time_ns in enumerate(chart.times_ns):
+        values = "\n".join(
+            f"{series.name}: {shown(series.values[at], chart.unit)}" for series in chart.series
+        )
+        yield (
+            f'<rect class="hit" x="{_LEFT + at * step:.2f}" y="0" width="{step:.2f}" '
+            f'height="{_BOTTOM}"><title>{escape(moment(time_ns))}\n{escape(values)}</title></rect>'
+        )
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def bars_svg(bars: Bars) -> str:
+    """A bar a row, its label above it."""
+    name = f"bars{next(_numbers)}"
+    most = max((sum(values) for _, values in bars.rows), default=0) or 1
+    body: list[str] = []
+    for at, (label, values) in enumerate(bars.rows):
+        body += _row(bars, label, values, at * _ROW, most)
+    height = max(len(bars.rows) * _ROW, _ROW)
+    told = "; ".join(f"{label}: {_parts(bars, values)}" for label, values in bars.rows)
+    return (
+        f'<svg class="rows" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-labelledby="{name}t {name}d"><title id="{name}t">{escape(bars.title)}</title>'
+        f'<desc id="{name}d">{escape(told)}</desc>{"".join(body)}</svg>'
+    )
+
+
+def _row(bars: Bars, label: str, values: Sequence[float], top: int, most: float) -> Iterator[str]:
+    total = shown(sum(values), bars.unit)
+    yield f'<text class="label" x="0" y="{top + 14}">{escape(_short(label))}</text>'
+    yield f'<text class="value" x="{WIDTH}" y="{top + 14}" text-anchor="end">{total}</text>'
+    yield f'<rect class="track" x="0" y="{top + 20}" width="{WIDTH}" height="6" rx="3"/>'
+    x = 0.0
+    for (_, tone), value in zip(bars.parts, values, strict=True):
+        width = value / most * WIDTH
+        if width > 0:
+            yield (
+                f'<rect class="bar {tone}" x="{x:.1f}" y="{top + 20}" '
+                f'width="{max(width, 1):.1f}" height="6"/>'
+            )
+        x += width
+    yield (
+        f'<rect class="hit" x="0" y="{top}" width="{WIDTH}" height="{_ROW}">'
+        f"<title>{escape(label)}\n{escape(_parts(bars, values))}</title></rect>"
+    )
+
+
+def _parts(bars: Bars, values: Sequence[float]) -> str:
+    named = zip(bars.parts, values, strict=True)
+    return "\n".join(f"{name}: {shown(value, bars.unit)}" for (name, _), value in named)
+
+
+def _short(label: str, most: int = 60) -> str:
+    """The end of a long name says more than its beginning."""
+    return label if len(label) <= most else "…" + label[1 - most :]

@@ -1,0 +1,146 @@
+"""The driver's side of a write: what all dialects share on the way from part files to a log.
+
+    a directory yet to be made    built beside its place, then one rename: all files or none
+    one file of a log             one rename
+    several files of a log        a journal (journeyman.logs.publication): all files or none
+
+Everything here is done under the lock of the log, on a Disk, so that a test can cut the power at
+every step. What each dialect makes of its parts is in <dialect>_commit.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from journeyman.clock import Clock
+from journeyman.errors import FormatError, LogError, LogLocked, UsageError
+from journeyman.formats.framing import Buffer, Codec
+from journeyman.logs.publication import Publication, publish
+from journeyman.logs.recovery import recover_file
+from journeyman.logs.replacement import put_in_place
+from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
+from journeyman.spark.sinks.options import SinkOptions
+from journeyman.spark.sinks.staging import SinkDisk
+
+__all__ = ["Write", "locked", "make_directory", "place_files", "settle_tail"]
+
+LOCK_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write whose tasks have all succeeded; ``messages`` are in the order of the log."""
+
+    disk: SinkDisk
+    clock: Clock
+    options: SinkOptions
+    overwrite: bool
+    staging: str
+    messages: Sequence[PartsWritten]
+
+    def streams(self) -> list[Stream]:
+        """Every stream that has rows, in the order in which they appear."""
+        parts = (part for message in self.messages for part in message.parts)
+        return list(dict.fromkeys(part.stream for part in parts))
+
+    def parts(self, stream: Stream) -> list[Part]:
+        """The parts of a stream in order."""
+        return [p for message in self.messages for p in message.parts if p.stream == stream]
+
+    def staged(self, name: str) -> str:
+        """Where the driver may build a file; the staging directory is there then."""
+        self.disk.make_dirs(self.staging)
+        return posixpath.join(self.staging, name)
+
+    def check(self) -> None:
+        """Raises if the parts are not all there, or not of one log where that matters."""
+        for message in self.messages:
+            for part in message.parts:
+                if not self.disk.exists(part.path) or self.disk.size(part.path) != part.size:
+                    raise LogError(
+                        part.path,
+                        "is not there as it was written: the driver and all executors must share"
+                        " the file system of the target, and only one write may go on at a time",
+                    )
+        self._check_logs()
+
+    def _check_logs(self) -> None:
+        logs: dict[Stream, set[str]] = {}
+        for message in self.messages:
+            for stream, log in message.logs:
+                logs.setdefault(stream, set()).add(log)
+        for found in logs.values():
+            if len(found) > 1:
+                raise UsageError(
+                    f"rows of {len(found)} logs ({', '.join(sorted(found)[:3])} ...), and _position"
+                    " is an order inside one log: say orderBy, or write them one by one"
+                )
+
+
+@contextmanager
+def locked(disk: SinkDisk, log: str, paths: Iterable[str]) -> Iterator[None]:
+    """Hold these lock files; LogLocked says that ``log`` is in use."""
+    with ExitStack() as stack:
+        for path in paths:
+            try:
+                lock = disk.lock(path, timeout_s=LOCK_TIMEOUT_S)
+            except LogLocked as error:
+                raise LogLocked(log, "is in use: another process has it open") from error
+            stack.callback(lock.release)
+        yield
+
+
+def make_directory(write: Write, names: Mapping[str, str]) -> None:
+    """A new log: files (path -> name) in a directory that is not there yet."""
+    disk, directory = write.disk, write.options.path
+    disk.make_dirs(posixpath.dirname(directory))
+    building = f"{write.staging}.new"
+    disk.make_dirs(building)
+    for path, name in names.items():
+        disk.rename(path, posixpath.join(building, name))
+    disk.sync_dir(building)
+    try:
+        put_in_place(disk, building, directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise LogError(directory, "came into being while it was written: write again") from error
+
+
+def place_files(
+    write: Write, journal: str, names: Mapping[str, str], removes: Iterable[str] = ()
+) -> None:
+    """Files (path -> name) into the directory of ``journal``, and others out of it."""
+    disk, directory = write.disk, posixpath.dirname(journal)
+    goes = tuple(name for name in removes if name not in names.values())
+    if len(names) == 1 and not goes:
+        ((path, name),) = names.items()
+        put_in_place(disk, path, posixpath.join(directory, name))
+    elif names or goes:
+        staged = {posixpath.relpath(path, directory): name for path, name in names.items()}
+        publish(disk, journal, Publication(staged, goes))
+
+
+def settle_tail(
+    disk: SinkDisk, codec: Codec[Any], hop: Callable[[Buffer, int, int], int], path: str
+) -> None:
+    """Repair a file that does not end with a whole entry, as opening the log would.
+
+    Records written behind a torn one could not be read. Zeros at the end do no harm in a log of
+    several files, and of a single one they are no entry either, so they are cut as well.
+    """
+    view = disk.view(path)
+    try:
+        start = codec.check_header(view)
+    except FormatError:
+        ends_well = False
+    else:
+        ends_well = hop(view, start, len(view)) == len(view)
+    del view  # the file may now be cut
+    if not ends_well:
+        recover_file(disk, codec, path)

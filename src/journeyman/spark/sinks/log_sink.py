@@ -1,0 +1,149 @@
+"""``write.format("ztick" | "workq" | "kestrel" | "keyspace")``: a DataFrame becomes a log.
+
+    where       when                       what
+    driver      ``log_writer``             options and schema checked; is the log in use?
+    executors   ``write``, once a task     rows -> synced part files in the staging directory
+    driver      ``commit``, once           part files -> the log, all files or none
+                ``abort``, instead         the staging directory goes
+
+Each runs in a process of its own, on a pickled copy of the writer: nothing is remembered but what
+the messages say. The log's lock is held during ``commit`` only, so a server may run while tasks
+write, and must not while they are committed: then LogLocked is raised, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from journeyman.clock import SystemClock
+from journeyman.errors import UsageError
+from journeyman.logs.publication import journal_path, pending
+from journeyman.spark.sinks.commit import Write
+from journeyman.spark.sinks.messages import PartsWritten, in_order
+from journeyman.spark.sinks.options import SinkOptions
+from journeyman.spark.sinks.parts import write_parts
+from journeyman.spark.sinks.staging import LocalDisk, remove_staging, remove_stale, staging_name
+
+__all__ = ["LogWriter", "log_writer", "write"]
+
+MODES = ("append", "overwrite")
+_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
+def log_writer(
+    dialect: str, options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of a data source; called in the driver before any task runs."""
+    parsed = SinkOptions.parse(dialect, options, schema.fieldNames())
+    if not parsed.is_remote:
+        _commit_of(dialect).check_free(LocalDisk(), parsed.path)
+    return LogWriter(parsed, overwrite, _staging(parsed))
+
+
+def write(
+    frame: DataFrame,
+    dialect: str,
+    path: str,
+    *,
+    mode: str = "append",
+    partitions: int | None = None,
+    small_rows: bool = False,
+    **options: Any,
+) -> None:
+    """Sort the rows and write them as a log; options as docs/sinks.md has them.
+
+    ``partitions`` is how many tasks write; by default Spark decides. ``small_rows`` promises that
+    10,000 rows, of this DataFrame and of all it is made from, fit into memory together: Spark then
+    does not count their bytes, which takes longer than everything else.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode is {' or '.join(MODES)}, not {mode!r}")
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    order = SinkOptions.parse(dialect, {**given, "path": path}, frame.columns).order_by
+    columns = [f"`{name}`" for name in order]
+    if partitions is None:
+        ranged = frame.repartitionByRange(*columns)
+    else:
+        ranged = frame.repartitionByRange(partitions, *columns)
+    rows = ranged.sortWithinPartitions(*columns)
+    with _uncounted_bytes(frame.sparkSession) if small_rows else nullcontext():
+        rows.write.format(dialect).mode(mode).options(**given).save(path)
+
+
+@contextmanager
+def _uncounted_bytes(spark: SparkSession) -> Iterator[None]:
+    """Without a limit on the bytes of an Arrow batch, which Spark looks at behind every row."""
+    before = spark.conf.get(_BATCH_BYTES, None)
+    spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_BATCH_BYTES)
+        else:
+            spark.conf.set(_BATCH_BYTES, before)
+
+
+class LogWriter(DataSourceArrowWriter):
+    """One write of one log. Pickled to wherever a step of it runs."""
+
+    def __init__(self, options: SinkOptions, overwrite: bool, staging: str) -> None:
+        self._options = options
+        self._overwrite = overwrite
+        self._staging = staging
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        return write_parts(self._options, self._staging, partition, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        strictly = self._options.dialect == "keyspace"
+        ordered = in_order(messages, self._options.order_by, strictly=strictly)
+        if self._options.is_remote:
+            import_module("journeyman.spark.sinks.remote").commit(
+                self._options, self._overwrite, self._staging, ordered
+            )
+        else:
+            self._commit_locally(ordered)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        if self._options.is_remote:
+            import_module("journeyman.spark.sinks.remote").abort(self._staging)
+            return
+        disk = LocalDisk()
+        # What was decided is finished by the next writer, from these very files.
+        if pending(disk, journal_path(self._options.path)) is None:
+            remove_staging(disk, self._staging)
+
+    def _commit_locally(self, messages: Sequence[PartsWritten]) -> None:
+        disk, clock = LocalDisk(), SystemClock()
+        job = Write(disk, clock, self._options, self._overwrite, self._staging, messages)
+        job.check()
+        _commit_of(self._options.dialect).commit(job)
+        remove_staging(disk, self._staging)
+        for directory in (self._options.path, posixpath.dirname(self._options.path)):
+            remove_stale(disk, directory, clock.now_ns())
+
+
+def _staging(options: SinkOptions) -> str:
+    """Inside the log's directory if that is there, else beside it."""
+    name = staging_name(SystemClock().now_ns())
+    is_inside = options.dialect != "ztick" and (
+        options.is_remote or LocalDisk().is_dir(options.path)
+    )
+    return posixpath.join(options.path if is_inside else posixpath.dirname(options.path), name)
+
+
+def _commit_of(dialect: str) -> Any:
+    return import_module(f"journeyman.spark.sinks.{dialect}_commit")

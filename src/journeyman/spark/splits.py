@@ -1,0 +1,78 @@
+"""What one task reads: pieces of files, cut anywhere and yet exact.
+
+    file      |-entry-|--entry--|-entry-|####|----entry----|-entry-|   items; #### is damage
+    cut at                 x                       x                   any bytes whatever
+    pieces    |     piece 0     |         piece 1          |  2    |
+
+Read from its start, a file is a row of items end to end: entries, and stretches of damage. A piece
+owns the items that *begin* inside its bytes. So wherever the cuts are, every item belongs to one
+piece, and what remains is to find the first item that begins at or behind a cut. No format has
+marks to find it by, and a payload may quote whole log entries; so it is never guessed: the reader
+of a piece walks there, item by item, from its ``anchor``, a place known to be a boundary (the start
+of the file, or one that the planner has walked to). See journeyman.spark.reading for the walk and
+journeyman.spark.planning for the cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from journeyman.spark.layout import LogFile
+
+__all__ = ["LogPartition", "Piece", "SplitContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitContext:
+    """What rows say about where they come from. One object for all pieces of a file.
+
+    ``buckets`` is for reducers that sort keys into such: a power of two that grows with the log,
+    the same in all of its pieces.
+    """
+
+    log: str
+    file: str
+    segment: int
+    queue: str | None = None
+    reader: str | None = None
+    partitions: tuple[tuple[str, str | None], ...] = ()
+    buckets: int = 1
+
+    def constants(self) -> dict[str, Any]:
+        """What all rows of the file have in these columns."""
+        return {
+            "_log": self.log,
+            "_file": self.file,
+            "_segment": self.segment,
+            "queue": self.queue,
+            "reader": self.reader,
+            **dict(self.partitions),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The items of a file that begin at ``begin`` or behind it, and before ``end``.
+
+    ``anchor`` is an item boundary at or before ``begin``; 0 is the start of the file. What is
+    opened is ``file.path``; what rows show is ``context.file``. Nothing behind ``file.size`` is
+    looked at.
+    """
+
+    context: SplitContext
+    file: LogFile
+    begin: int
+    end: int
+    anchor: int = 0
+
+
+class LogPartition(InputPartition):
+    """What one task reads: pieces in order."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(None)
+        self.pieces = tuple(pieces)

@@ -1,0 +1,92 @@
+"""Logs as tables of a SQL session, each made when a statement first names it.
+
+    ztick      ztick_log      jobs, rules              the log as it is; the state it adds up to
+    workq      workq_log      work_jobs, orphans
+    kestrel    kestrel_log    items, readers
+    keyspace   keyspace_log
+
+To load a table costs Spark a moment even if nobody asks for it, so a statement is searched for the
+names first. A name that is found in a comment or a string only costs that moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from journeyman.spark import read
+from journeyman.spark.tables import TABLES, states
+
+__all__ = ["LogTables", "statements"]
+
+# How a state table is called in SQL, where its own name is not distinct.
+_STATE_NAMES = {("workq", "jobs"): "work_jobs"}
+
+_STATEMENT_PART = re.compile(
+    r"""
+      (?P<end>;)
+    | --[^\n]*              # a comment
+    | /\*.*?(?:\*/|\Z)      # a longer one
+    | '(?:\\.|[^'\\])*(?:'|\Z)
+    | "(?:\\.|[^"\\])*(?:"|\Z)
+    | `[^`]*(?:`|\Z)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def statements(text: str) -> tuple[list[str], str]:
+    """The whole statements in a text, without their semicolons, and what follows the last one."""
+    whole, start = [], 0
+    for part in _STATEMENT_PART.finditer(text):
+        if part["end"]:
+            whole.append(text[start : part.start()].strip())
+            start = part.end()
+    return [each for each in whole if each], text[start:]
+
+
+class LogTables:
+    """The tables of some logs, by name, in one session."""
+
+    def __init__(
+        self, spark: SparkSession, paths: Mapping[str, Sequence[str]], **options: object
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._loaders = {
+            name: loader
+            for dialect, places in paths.items()
+            for name, loader in self._tables_of(dialect, list(places))
+        }
+        self._made: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._loaders)
+
+    def query(self, statement: str) -> DataFrame:
+        """What a statement gives. Statements that change something have their effect at once."""
+        self.make(set(re.findall(r"\w+", statement.lower())))
+        return self._spark.sql(statement)
+
+    def make(self, names: set[str]) -> None:
+        """Make those of these tables that are not there yet."""
+        for name in sorted(names & self._loaders.keys() - self._made):
+            self._loaders[name]().createOrReplaceTempView(name)
+            self._made.add(name)
+
+    def _tables_of(
+        self, dialect: str, places: list[str]
+    ) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
+        yield f"{dialect}_log", partial(read, self._spark, dialect, *places, **self._options)
+        for table in TABLES.get(dialect, ()):
+            name = _STATE_NAMES.get((dialect, table), table)
+            yield name, partial(self._state, dialect, places, table)
+
+    def _state(self, dialect: str, places: list[str], table: str) -> DataFrame:
+        wanted = dict(self._options)
+        payloads = bool(wanted.pop("payloads", False))
+        return states(self._spark, dialect, places, payloads=payloads, **wanted)[table]

@@ -1,0 +1,134 @@
+"""Where whole entries end in a file that is still being written.
+
+    [header][entry][entry][#### damage ####][entry][torn
+                                                   ^ reach of an open file
+                                                         ^ reach of a closed one
+
+A batch ends between two entries. What follows in an *open* file may be on its way: a torn entry,
+or zeros that a file system or a mapping has put there. It waits. In a *closed* file nothing is on
+its way, so the rest is read with it, and is damage there, as for the batch source.
+
+Damage is part of the batch in which it is met, and goes as far as the batch source says: up to a
+place proved by a frame or a checksum; without such proof up to the end of what is there, since what
+is appended after that begins with an entry again.
+
+Otherwise only lengths are followed. What is inside an entry, and whether its checksum fits, is
+found out by whoever decodes the stretch. Bytes are read, never mapped: a writer may cut a file
+under us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from journeyman.errors import FormatError, IncompleteEntry
+from journeyman.formats.framing import Buffer, Codec
+from journeyman.spark.schemas import KESTREL, WORKQ
+from journeyman.spark.streams.fingerprints import read_at
+
+__all__ = ["Walk", "walk"]
+
+_CHUNK_BYTES = 8 * 1024 * 1024
+_FIRST_LOOK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One file, as of now: ``size`` bytes, of which more may come unless it is ``closed``."""
+
+    codec: Codec[Any]
+    hop: Callable[[Buffer, int, int], int]
+    file: BinaryIO
+    size: int
+    closed: bool
+
+    def reach(self, begin: int, most: int | None = None, *, must_move: bool = False) -> int:
+        """The last end of an entry that is at most ``most`` bytes behind ``begin``.
+
+        ``must_move``: at least one entry, however large, if there is a whole one.
+        """
+        upto = self.size if most is None else min(self.size, begin + most)
+        if self.closed and upto == self.size:
+            return self.size
+        at = begin
+        while at < upto:
+            step = self._hops(at, upto)
+            if step == 0:
+                beyond = self._beyond(at)
+                if beyond is None or (beyond > upto and not (must_move and at == begin)):
+                    return at
+                step = beyond - at
+            at += step
+        return at
+
+    def pieces(self, begin: int, end: int, piece_bytes: int) -> Iterator[tuple[int, int]]:
+        """``begin`` to ``end`` in pieces of about this size; both are ends of entries."""
+        while end - begin > piece_bytes:
+            cut = self.reach(begin, piece_bytes, must_move=True)
+            if not begin < cut < end:
+                break
+            yield begin, cut
+            begin = cut
+        yield begin, end
+
+    def _hops(self, at: int, upto: int) -> int:
+        """How far lengths lead from ``at`` without passing ``upto``, at most one chunk."""
+        data = read_at(self.file, at, min(_CHUNK_BYTES, upto - at))
+        if at > 0:
+            return self.hop(data, 0, len(data))
+        try:
+            return self.hop(data, self.codec.check_header(data), len(data))
+        except FormatError:
+            return 0
+
+    def _beyond(self, at: int) -> int | None:
+        """Where the entry or the damage at ``at`` ends; None while that cannot be told."""
+        look = _FIRST_LOOK_BYTES
+        while True:
+            data = read_at(self.file, at, min(look, self.size - at))
+            is_all = at + len(data) >= self.size
+            try:
+                begin = self.codec.check_header(data) if at == 0 else 0
+                entry = self.codec.decode(data, begin)
+            except IncompleteEntry as error:
+                look = max(look, error.needed)
+            except FormatError:
+                behind = self._behind_damage(data, is_header=at == 0)
+                if behind is not None:
+                    return at + behind
+                if is_all and not self.codec.is_torn(data, 0):
+                    return self.size
+            else:
+                if entry is not None:
+                    return at + entry.end
+                is_all = True  # a mark says that the data end here
+            if is_all:
+                return self.size if self.closed else None
+            look *= 2
+
+    def _behind_damage(self, data: bytes, *, is_header: bool) -> int | None:
+        """Where reading goes on for sure. Without a checksum that is never sure again."""
+        behind = None if is_header else self.codec.skip(data, 0)
+        if behind is None and self.codec.has_checksum:
+            behind = self.codec.resync(data, 0 if is_header else 1)
+        return behind
+
+
+def walk(dialect: str, file: BinaryIO, size: int, *, closed: bool) -> Walk:
+    """A walk over a file of this dialect."""
+    if dialect == WORKQ:
+        from journeyman.columnar.workq import hop as workq_hop
+        from journeyman.formats.workq import CODEC as WORKQ_CODEC
+
+        return Walk(WORKQ_CODEC, workq_hop, file, size, closed)
+    if dialect == KESTREL:
+        from journeyman.columnar.kestrel import hop as kestrel_hop
+        from journeyman.formats.kestrel import WRITER
+
+        return Walk(WRITER, kestrel_hop, file, size, closed)
+    from journeyman.columnar.ztick import hop as ztick_hop
+    from journeyman.formats.ztick import CODEC as ZTICK_CODEC
+
+    return Walk(ZTICK_CODEC, ztick_hop, file, size, closed)

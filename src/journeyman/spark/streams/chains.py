@@ -1,0 +1,239 @@
+"""Which files of a log come next, behind those that a stream knows.
+
+    ztick     compressed --> to_compress --> active      at first; then every new active file
+              active is renamed to .to_compress, folded into .compressed, removed
+    workq     000000004.log --> 000000005.log            by number, without gaps
+    kestrel   jobs.1700 --> jobs.1800                     by number; ids go on without gaps
+
+A chain (see offsets) ends with the newest file. Each look finds that file again, by inode and
+fingerprint, wherever compaction has put it, and appends what follows it. The file is *closed*, its
+size final, when another has taken its place: a log syncs and leaves a file before it begins the
+next.
+
+What can be wrong is told apart:
+
+    lost history     a file was compacted, cleaned or retired before it was read, or files that the
+                     stream never saw may have been: ``onLostHistory`` decides
+    replaced         a file was cut, or another one stands in its place: always an error
+
+ztick: is the active file the next one? If the known file is still there as ``.to_compress``, yes.
+If it is gone, it was folded, and only its link is left. The log removes a file right behind the
+renaming of the ``.compressed`` that it went into. If ``.compressed`` is older than that removal,
+it was the last one folded, and what is there now follows. If it is younger, another file was
+folded since, and nobody can say what was in it. (Times of files go in ticks of a few milliseconds;
+two compactions within one are not told apart.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from journeyman.errors import LogError
+from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
+from journeyman.spark.filesystem import filesystem_of
+from journeyman.spark.schemas import KESTREL, ZTICK
+from journeyman.spark.streams.fingerprints import read_at
+from journeyman.spark.streams.holds import changed_ns
+from journeyman.spark.streams.offsets import FilePlace, LogPlace
+from journeyman.spark.streams.survey import (
+    FileSeen,
+    LogSeen,
+    held_file,
+    is_same,
+    opened_path,
+)
+
+__all__ = ["ChainKeeper"]
+
+_HOW_TO_GO_ON = "; set onLostHistory=continue to go on with what there is"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainKeeper:
+    """Extends chains of logs of one dialect. ``forgiving``: lost history is noted, not raised."""
+
+    dialect: str
+    forgiving: bool = False
+
+    def extended(self, place: LogPlace, seen: LogSeen) -> LogPlace:
+        """The chain with what has come since. Raises LogError for what is lost or replaced."""
+        place = replace(place, files=place.still_needed())
+        newest = place.newest
+        if newest is None:
+            fresh = replace(place, queue=seen.queue, partitions=seen.partitions)
+            return _append(fresh, seen.files, is_closed=self._is_closed_at_first)
+        if self.dialect == ZTICK:
+            return self._ztick(place, newest, seen)
+        return self._numbered(place, newest, seen)
+
+    def orphaned(self, place: LogPlace, name: str) -> LogPlace:
+        """The chain of a log of which no file is there any more: read what links have kept."""
+        newest = place.newest
+        if newest is None or newest.final is not None:
+            return replace(place, files=place.still_needed())
+        held = held_file(newest)
+        place = replace(place, files=place.still_needed())
+        if held is None:
+            return self._lost(_close(place, newest.end), name, "the log is gone")
+        return _close(place, held.size)
+
+    # --- ztick ---
+
+    def _is_closed_at_first(self, at: int, files: tuple[FileSeen, ...]) -> bool:
+        if self.dialect == ZTICK:
+            return files[at].path.endswith((".compressed", ".to_compress"))
+        return at + 1 < len(files)
+
+    def _ztick(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace:
+        names = ZtickNames(seen.name)
+        by_name = {file.path: file for file in seen.files}
+        active = by_name.get(names.active)
+        to_compress = by_name.get(names.to_compress)
+        if active is not None and is_same(newest, active):
+            return place
+        following = [file for file in (to_compress, active) if file is not None]
+        if to_compress is not None and is_same(newest, to_compress):
+            place = _close(place, to_compress.size)
+            following.remove(to_compress)
+        elif not _is_resting(newest, by_name.get(names.compressed)):
+            place = self._folded(place, newest, seen.name, by_name.get(names.compressed))
+        return _append(
+            place, tuple(following), is_closed=lambda at, files: files[at] is to_compress
+        )
+
+    def _folded(
+        self, place: LogPlace, newest: FilePlace, name: str, compressed: FileSeen | None
+    ) -> LogPlace:
+        """``newest`` is in the log no more; compaction must have taken it."""
+        if compressed is None:
+            raise LogError(
+                name,
+                "the file that was being read is gone, and no compaction took it: the log was "
+                "replaced, or compacted offline; begin a new checkpoint to read it anew",
+            )
+        if newest.path.endswith(".compressed"):
+            return self._lost(place, name, "a compaction ran before its input was read")
+        held = held_file(newest)
+        if held is None:
+            what = f"what follows byte {newest.end} of segment {newest.segment}"
+            return self._lost(_close(place, newest.end), name, f"{what} was compacted unread")
+        place = _close(place, held.size)
+        if changed_ns(compressed.path) > held.changed_ns:
+            what = f"files behind segment {newest.segment} were compacted before they were seen"
+            return self._lost(place, name, what)
+        return place
+
+    # --- workq, kestrel ---
+
+    def _numbered(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace:
+        number = self._number(newest.path)
+        newer = [file for file in seen.files if self._number(file.path) > number]
+        if self.dialect == KESTREL:
+            newer = _from_first_item(newer)
+        present = next((file for file in seen.files if file.path == newest.path), None)
+        is_there = present is not None and is_same(newest, present)
+        if not newer:
+            if not is_there and newest.final is None:
+                raise LogError(newest.path, "was replaced or removed while it was being read")
+            return place
+        place = self._left(place, newest, seen.name)
+        gap = self._gap(newest, newer[0])
+        if gap:
+            place = self._lost(place, seen.name, gap)
+        return _append(place, tuple(newer), is_closed=lambda at, files: at + 1 < len(files))
+
+    def _left(self, place: LogPlace, newest: FilePlace, name: str) -> LogPlace:
+        """Close a file that another one follows. Its size is asked for only now."""
+        if newest.final is not None:
+            return place
+        path = opened_path(newest)
+        found = None if path is None else filesystem_of(path).find(path)
+        if found is None:
+            what = f"what follows byte {newest.end} of {newest.path} was removed unread"
+            return self._lost(_close(place, newest.end), name, what)
+        return _close(place, found.size)
+
+    def _gap(self, newest: FilePlace, following: FileSeen) -> str:
+        """What is missing between two files, in words; empty if nothing is."""
+        if self.dialect == KESTREL:
+            path = opened_path(newest)
+            last = None if path is None else _item_ids(path)[1]
+            first = _item_ids(following.path)[0]
+            if last is not None and first is not None and first > last + 1:
+                return f"items {last + 1} to {first - 1} were removed unread"
+            return ""
+        missing = self._number(newest.path) + 1
+        if self._number(following.path) == missing:
+            return ""
+        return f"segment {missing} was removed unread"
+
+    def _number(self, path: str) -> int:
+        name = path.rpartition("/")[2]
+        if self.dialect == KESTREL:
+            return kestrel_number(name.partition(".")[0], name) or 0
+        return workq_sequence(name) or 0
+
+    def _lost(self, place: LogPlace, name: str, what: str) -> LogPlace:
+        if not self.forgiving:
+            raise LogError(name, f"history was lost: {what}{_HOW_TO_GO_ON}")
+        return replace(place, holes=place.holes + 1)
+
+
+def _append(
+    place: LogPlace,
+    files: tuple[FileSeen, ...],
+    *,
+    is_closed: Callable[[int, tuple[FileSeen, ...]], bool],
+) -> LogPlace:
+    newest = place.newest
+    segment = 0 if newest is None else newest.segment + 1
+    new = tuple(
+        FilePlace(
+            segment + at,
+            file.path,
+            inode=file.inode,
+            final=file.size if is_closed(at, files) else None,
+        )
+        for at, file in enumerate(files)
+    )
+    return replace(place, files=(*place.files, *new))
+
+
+def _close(place: LogPlace, size: int) -> LogPlace:
+    """The newest file gets no more bytes."""
+    newest = place.files[-1]
+    if newest.final is not None:
+        return place
+    return replace(place, files=(*place.files[:-1], replace(newest, final=size)))
+
+
+def _is_resting(newest: FilePlace, compressed: FileSeen | None) -> bool:
+    """Whether the newest file known is the compacted one, and still there."""
+    return compressed is not None and is_same(newest, compressed)
+
+
+def _from_first_item(files: list[FileSeen]) -> list[FileSeen]:
+    """Without empty segments in front: these say nothing of the ids, and go when it is opened."""
+    first = next((at for at, f in enumerate(files) if _item_ids(f.path)[0] is not None), len(files))
+    return files[first:]
+
+
+def _item_ids(path: str) -> tuple[int | None, int | None]:
+    """The first and the last item id in a segment."""
+    import pyarrow.compute as pc
+
+    from journeyman.columnar.kestrel import iter_batches
+
+    filesystem = filesystem_of(path)
+    found = filesystem.find(path)
+    with closing(filesystem.open(path)) as file:
+        data = read_at(file, 0, 0 if found is None else found.size)
+    first = last = None
+    for chunk in iter_batches(data):
+        ids = pc.drop_null(chunk.batch.column("item_id"))
+        if len(ids):
+            first = ids[0].as_py() if first is None else first
+            last = ids[-1].as_py()
+    return first, last

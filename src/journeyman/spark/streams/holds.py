@@ -1,0 +1,115 @@
+"""Hard links on files that a stream has seen and not read to their end.
+
+    <directory of the log>/_held/71           the same file as inode 71 of the log, by another name
+    <directory of the log>/_held/71.5f0c      stream 5f0c needs it
+    <directory of the log>/_held/lock         held while links are made or removed
+
+Compaction, cleaning and retention remove files when nobody at the *log* needs them; they know
+nothing of streams. A link costs no room as long as the file is in the log, and keeps its bytes
+when it no longer is: what was written between two looks, and a batch that must be run again after
+a crash, can still be read. Spark's sources and the logs themselves step over names with ``_``.
+
+All streams share one link a file, and only the last one removes it. So the time at which an inode
+last changed (``changed_ns``) is that of its last renaming or removal by the log, which chains goes
+by.
+
+Where links cannot be made (other file systems, no permission, ``holdFiles=false``) streams work
+without, and say so when something was removed too early. What a stream that was given up leaves
+behind is its markers, and the links they keep: remove ``_held`` when no stream is running.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from journeyman.disk import RealDisk
+
+__all__ = ["HELD_DIRECTORY", "Holds", "held_path"]
+
+HELD_DIRECTORY: Final = "_held"
+_LOCK_TIMEOUT_S = 30.0
+
+
+def held_path(path: str, inode: int) -> str:
+    """Where the link on a file is; ``path`` is any name it has had in its log."""
+    return posixpath.join(posixpath.dirname(path), HELD_DIRECTORY, str(inode))
+
+
+@dataclass(slots=True)
+class Holds:
+    """The links of one stream."""
+
+    stream: str
+    enabled: bool = True
+
+    def hold(self, path: str, inode: int) -> bool:
+        """Keep the file that is at ``path`` now; False if it cannot be, or is another one."""
+        if not self.enabled:
+            return False
+        link = held_path(path, inode)
+        try:
+            with _locked(link):
+                if not os.path.exists(link):
+                    os.link(path, link)
+                if os.stat(link).st_ino != inode:
+                    os.remove(link)  # ``path`` was another file by then
+                    return False
+                _touch(f"{link}.{self.stream}")
+        except OSError:
+            return False
+        return True
+
+    def release(self, path: str, inode: int) -> None:
+        """This stream no longer needs the file."""
+        link = held_path(path, inode)
+        directory, name = posixpath.split(link)
+        if not os.path.isdir(directory):
+            return
+        with _locked(link):
+            with suppress(FileNotFoundError):
+                os.remove(f"{link}.{self.stream}")
+            if not any(other.startswith(name + ".") for other in os.listdir(directory)):
+                with suppress(FileNotFoundError):
+                    os.remove(link)
+
+    def held_in(self, directory: str) -> Iterator[int]:
+        """The inodes that this stream holds in the directory of a log."""
+        suffix = "." + self.stream
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(posixpath.join(directory, HELD_DIRECTORY)):
+                inode = name.removesuffix(suffix)
+                if inode != name and inode.isdecimal():
+                    yield int(inode)
+
+    def release_all_but(self, directory: str, needed: Iterable[int]) -> None:
+        """Let go of whatever else this stream holds in the directory of a log."""
+        kept = set(needed)
+        for inode in list(self.held_in(directory)):
+            if inode not in kept:
+                self.release(posixpath.join(directory, "_"), inode)
+
+
+def changed_ns(path: str) -> int:
+    """When the inode itself last changed: renamed, linked, removed under one of its names."""
+    return os.stat(path).st_ctime_ns
+
+
+@contextmanager
+def _locked(link: str) -> Iterator[None]:
+    directory = posixpath.dirname(link)
+    disk = RealDisk()
+    disk.make_dirs(directory)
+    lock = disk.lock(posixpath.join(directory, "lock"), timeout_s=_LOCK_TIMEOUT_S)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _touch(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))

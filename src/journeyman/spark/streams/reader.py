@@ -1,0 +1,158 @@
+"""The stream reader that Spark calls.
+
+    planner, one process a query   initialOffset --> latestOffset --> partitions --> ... --> commit
+    tasks                          read(partition)
+
+Spark writes what ``latestOffset`` answers into the checkpoint before it reads anything, and hands
+it back after a crash; ``partitions`` of the same two offsets are always the same bytes. Everything
+a stream has to remember is in the offset. The planner keeps no more than which links it has made,
+and, for ``availableNow``, where the run is to end.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from journeyman.errors import UsageError
+from journeyman.spark.options import SourceOptions
+from journeyman.spark.schemas import KEYSPACE
+from journeyman.spark.splits import LogPartition
+from journeyman.spark.streams.admission import Allowance, advanced
+from journeyman.spark.streams.lost import Holes, holes_between, lost_rows
+from journeyman.spark.streams.offsets import LogPlace, StreamOffset, stretches
+from journeyman.spark.streams.pieces import partitions_of
+from journeyman.spark.streams.watch import Watch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LogStreamReader"]
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream over the logs that the options stand for. Opens nothing when it is made."""
+
+    def __init__(self, dialect: str, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = SourceOptions.parse(dialect, options)
+        _check(self._options)
+        self._schema = schema
+        self._watch = Watch(
+            self._options,
+            forgiving=self._options.on_lost_history == "continue",
+            hold_files=self._options.hold_files,
+        )
+        self._initial: dict[str, Any] | None = None
+        self._ends_now = False
+        self._target: StreamOffset | None = None
+
+    # --- the planner's process ---
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Asked for again and again until there is a first batch: "latest" must not move on."""
+        if self._initial is None:
+            self._initial = self._beginning().to_json()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.max_files_per_trigger is not None:
+            return ReadMaxFiles(self._options.max_files_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._ends_now = True
+        self._target = None
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begin = StreamOffset.from_json(start)
+        if self._ends_now and self._target is None:
+            self._target = advanced(self._options.dialect, self._watch.extended(begin), Allowance())
+        if self._target is None:
+            known = self._watch.extended(begin)
+        else:
+            known = _towards(begin, self._target)
+        end = advanced(self._options.dialect, known, self._allowance(limit), self._target)
+        if not end.has_news_since(begin):
+            return start
+        return replace(end, origin=begin if begin.is_origin else None).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        self._watch.needs(until)
+        pieces = partitions_of(stretches(begin, until), self._options)
+        return [*pieces, *holes_between(begin, until)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._watch.release(StreamOffset.from_json(end))
+
+    # --- the tasks' processes ---
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from journeyman.spark.batches import read_pieces
+
+        if isinstance(partition, Holes):
+            return lost_rows(partition, self._schema)
+        pieces = partition.pieces if isinstance(partition, LogPartition) else ()
+        return read_pieces(pieces, self._options, self._schema)
+
+    def _beginning(self) -> StreamOffset:
+        nothing = StreamOffset(uuid.uuid4().hex[:12])
+        if self._options.starting_offsets == "earliest":
+            return nothing
+        latest = advanced(self._options.dialect, self._watch.extended(nothing), Allowance())
+        latest = latest.without_finished()
+        self._watch.needs_only(latest)
+        return replace(latest, is_origin=True)
+
+    def _allowance(self, limit: ReadLimit) -> Allowance:
+        """Spark asks for all when a trigger says so, whatever the options are."""
+        if isinstance(limit, ReadMaxBytes):
+            return Allowance(limit.max_bytes, self._options.max_files_per_trigger)
+        if isinstance(limit, ReadMaxFiles):
+            return Allowance(None, limit.max_files)
+        return Allowance()
+
+
+def _towards(begin: StreamOffset, target: StreamOffset) -> StreamOffset:
+    """The chains of ``target``, read as far as ``begin`` says."""
+    logs = {}
+    for name, place in target.logs.items():
+        known = {file.segment: file for file in begin.logs.get(name, LogPlace()).files}
+        oldest = min(known, default=0)
+        files = [
+            replace(file, end=known[file.segment].end, mark=known[file.segment].mark)
+            if file.segment in known
+            else replace(file, end=0, mark="")
+            for file in place.files
+            if file.segment >= oldest
+        ]
+        logs[name] = replace(place, files=tuple(files))
+    return replace(target, logs=logs, turn=begin.turn, origin=None).without_finished()
+
+
+def _check(options: SourceOptions) -> None:
+    if options.dialect == KEYSPACE:
+        raise UsageError("a keyspace is no log: it can be read, not streamed")
+    refused = {
+        "asOf": options.as_of_ns or options.as_of_position,
+        "reduce": options.reduce,
+        "modifiedAfter": options.modified_after_ns,
+        "modifiedBefore": options.modified_before_ns,
+    }
+    for name, value in refused.items():
+        if value is not None:
+            raise UsageError(f"option {name} is for reading, a stream goes on: leave it out")

@@ -1,0 +1,134 @@
+"""The report in a real browser: it draws, it says its values, it needs nothing, it fits a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from journeyman.spark.report.page import page
+from tests.browser.chromium import Chromium
+from tests.report_pages import HOSTILE, full_report, small_reports
+
+POINTS = 120
+WIDER_THAN_THE_WINDOW = (
+    "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+)
+COLOUR = "getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> str:
+    return written(tmp_path_factory.mktemp("report"), page(full_report(POINTS)))
+
+
+def written(directory: Path, text: str) -> str:
+    path = directory / "report.html"
+    path.write_text(text, encoding="utf-8")
+    return path.as_uri()
+
+
+def test_the_page_opens_from_a_file_and_asks_for_nothing_else(browser, report):
+    browser.open(report)
+    assert browser.complaints == []
+    assert browser.requests == [report]
+    assert browser.evaluate("document.title") == "orders.outgoing"
+
+
+def test_every_chart_has_a_strip_for_each_point_and_marks_on_it(browser, report):
+    browser.open(report)
+    count = "[...document.querySelectorAll('figure')].map(f => f.querySelectorAll('.hit').length)"
+    assert browser.evaluate(count) == [POINTS, POINTS, POINTS, 4]
+    drawn = "[...document.querySelectorAll('figure svg')].map(s => s.getBBox().height > 50)"
+    assert browser.evaluate(drawn) == [True] * 4
+    points = "document.querySelector('path.line').getAttribute('d').split('L').length"
+    assert browser.evaluate(points) == POINTS
+    assert browser.evaluate("document.querySelectorAll('rect.bar').length") > 2 * POINTS
+    rows = "[...document.querySelectorAll('details table')].map(t => t.tBodies[0].rows.length)"
+    assert browser.evaluate(rows) == [POINTS, POINTS, POINTS, 4]
+
+
+def test_pointing_and_arrow_keys_tell_the_values(browser, report):
+    browser.open(report)
+    place = "(b => [b.x + b.width / 2, b.y + b.height / 2])"
+    x, y = browser.evaluate(
+        f"{place}(document.querySelectorAll('.hit')[40].getBoundingClientRect())"
+    )
+    browser.point_at(x, y)
+    tip = "[...document.querySelectorAll('.tip')].find(t => !t.hidden)?.textContent"
+    told = browser.evaluate(tip)
+    assert "one: " in told
+    assert "two: " in told
+    assert browser.evaluate("document.querySelector('.tip').getBoundingClientRect().left >= 0")
+    browser.evaluate("document.querySelector('figure').focus()")
+    browser.press("ArrowRight")
+    assert browser.evaluate(tip) != told
+    browser.press("Escape")
+    assert browser.evaluate(tip) is None
+    assert browser.complaints == []
+
+
+def test_without_the_script_the_browser_itself_tells_the_values(browser, report):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(report)
+        titles = browser.evaluate("document.querySelectorAll('.hit > title').length")
+        assert titles == 3 * POINTS + 4
+        assert "one: " in browser.evaluate("document.querySelector('.hit > title').textContent")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_wider_than_the_window(browser, report, width, dark):
+    browser.open(report, width=width, dark=dark)
+    assert not browser.evaluate(WIDER_THAN_THE_WINDOW)
+    assert browser.complaints == []
+    smallest = (
+        "Math.min(...[...document.querySelectorAll('svg text')]"
+        ".map(t => t.getBoundingClientRect().height))"
+    )
+    assert browser.evaluate(smallest) >= 9  # pixels: still to be read
+
+
+def test_dark_and_light_are_told_apart_and_text_stands_out_in_both(browser, report):
+    brightness = (
+        "((c) => { const [r, g, b] = c.match(/[0-9.]+/g).map(Number); return (r + g + b) / 3; })"
+    )
+    seen = {}
+    for dark in (False, True):
+        browser.open(report, dark=dark)
+        ink = browser.evaluate(f"{brightness}(getComputedStyle(document.body).color)")
+        seen[dark] = (browser.evaluate(f"{brightness}({COLOUR})"), ink)
+    assert seen[False][0] - seen[False][1] > 150
+    assert seen[True][1] - seen[True][0] > 150
+
+
+def test_hostile_texts_are_shown_and_do_nothing(browser, tmp_path):
+    address = written(tmp_path, page(full_report(5, HOSTILE)))
+    browser.open(address, width=390)
+    assert browser.complaints == []
+    assert browser.requests == [address]
+    assert browser.evaluate("document.images.length") == 0
+    assert browser.evaluate("document.scripts.length") == 1
+    assert browser.evaluate("document.title") == HOSTILE
+    assert browser.evaluate("document.querySelector('h1').textContent") == HOSTILE
+    assert not browser.evaluate(WIDER_THAN_THE_WINDOW)
+
+
+@pytest.mark.parametrize("name", small_reports())
+def test_reports_of_little_or_nothing_are_pages_too(browser, tmp_path, name):
+    report = small_reports()[name]
+    browser.open(written(tmp_path, page(report)), width=390)
+    assert browser.complaints == []
+    assert browser.evaluate("document.querySelector('h1').textContent") == report.title
+    assert "NaN" not in browser.evaluate("document.documentElement.outerHTML")
+    assert not browser.evaluate(WIDER_THAN_THE_WINDOW)

@@ -1,0 +1,65 @@
+"""Reports made by hand, nice and nasty ones: shared by several lanes."""
+
+from __future__ import annotations
+
+import math
+
+from journeyman.spark.report.facts import Bars, Chart, Report, Section, Series, Table, Tile
+
+MADE_NS = 1_794_700_000_000_000_000
+MINUTE_NS = 60 * 10**9
+HOSTILE = """</script></title><img src=x onerror=alert(1)>"'&<b>{{x}}\u202e"""
+
+
+def chart(points: int, *, kind: str = "lines", unit: str = "count", **more: object) -> Chart:
+    times = [MADE_NS // MINUTE_NS * MINUTE_NS + at * MINUTE_NS for at in range(points)]
+    waves = [[100 + 90 * math.sin(at / 9 + shift) for at in range(points)] for shift in (0, 1)]
+    series = [Series("one", waves[0], "blue"), Series("two", waves[1], "red")]
+    return Chart("Waves", "They go up and down.", times, MINUTE_NS, series, unit, kind, **more)  # type: ignore[arg-type]
+
+
+def full_report(points: int = 120, text: str = "orders.outgoing") -> Report:
+    """A report with every kind of part in it, ``text`` wherever a log may have its say."""
+    tiles = [Tile("Jobs", "12,345", text), Tile("Wait", "12 ms"), Tile("Failed", "3")]
+    rows = [(f"{text} {n}", [float(n), 5.0]) for n in range(4)]
+    table = Table(
+        "Busiest", text, ["Queue", "Jobs"], [[text, "17"], [text * 3, "4"]], frozenset({1})
+    )
+    findings = Table("Findings", "", ["Finding", "x"], [["vanished", text]], marks=["serious"])
+    parts: list[Chart | Bars | Table] = [
+        chart(points),
+        chart(points, kind="bars"),
+        chart(points, unit="ns", logarithmic=True),
+        Bars(text, text, [("here", "teal"), ("there", "grey")], rows, "bytes"),
+        table,
+    ]
+    sections = [Section("Work queue", text, tiles, parts), Section("Audit", text, (), [findings])]
+    return Report(text, MADE_NS, [text] * 3, "1 serious finding", True, sections)
+
+
+def small_reports() -> dict[str, Report]:
+    """Reports of logs with little or nothing in them."""
+    nothing = Chart("None", "", [], MINUTE_NS, [])
+    gaps = Chart(
+        "Gaps",
+        "",
+        [0, MINUTE_NS, 2 * MINUTE_NS, 3 * MINUTE_NS],
+        MINUTE_NS,
+        [Series("a", [None, 5, None, 7], "blue")],
+        "ns",
+    )
+    zeros = Chart("Zeros", "", [0, MINUTE_NS], MINUTE_NS, [Series("a", [0, 0], "red")], kind="bars")
+    no_rows = Bars("No rows", "", [("x", "blue")], [])
+    far = Chart("Far", "", [2**62, 2**62 + 10**15], 10**15, [Series("a", [1, 10**12], "teal")])
+    return {
+        "empty": Report("Empty", MADE_NS, [], "Nothing serious was found.", False),
+        "one point": Report("One", MADE_NS, ["log"], "", False, [Section("S", "", (), [chart(1)])]),
+        "odd": Report(
+            "Odd",
+            MADE_NS,
+            [],
+            "",
+            False,
+            [Section("S", "", (), [nothing, gaps, zeros, no_rows, far])],
+        ),
+    }

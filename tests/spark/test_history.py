@@ -1,0 +1,381 @@
+"""Attempts, depth, throughput, latency and lag of small logs, known to the last row."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from journeyman.errors import UsageError
+from journeyman.folds import workq as fold
+from journeyman.formats import ztick
+from journeyman.formats.workq import Record
+from journeyman.spark import read
+from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
+from journeyman.spark.history.buckets import bucket_for, bucket_words, parse_bucket
+from journeyman.spark.history.columns import ATTEMPTS, grouped_by
+from journeyman.spark.history.depth import STATES, changes, depth
+from journeyman.spark.history.latency import latency
+from journeyman.spark.history.runs import read_runs, run_directories
+from journeyman.spark.history.throughput import throughput
+from journeyman.spark.options import SourceOptions
+from tests.spark.written_logs import (
+    SECOND_NS,
+    added,
+    event,
+    key,
+    ns,
+    planned,
+    put,
+    run,
+    write_kestrel,
+    write_workq,
+    write_ztick,
+)
+
+MINUTE_NS = 60 * SECOND_NS
+
+
+def rows(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.select(*names).collect()), key=by_text)
+
+
+def seconds(value: int | None) -> float | None:
+    return None if value is None else (value - ns(0)) / SECOND_NS
+
+
+def attempt_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """queue, job, life, attempt, ready, started, ended (in seconds), outcome."""
+    found = [
+        (
+            row.queue,
+            int(row.key[-4:], 16) if row.dialect == "workq" else row.key,
+            row.life,
+            row.attempt,
+            seconds(row.ready_ns),
+            seconds(row.started_ns),
+            seconds(row.ended_ns),
+            row.outcome,
+        )
+        for row in frame.collect()
+    ]
+    return sorted(found, key=by_text)
+
+
+def by_text(row: tuple[Any, ...]) -> list[str]:
+    """Sorts rows with and without values alike."""
+    return [repr(value) for value in row]
+
+
+def types(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+BUSY = [
+    added(1, 0),
+    added(2, 1, queue="print", due_s=30),
+    event("start-attempt", 1, 2),
+    event("timeout-attempt", 1, 62),
+    event("start-attempt", 1, 70),
+    event("complete", 1, 75),
+    added(3, 80, max_fails=3),
+    event("start-attempt", 3, 81),
+    event("fail", 3, 82),
+    event("timeout-attempt", 3, 82),
+    event("start-attempt", 3, 90),
+    event("fail", 3, 95),
+    event("delete", 2, 96),
+    added(4, 100, queue="print"),
+    event("start-attempt", 4, 101),
+    added(5, 102, ttl_s=10),
+    event("delete", 1, 110),
+    added(1, 120),
+    event("start-attempt", 9, 121),
+    event("complete", 9, 125),
+]
+
+
+@pytest.fixture(scope="module")
+def busy(spark: SparkSession, tmp_path_factory) -> DataFrame:
+    path = write_workq(tmp_path_factory.mktemp("history") / "wq", BUSY[:9], BUSY[9:])
+    return workq_attempts.attempts(read(spark, "workq", path)).cache()
+
+
+# -- attempts ------------------------------------------------------------------------------------
+
+
+def test_every_wait_and_lease_of_a_work_job_is_a_row(busy: DataFrame):
+    assert types(busy.schema) == types(ATTEMPTS)
+    found = attempt_rows(busy)
+    # Job 9 has no add: a foreground run, or a log that was cleaned. Nobody knows its queue.
+    assert (None, 9, 0, 1, None, 121, 125, "completed") in found
+    assert [row for row in found if row[1] != 9] == [
+        ("mail", 1, 1, 1, 0, 2, 62, "timed-out"),
+        ("mail", 1, 1, 2, 62, 70, 75, "completed"),
+        ("mail", 1, 2, 1, 120, None, None, "waiting"),
+        ("mail", 3, 1, 1, 80, 81, 82, "failed"),
+        ("mail", 3, 1, 2, 82, 90, 95, "failed"),
+        ("mail", 5, 1, 1, 102, None, None, "waiting"),
+        ("print", 2, 1, 1, 30, None, 96, "deleted"),
+        ("print", 4, 1, 1, 100, 101, None, "leased"),
+    ]
+    retried = rows(busy.where("retried"), "key", "attempt", "wait_ns", "run_ns")
+    assert retried == [(key(3), 1, SECOND_NS, SECOND_NS)]
+
+
+def test_a_job_whose_time_is_over_has_expired_if_a_moment_is_given(spark, tmp_path):
+    path = write_workq(tmp_path / "wq", BUSY)
+    at_112 = workq_attempts.attempts(read(spark, "workq", path), ns(112))
+    assert rows(at_112.where("outcome = 'expired'"), "key", "ended_ns") == [(key(5), ns(112))]
+
+
+def test_equal_ids_of_two_logs_are_two_jobs(spark, tmp_path):
+    one = write_workq(tmp_path / "host=a", [added(1, 0), event("start-attempt", 1, 1)])
+    two = write_workq(tmp_path / "host=b", [added(1, 0), event("complete", 1, 5)])
+    found = workq_attempts.attempts(read(spark, "workq", one, two))
+    assert rows(found, "_log", "outcome") == [(one, "leased"), (two, "completed")]
+
+
+def random_log(seed: int, jobs: int = 40, records: int = 600) -> list[Record]:
+    """Records in an order no server writes, of few jobs: every odd case occurs."""
+    chance = random.Random(seed)
+    words = ["start-attempt"] * 4 + ["timeout-attempt"] * 3 + ["complete", "fail", "fail"]
+    words += ["delete", "expire"]
+    log: list[Record] = []
+    for number in range(records):
+        job, moment = chance.randrange(jobs), number + chance.choice([0, 0, -3, -1])
+        if chance.random() < 0.25:
+            log.append(
+                added(
+                    job,
+                    moment,
+                    queue=chance.choice(["a", "b"]),
+                    due_s=chance.choice([None, moment + 2]),
+                    ttr_s=chance.choice([0, 2, 50]),
+                    ttl_s=chance.choice([20, 10_000]),
+                    max_attempts=chance.choice([0, 2]),
+                    max_fails=chance.choice([0, 3]),
+                )
+            )
+        else:
+            word = chance.choice(words)
+            log.append(event(word, job, moment))
+            if word == "fail" and chance.random() < 0.5:
+                log.append(event("timeout-attempt", job, moment))
+    return log
+
+
+def test_rows_and_depth_end_where_the_fold_ends(spark, tmp_path):
+    log = random_log(1)
+    third = len(log) // 3
+    path = write_workq(tmp_path / "wq", log[:third], log[third : 2 * third], log[2 * third :])
+    found = workq_attempts.attempts(read(spark, "workq", path)).cache()
+    states = {k: v for k, v in fold.replay(log).items() if isinstance(v, fold.Job)}
+    lives: dict[str, list[Any]] = {}
+    for row in found.where("life > 0").collect():
+        last = lives.setdefault(row.key, [])
+        if last and last[0].life < row.life:
+            last.clear()
+        if not last or last[0].life == row.life:
+            last.append(row)
+    for job, state in states.items():
+        attempts = lives[f"{job.hex()[:8]}-0000-4000-8000-{job.hex()[20:]}"]
+        assert sum(row.started_ns is not None for row in attempts) == state.attempts
+        assert sum(row.retried for row in attempts) == state.fails
+    ended = dict.fromkeys(STATES, 0)
+    for row in changes(found, MINUTE_NS, "log").collect():
+        for name in STATES:
+            ended[name] += row[name]
+    waiting = (fold.JobState.NEW, fold.JobState.PENDING)
+    assert ended["ready"] == sum(state.state in waiting for state in states.values())
+    assert ended["running"] == sum(s.state == fold.JobState.LEASED for s in states.values())
+    assert ended["scheduled"] == 0  # without an end every scheduled job becomes ready in time
+
+
+def test_runs_and_plans_of_a_schedule_meet(spark, tmp_path):
+    log = write_ztick(
+        tmp_path / "log file+1%",
+        [
+            ztick.RuleSet("mail", "mail.", ztick.Shell("true")),
+            planned("mail.1", 10),
+            planned("mail.1", 10, "triggered"),
+            planned("mail.1", 10, "executed"),
+            planned("mail.2", 20),
+            planned("mail.2", 25),
+            planned("mail.3", 30),
+            ztick.JobRemoved("mail.3"),
+            planned("mail.4", 40),
+            planned("mail.4", 40, "triggered"),
+            planned("lonely", 50),
+            planned("lonely", 50, "failed"),
+        ],
+        [
+            run("mail.1", 10, 10.5, 12),
+            run("mail.4", 40, 41, 43, "cut-off"),
+            run("mail.4", 40, 60, 61, "failed"),
+            run("gone.1", 5, 5, 6),
+        ],
+    )
+    with open(f"{log}.runs/1700000000000.jsonl", "ab") as file:
+        file.write(b'{"job":"torn","execution_ns":5,"sta')
+    options = SourceOptions.parse("ztick", {"path": log})
+    runs = read_runs(spark, run_directories(options))
+    frame = ztick_attempts.attempts(read(spark, "ztick", log), runs)
+    assert types(frame.schema) == types(ATTEMPTS)
+    assert attempt_rows(frame) == sorted(
+        [
+            (None, "mail.1", None, 1, 10, 10.5, 12, "executed"),
+            (None, "mail.2", None, 1, 20, None, None, "replanned"),
+            (None, "mail.2", None, 1, 25, None, None, "planned"),
+            (None, "mail.3", None, 1, 30, None, None, "removed"),
+            (None, "mail.4", None, 1, 40, 41, 43, "cut-off"),
+            (None, "mail.4", None, 2, 40, 60, 61, "failed"),
+            (None, "lonely", None, 1, 50, None, None, "failed"),
+            (None, "gone.1", None, 1, 5, 5, 6, "executed"),
+        ],
+        key=by_text,
+    )
+    late = rows(frame.where("key = 'mail.1'"), "_log", "rule", "runner", "wait_ns", "run_ns")
+    assert late == [(log, "mail", "shell", SECOND_NS // 2, 3 * SECOND_NS // 2)]
+
+
+def test_a_schedule_without_noted_runs_has_its_plans(spark, tmp_path):
+    log = write_ztick(tmp_path / "logfile", [planned("a.1", 1), planned("b.1", 2, "executed")])
+    directories = run_directories(SourceOptions.parse("ztick", {"path": log}))
+    assert directories == {}
+    runs = read_runs(spark, directories)
+    frame = ztick_attempts.attempts(read(spark, "ztick", log), runs)
+    assert rows(frame, "key", "outcome", "started_ns") == [
+        ("a.1", "planned", None),
+        ("b.1", "executed", None),
+    ]
+
+
+# -- what is computed from attempts --------------------------------------------------------------
+
+
+def test_depth_rises_and_falls_with_the_jobs(busy: DataFrame):
+    found = depth(busy, 60 * SECOND_NS, "queue")
+    # Buckets begin at whole minutes of the clock; these logs begin 20 seconds after one.
+    base = ns(0) - ns(0) % MINUTE_NS
+    got = [
+        (row.group, (row.bucket_ns - base) // MINUTE_NS, row.scheduled, row.ready, row.running)
+        for row in found.orderBy("group", "bucket_ns").collect()
+    ]
+    assert got == [
+        ("mail", 0, 0, 0, 1),
+        ("mail", 1, 0, 0, 0),
+        ("mail", 2, 0, 2, 0),
+        ("print", 0, 0, 1, 0),
+        ("print", 1, 0, 0, 0),
+        ("print", 2, 0, 0, 1),
+    ]
+    early = depth(busy, SECOND_NS, "queue", until_ns=ns(10)).where("group = 'print'").collect()
+    assert [(row.scheduled, row.ready) for row in early] == [(1, 0)]
+
+
+def test_throughput_counts_what_happened_in_each_bucket(busy: DataFrame):
+    found = throughput(busy, 1000 * SECOND_NS, "queue").collect()
+    totals = {
+        row.group: (row.added, row.started, row.completed, row.failed, row.timed_out, row.deleted)
+        for row in found
+    }
+    assert totals == {
+        "mail": (4, 4, 1, 2, 1, 0),
+        "print": (2, 1, 0, 0, 0, 1),
+        "": (0, 1, 1, 0, 0, 0),
+    }
+
+
+def test_percentiles_of_waits_and_runs(spark, tmp_path):
+    log = []
+    for number in range(1, 101):
+        log += [added(number, number), event("start-attempt", number, number + number / 10)]
+        log.append(event("complete", number, number + number / 10 + number / 100))
+    frame = workq_attempts.attempts(read(spark, "workq", write_workq(tmp_path / "wq", log)))
+    (row,) = latency(frame).collect()
+    waits = [row.wait_p50_ns, row.wait_p90_ns, row.wait_p99_ns, row.wait_p999_ns, row.wait_max_ns]
+    assert [wait / SECOND_NS for wait in waits] == [5, 9, 9.9, 10, 10]
+    assert row.run_p50_ns == SECOND_NS // 2
+    assert (row.started, row.failed) == (100, 0)
+    (exact,) = latency(frame, exact=True).collect()
+    assert exact.wait_p50_ns == 5_050_000_000
+    by_time = latency(frame, bucket_ns=MINUTE_NS).collect()
+    assert sum(row.started for row in by_time) == 100
+    assert len(by_time) == 3
+
+
+def test_rows_are_grouped_by_queue_rule_prefix_or_log(spark):
+    values = [
+        ("l", "workq", "k1", "mail.out", None),
+        ("l", "ztick", "backup.db.daily", None, "nightly"),
+        ("l", "ztick", "lonely", None, None),
+        ("l", "kestrel", "7", "items:x", None),
+    ]
+    frame = spark.createDataFrame(
+        values, "_log string, dialect string, key string, queue string, rule string"
+    )
+    columns = [grouped_by(by).alias(by) for by in ("queue", "rule", "prefix", "log")]
+    assert [tuple(row) for row in frame.select(*columns).collect()] == [
+        ("mail.out", "mail.out", "mail", "l"),
+        ("nightly", "nightly", "backup", "l"),
+        ("", "", "lonely", "l"),
+        ("items:x", "items:x", "items", "l"),
+    ]
+    with pytest.raises(UsageError, match="grouped by queue, rule, prefix, log, not by 'colour'"):
+        grouped_by("colour")
+
+
+def test_buckets_are_read_written_and_chosen():
+    assert parse_bucket("1m") == MINUTE_NS
+    assert parse_bucket("250 ms") == 250_000_000
+    assert [bucket_words(parse_bucket(text)) for text in ("60s", "90s", "1d", "36h")] == [
+        *("1m", "90s", "1d", "36h"),
+    ]
+    for text in ("", "0s", "1", "m", "-1s", "1.5h", "1w"):
+        with pytest.raises(UsageError, match="length of time such as"):
+            parse_bucket(text)
+    assert bucket_for(0, 200) == 10**6
+    assert bucket_for(3600 * SECOND_NS, 300) == 15 * SECOND_NS
+    for span in (1, 10**9, 10**12, 10**15, 10**18, 2**62):
+        assert span // bucket_for(span, 200) + 1 <= 200
+
+
+# -- kestrel -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def journal(spark: SparkSession, tmp_path_factory) -> dict[str, DataFrame]:
+    from journeyman.spark.tables import states
+
+    directory: Path = tmp_path_factory.mktemp("journal") / "spool"
+    items = [put(n, n, size=10 * n, expires_s=50 if n == 6 else None) for n in range(1, 9)]
+    write_kestrel(directory, "news", [items[:4], items[4:]], {"a": (5, (7,)), "b": (8, ())})
+    write_kestrel(directory, "idle", [[put(1, 1)]], {"": (1, ())})
+    return states(spark, "kestrel", [str(directory)])
+
+
+def test_items_wait_until_every_reader_is_past_them(journal):
+    frame = kestrel_attempts.attempts(journal["items"], journal["readers"], ns(60))
+    assert types(frame.schema) == types(ATTEMPTS)
+    outcomes = {(row.queue, int(row.key)): row.outcome for row in frame.collect()}
+    assert outcomes == {
+        **{("news", n): "finished" for n in (1, 2, 3, 4, 5, 7)},
+        ("news", 6): "expired",
+        ("news", 8): "waiting",
+        ("idle", 1): "finished",
+    }
+
+
+def test_lag_is_what_is_before_each_reader(journal):
+    found = kestrel_attempts.lag(journal["items"], journal["readers"])
+    names = ("queue", "reader", "items_behind", "bytes_behind", "oldest_ns")
+    assert rows(found, *names) == [
+        ("idle", "", 0, 0, None),
+        ("news", "a", 2, 140, ns(6)),
+        ("news", "b", 0, 0, None),
+    ]

@@ -1,0 +1,72 @@
+"""``journeyman pipeline compact | clean | archive | convert``: lines, exit codes, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from journeyman.cli import journeyman
+from journeyman.formats import ztick
+from tests.spark.stream_driver import open_workq, open_ztick, set_jobs, ztick_bytes
+from tests.workq_logs import added, deleted
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(journeyman, ["pipeline", *map(str, words)])
+
+
+@pytest.mark.usefixtures("spark")
+def test_compact_tells_what_became_of_each_log_and_fails_if_one_is_in_use(tmp_path):
+    for host in "ab":
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "logfile").write_bytes(ztick_bytes(1, 2, 2, 2))
+    with open_ztick(tmp_path / "b" / "logfile"):
+        result = run("compact", tmp_path / "a", tmp_path / "b", "--json")
+    assert result.exit_code == 1
+    done, refused = map(json.loads, result.stdout.splitlines())
+    assert (done["records_before"], done["records_after"], done["changed"]) == (4, 2, True)
+    assert "is in use" in refused["error"]
+    assert (tmp_path / "a" / "logfile").read_bytes() == ztick_bytes(1, 2)
+
+
+@pytest.mark.usefixtures("spark")
+def test_clean_and_convert_work_on_a_queue(tmp_path):
+    with open_workq(tmp_path / "queue") as log:
+        log.append(
+            [added(1, ttl_s=10**10), added(2), deleted(2, 1), added(3, due_s=5, ttl_s=10**10)]
+        )
+        log.commit()
+    cleaned = run("clean", tmp_path / "queue")
+    assert cleaned.exit_code == 0, cleaned.output
+    assert "4 records read, 2 kept" in cleaned.stdout
+    converted = run("convert", tmp_path / "queue", "--to", "ztick", "--output", tmp_path / "log")
+    assert converted.exit_code == 0, converted.output
+    losses = [json.loads(line) for line in converted.stdout.splitlines()]
+    assert {"field": "(all)", "reason": "it is ready at once, not scheduled"}.items() <= (
+        losses[0].items() | losses[-1].items()
+    )
+    assert ztick.CODEC.decode((tmp_path / "log").read_bytes(), 0) is not None
+
+
+def test_what_cannot_be_done_is_said_before_spark_starts(tmp_path):
+    with open_workq(tmp_path / "queue") as log:
+        log.append([added(1)])
+        log.commit()
+    with open_ztick(tmp_path / "logfile") as log:
+        set_jobs(log, 1)
+    queue, schedule = tmp_path / "queue", tmp_path / "logfile"
+    refused = {
+        ("compact", queue): "pipeline clean",
+        ("clean", schedule): "pipeline compact",
+        ("archive", schedule): "--output",
+        ("convert", schedule, "--to", "workq"): "--output",
+        ("compact", schedule, "-o", "x"): "--output",
+        ("clean", queue, "--as-of", "2200-01-01"): "future",
+    }
+    for words, said in refused.items():
+        result = run(*words)
+        assert result.exit_code == 2, words
+        assert said in result.stderr, words

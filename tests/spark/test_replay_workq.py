@@ -1,0 +1,250 @@
+"""Replay of workq on Spark is the local fold, row for row, whatever the log holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import strategies as st
+
+from journeyman.folds import workq as fold
+from journeyman.formats.workq import (
+    CODEC,
+    HEADER,
+    Command,
+    Instant,
+    JobAdded,
+    JobFinished,
+    Record,
+)
+from journeyman.spark import read, tables
+from journeyman.spark.replay import workq
+from tests.columnar_twins import clamped, workq_row
+from tests.property.test_columnar_folds import WORKQ, encodable
+from tests.property.test_folds import workq_records
+from tests.property.workq_original import history
+from tests.spark.replay_world import Found, by_host, copied, cut, gathered, mangled, read_log
+
+GOLDEN = Path("tests/golden/data/workq")
+IDS = st.integers(0, 5).map(lambda number: bytes(15) + bytes([number]))
+AS_OF_NS = 1_700_000_000_000_000_000
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Record]:
+    """Several jobs of a server that does everything right, one after the other."""
+    records = []
+    for number in range(draw(st.integers(1, 4))):
+        past, _ = history(draw(st.data()))
+        records += [replace(record, job_id=bytes(15) + bytes([number])) for record in past]
+    return records
+
+
+LOGS = st.one_of(
+    WORKQ,
+    lives(),
+    st.lists(workq_records(IDS), max_size=60).map(lambda rs: [r for r in rs if encodable(r)]),
+)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("workq")
+    random = Random(5)
+    for number, records in enumerate(gathered(LOGS, 150)):
+        directory = root / f"host={number}"
+        directory.mkdir()
+        for sequence, part in enumerate(cut(records, random.randrange(1, 4), random), 1):
+            data = HEADER + b"".join(map(CODEC.encode, part))
+            (directory / f"{sequence:09d}.log").write_bytes(mangled(data, random))
+    for case in GOLDEN.iterdir():
+        if (case / "cmdlog").is_dir():
+            copied(case / "cmdlog", root / f"host={case.name}")
+    return root
+
+
+def expected(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Host, jobs and orphans, both by key."""
+    for directory in root.iterdir():
+        found = read_log((path, CODEC) for path in sorted(directory.glob("*.log")))
+        mark_results(found)
+        states = fold.replay(found.records)
+        jobs, orphans = {}, {}
+        for job_id, state in states.items():
+            key = str(UUID(bytes=job_id))
+            about = {"_log": str(directory), "key": key, "job_id": bytearray(job_id)}
+            if isinstance(state, fold.Orphans):
+                orphans[key] = about | orphan_row(found, state)
+            else:
+                jobs[key] = about | job_row(found, state)
+        yield directory.name.partition("=")[2], jobs, orphans
+
+
+MARK_BYTES = 8
+
+
+def mark_results(found: Found) -> None:
+    """Put each result's position before it, so that a state tells which record it is from."""
+    for number, entry in enumerate(found.entries):
+        record = entry.record
+        if isinstance(record, JobFinished):
+            mark = found.position(record).to_bytes(MARK_BYTES, "big")
+            marked = replace(record, result=mark + record.result)
+            found.entries[number] = replace(entry, record=marked)
+            found.places[id(marked)] = found.places[id(record)]
+
+
+def job_row(found: Found, job: fold.Job) -> dict[str, Any]:
+    entry = next(entry for entry in found.entries if entry.record is job.added)
+    row = workq_row(entry)
+    added = {name: row[name] for name in workq.JOBS.names if name in row}
+    by_moment = {id(record.logged): record for record in found.records}
+    result = None
+    if job.result:
+        position = int.from_bytes(job.result[:MARK_BYTES], "big")
+        finishes = [record for record in found.records if isinstance(record, JobFinished)]
+        result = next(record for record in finishes if found.position(record) == position)
+    place = {} if result is None else found.place(result)
+    moments = {
+        f"{name}_{what}": value
+        for name, moment in (("started", job.started), ("finished", job.finished))
+        for what, value in (
+            ("ns", None if moment is None else clamped(moment.unix_ns)),
+            ("position", None if moment is None else found.position(by_moment[id(moment)])),
+        )
+    }
+    return {
+        **found.place(job.added),
+        **added,
+        **moments,
+        "kind": job.added.command.word,
+        "job_id": bytearray(job.added.job_id),
+        "payload": None,
+        "state": job.state.name.lower(),
+        "attempts": job.attempts,
+        "fails": job.fails,
+        "result_size": result_size(job.result),
+        "result": None,
+        "exhausted": job.exhausted,
+        "owed_timeouts": job.owed_timeouts,
+        "expires_ns": expires_ns(job),
+        "result_position": place.get("_position"),
+        "result_file": place.get("_file"),
+        "result_length": place.get("_length"),
+    }
+
+
+def result_size(marked: bytes | None) -> int | None:
+    return None if marked is None else max(0, len(marked) - MARK_BYTES)
+
+
+def expires_ns(job: fold.Job) -> int:
+    """Of what the columns hold."""
+    added = job.added
+    begins = added.created
+    if added.command == Command.SCHEDULE and added.time is not None:
+        begins = added.time
+    return min(2**63 - 1, clamped(begins.unix_ns) + clamped(added.ttl_ms) * 1_000_000)
+
+
+def orphan_row(found: Found, orphans: fold.Orphans) -> dict[str, Any]:
+    records = [
+        {
+            "position": found.position(record),
+            "length": found.place(record)["_length"],
+            "kind": record.command.word,
+            "logged_ns": clamped(record.logged.unix_ns),
+            "result_size": result_size(getattr(record, "result", None)),
+        }
+        for record in orphans.records
+    ]
+    return {**found.place(orphans.records[0]), "records": records}
+
+
+@pytest.fixture(scope="module")
+def replayed(spark, logs):
+    """Jobs and orphans by each way of reading."""
+    held = tables.packets(spark, "workq", str(logs), splitBytes=2003).persist()
+    rows = read(spark, "workq", str(logs)).repartition(3, "_offset").persist()
+    ways = {
+        "reduced, split anywhere": tables.tables_of(held, "workq"),
+        "rows in disorder": tables.tables_of(rows, "workq"),
+    }
+    yield {
+        way: {name: by_host(frame) for name, frame in frames.items()}
+        for way, frames in ways.items()
+    }
+    held.unpersist()
+    rows.unpersist()
+
+
+@pytest.mark.parametrize("way", ["reduced, split anywhere", "rows in disorder"])
+def test_jobs_and_orphans_are_those_of_the_fold(replayed, logs, way):
+    seen = set()
+    for host, jobs, orphans in expected(logs):
+        found = {name: replayed[way][name].get(host, []) for name in ("jobs", "orphans")}
+        assert {row["key"]: row for row in found["jobs"]} == jobs, host
+        assert {row["key"]: row for row in found["orphans"]} == orphans, host
+        assert len(found["jobs"]) == len(jobs)
+        seen |= {(row["state"], row["exhausted"]) for row in jobs.values()}
+        seen |= {"orphans"} if orphans else set()
+    assert len(seen) == 7  # every state, exhausted or not, and orphans
+
+
+def test_payloads_and_results_are_those_of_the_records(spark, logs):
+    jobs = tables.states(spark, "workq", str(logs), payloads=True)["jobs"]
+    rows = by_host(jobs.select("host", "key", "payload", "result"))
+    for directory in logs.iterdir():
+        found = read_log((path, CODEC) for path in sorted(directory.glob("*.log")))
+        states = fold.replay(found.records)
+        expected = {
+            str(UUID(bytes=job_id)): (state.added.payload, state.result)
+            for job_id, state in states.items()
+            if isinstance(state, fold.Job)
+        }
+        found_rows = rows.get(directory.name.partition("=")[2], [])
+        assert {
+            row["key"]: (
+                bytes(row["payload"]),
+                None if row["result"] is None else bytes(row["result"]),
+            )
+            for row in found_rows
+        } == expected
+
+
+def test_visible_is_the_view_of_the_fold(spark, tmp_path):
+    moments = [AS_OF_NS - 1_000_000, AS_OF_NS, AS_OF_NS + 1_000_000]
+    added = [
+        JobAdded(
+            Instant(0),
+            bytes([number]) * 16,
+            "x",
+            0,
+            ttl_ms,
+            0,
+            0,
+            0,
+            b"",
+            None if due is None else Instant(due),
+            Instant(created),
+            Command.ADD if due is None else Command.SCHEDULE,
+        )
+        for number, (created, due, ttl_ms) in enumerate(
+            (created, due, ttl_ms)
+            for created in moments
+            for due in (None, *moments)
+            for ttl_ms in (0, 1, 2)
+        )
+    ]
+    (tmp_path / "000000001.log").write_bytes(HEADER + b"".join(map(CODEC.encode, added)))
+    jobs = tables.states(spark, "workq", str(tmp_path))["jobs"]
+    found = workq.visible(jobs, AS_OF_NS).select("job_id", "queue").collect()
+    seen = (fold.visible(fold.Job(add), AS_OF_NS) for add in added)
+    assert {bytes(row.job_id): row.queue for row in found} == {
+        job.added.job_id: fold.queue_of(job, AS_OF_NS) for job in seen if job is not None
+    }

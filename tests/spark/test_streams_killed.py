@@ -1,0 +1,128 @@
+"""Streams into Parquet with the driver, its JVM and its workers killed -9 again and again.
+
+A program writes a ztick log, a workq log and a kestrel queue all the while; segments rotate, and
+the ztick log is compacted both while the driver runs and while it is dead. In the end every record
+is in Parquet once, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.spark.stream_program import LOGS
+
+KILLS = 5
+PATIENCE_S = 300
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.timeout(1200)
+def test_nothing_is_lost_or_doubled_by_five_kills_rotation_and_compaction(spark, tmp_path):
+    with _running("stream_writer", tmp_path) as writer:
+        assert _pipes(writer)[1].readline()
+        for kill in range(KILLS):
+            with _running("stream_program", tmp_path) as driver:
+                # Far enough to be in the middle of something new, another time each.
+                _wait(lambda: _knows_active_file(tmp_path), driver)
+                if kill % 2 == 0:
+                    _tell(writer, "compact")
+                    _wait(lambda: _knows_active_file(tmp_path), driver)
+                enough = _batches(tmp_path) + 1 + kill % 3
+                _wait(lambda enough=enough: _batches(tmp_path) >= enough, driver)
+                _kill_all(driver.pid)
+            if kill % 2 == 1:
+                _tell(writer, "compact")
+        _tell(writer, "stop")
+    with _running("stream_program", tmp_path, "--until-now") as driver:
+        assert driver.wait(PATIENCE_S) == 0
+
+    rows = spark.read.parquet(str(tmp_path / "out")).orderBy("_log", "_position").collect()
+    assert {row["_damage"] for row in rows} == {None}
+    for dialect in LOGS:
+        ours = [row for row in rows if row["_log"].startswith(str(tmp_path / dialect))]
+        assert [row["key"] for row in ours] == (tmp_path / f"{dialect}.ledger").read_text().split()
+        assert len({row["_position"] for row in ours}) == len(ours)
+        files = {row["_segment"] for row in ours}
+        assert len(files) == KILLS + 1 if dialect == "ztick" else len(files) > 3
+    assert _batches(tmp_path) > KILLS
+
+
+@contextmanager
+def _running(module: str, *arguments: Path | str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", f"tests.spark.{module}", *map(str, arguments)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        _kill_all(process.pid)
+        process.communicate()
+
+
+def _tell(writer: subprocess.Popen[str], word: str) -> None:
+    stdin, stdout = _pipes(writer)
+    stdin.write(word + "\n")
+    stdin.flush()
+    assert stdout.readline()
+
+
+def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process.stdin, process.stdout
+
+
+def _wait(condition: Callable[[], bool], driver: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if driver.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"the driver did not get there; its exit code is {driver.poll()}")
+        time.sleep(0.02)
+
+
+def _knows_active_file(directory: Path) -> bool:
+    """Whether the stream has seen the file that is written now; then it may be compacted."""
+    inode = (directory / "ztick" / "logfile").stat().st_ino
+    last = _batches(directory) - 1
+    if last < 0:
+        return False
+    return f'"inode": {inode},' in (directory / "checkpoint" / "offsets" / str(last)).read_text()
+
+
+def _batches(directory: Path) -> int:
+    offsets = directory / "checkpoint" / "offsets"
+    names = os.listdir(offsets) if offsets.exists() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1) + 1
+
+
+def _kill_all(pid: int) -> None:
+    """The process and everything below it: the JVM, and the workers it has started."""
+    for each in [*_below(pid), pid]:
+        try:
+            os.kill(each, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it went with its parent
+
+
+def _below(pid: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        threads = os.listdir(f"/proc/{pid}/task")
+    except FileNotFoundError:
+        return []
+    for thread in threads:
+        path = Path(f"/proc/{pid}/task/{thread}/children")
+        children += path.read_text().split() if path.exists() else []
+    found = {int(child) for child in children}
+    return [*(each for child in found for each in _below(child)), *found]

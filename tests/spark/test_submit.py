@@ -1,0 +1,116 @@
+"""The wheel, installed in a clean virtual environment, on a machine without Java.
+
+The environment has the wheel and nothing else of ours. The libraries that the wheel depends on are
+those of the environment that runs the tests: that makes no difference to what the wheel must hold.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from journeyman.spark.start_archive import SWITCH
+from tests.unit.cli_commands import job, write_ztick
+
+ROOT = Path(__file__).parents[2]
+# What Spark's scripts call; and no java.
+TOOLS = ("sh", "bash", "env", "dirname", "chmod", "ps", "cat", "uname", "rm", "mkdir", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment, and the variables that a shell in it would have."""
+
+    home: Path
+    variables: dict[str, str]
+
+    def run(self, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(word) for word in words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**self.variables, **more},
+            cwd=self.home,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home / "venv", with_pip=False, symlinks=True)
+    python = home / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    # Without a build environment of its own, where the build needs none: that works offline.
+    isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
+    wheels = home / "wheels"
+    subprocess.run([*pip, "wheel", "--no-deps", *isolation, "-w", wheels, ROOT], check=True)
+    wheel = next(wheels.glob("journeyman-*.whl"))
+    subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel], check=True)
+    packages = next((home / "venv" / "lib").glob("python*/site-packages"))
+    (packages / "libraries.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")
+    tools = home / "tools"
+    tools.mkdir()
+    for tool in TOOLS:
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    path = f"{python.parent}:{tools}"
+    assert shutil.which("java", path=path) is None
+    variables = {"PATH": path, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    return Environment(home, {**variables, SWITCH: "off"})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_ztick(tmp_path / "logfile", job("a", 1), job("b", 2), job("a", 3))
+
+
+def test_the_environment_has_our_code_from_the_wheel_alone(installed):
+    code = "import journeyman, pyspark_ztick; print(journeyman.__file__, pyspark_ztick.__file__)"
+
+    done = installed.run("python", "-c", code)
+
+    assert done.stdout.count(f"{installed.home}/venv/lib") == 2
+
+
+def test_the_pipeline_runs_without_java_on_the_path(installed, log):
+    done = installed.run("journeyman", "pipeline", "replay", log, "--format", "json")
+
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted((row["identifier"], row["execution_ns"]) for row in rows) == [("a", 3), ("b", 2)]
+    assert done.stderr == ""
+    assert sorted(path.name for path in installed.home.iterdir()) == [
+        "cache",
+        "tools",
+        "venv",
+        "wheels",
+    ]
+
+
+def test_spark_submit_runs_the_installed_wheel(installed, log, tmp_path):
+    java = installed.run("journeyman", "pipeline", "--java-home").stdout.strip()
+    script = installed.run("journeyman", "pipeline", "--submit-script").stdout.strip()
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+
+    installed.run(
+        *(submit, "--master", "local[1]", "--conf", "spark.ui.enabled=false", script),
+        *("replay", log, "--output", tmp_path / "state"),
+        JAVA_HOME=java,
+        PYSPARK_PYTHON=f"{installed.home}/venv/bin/python",
+    )
+
+    assert script.startswith(f"{installed.home}/venv/lib")
+    jobs = pq.read_table(tmp_path / "state" / "jobs").to_pylist()
+    assert sorted((row["identifier"], row["execution_ns"]) for row in jobs) == [("a", 3), ("b", 2)]

@@ -1,0 +1,71 @@
+"""Reading by pieces, and what it must give: shared by the lanes that prove splitting.
+
+The law: however a file is cut, its pieces together give the items of ``read_past_damage(...,
+guess=False)``, every one once and in order, but for what is the end of the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.spark.layout import LogFile
+from journeyman.spark.options import SourceOptions
+from journeyman.spark.reading import read_piece
+from journeyman.spark.splits import Piece, SplitContext
+from tests.columnar_twins import CHECKPOINT, JOURNAL, Twins
+
+Item = Any  # a row as a dict, or a Damage
+
+
+def log_file(path: Path, twins: Twins, *, is_last: bool = True) -> LogFile:
+    status = os.stat(path)
+    return LogFile(
+        path=str(path),
+        size=status.st_size,
+        modified_ns=status.st_mtime_ns,
+        identity=status.st_ino,
+        segment=0,
+        is_last=is_last and twins is not CHECKPOINT,
+        reader="r" if twins is CHECKPOINT else None,
+    )
+
+
+def pieces_of(file: LogFile, cuts: Iterable[int]) -> Iterator[Piece]:
+    """The file cut at these offsets."""
+    context = SplitContext("log", file.path, 0)
+    edges = sorted({0, file.size, *(cut for cut in cuts if cut < file.size)})
+    for begin, end in pairwise(edges):
+        yield Piece(context, file, begin, end)
+
+
+def options_of(twins: Twins, **changes: str) -> SourceOptions:
+    dialect = "kestrel" if twins in (JOURNAL, CHECKPOINT) else twins.codec.name
+    return SourceOptions.parse(dialect, {"path": "/", "payloads": "true", **changes})
+
+
+def items_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Item]:
+    found: list[Item] = []
+    for piece in pieces:
+        for item in read_piece(piece, options):
+            found += [item] if isinstance(item, Damage) else item.batch.to_pylist()
+    return found
+
+
+def expected_items(twins: Twins, data: bytes, file: LogFile) -> list[Item]:
+    items = read_past_damage(twins.codec, data, file=file.path, guess=False)
+    return [
+        item if isinstance(item, Damage) else twins.row(item)
+        for item in items
+        if not isinstance(item, Damage) or not is_end(item, file)
+    ]
+
+
+def is_end(damage: Damage, file: LogFile) -> bool:
+    """Zeros at the end of a file, and a torn end of the last one, are no damage."""
+    kinds = ("torn", "padding") if file.is_last else ("padding",)
+    return damage.length == 0 or (damage.kind in kinds and damage.end == file.size)

@@ -1,0 +1,205 @@
+"""What all pipeline commands share: the group, their options, which logs their paths mean."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from journeyman.cli.pipeline import COMMANDS, pipeline
+from journeyman.cli.pipeline.log_paths import SMALL_BYTES, is_small, logs_by_dialect
+from journeyman.cli.pipeline.session_options import SessionOptions, session_options
+from journeyman.errors import UsageError
+from tests.unit.cli_commands import (
+    added,
+    assert_one_line_error,
+    job,
+    put,
+    run,
+    write_checkpoint,
+    write_segment,
+    write_workq,
+    write_ztick,
+)
+
+
+def test_the_help_names_every_command_and_imports_none_of_them():
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom journeyman.cli import journeyman\n"
+        "print(CliRunner().invoke(journeyman, ['pipeline']).stdout)\n"
+        "print([m for m in sys.modules if m.startswith(('pyspark', 'journeyman.spark',"
+        " 'journeyman.cli.pipeline.'))], file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+    assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_shared_options_and_help_without_spark(name):
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom journeyman.cli import journeyman\n"
+        f"print(CliRunner().invoke(journeyman, ['pipeline', {name!r}, '--help']).stdout)\n"
+        "sys.exit('pyspark' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith(f"Usage: journeyman pipeline {name} ")
+    for option in ("--master", "--conf", "--output", "--explain", "--quiet", "--remote"):
+        assert f" {option}" in done.stdout
+
+
+def test_an_unknown_command_is_one_line():
+    assert_one_line_error(run("pipeline", "melt"), 2, "'melt'", "journeyman pipeline --help")
+
+
+def test_a_setting_without_a_value_is_one_line(tmp_path):
+    result = run("pipeline", "sql", tmp_path, "--conf", "spark.cores")
+
+    assert_one_line_error(result, 2, "spark.cores", "NAME=VALUE")
+
+
+def test_a_path_without_a_log_is_told_before_spark_starts(tmp_path):
+    result = run("pipeline", "sql", tmp_path, "-e", "select 1")
+
+    assert_one_line_error(result, 2, str(tmp_path), "no log")
+
+
+def test_the_submit_script_is_where_the_option_says():
+    result = run("pipeline", "--submit-script")
+
+    assert Path(result.stdout.strip()).name == "submit.py"
+    assert Path(result.stdout.strip()).exists()
+
+
+def test_the_java_home_that_is_told_has_a_java_that_runs():
+    home = run("pipeline", "--java-home").stdout.strip()
+
+    done = subprocess.run([f"{home}/bin/java", "-version"], capture_output=True, check=False)
+
+    assert done.returncode == 0
+    assert b"version" in done.stderr
+
+
+def test_options_reach_the_command_as_one_value():
+    seen: list[SessionOptions] = []
+
+    @click.command()
+    @session_options
+    def command(options: SessionOptions) -> None:
+        seen.append(options)
+
+    words = ["--master", "local[3]", "--conf", "a.b=c=d", "--conf", "e=f", "-o", "x", "-q"]
+    CliRunner().invoke(command, [*words, "--explain", "--remote", "sc://h"])
+
+    conf = {"a.b": "c=d", "e": "f"}
+    assert seen == [SessionOptions("local[3]", "sc://h", conf, "x", explain=True, quiet=True)]
+
+
+def test_a_missing_command_module_is_one_line(monkeypatch):
+    monkeypatch.setitem(COMMANDS, "nothing", "Not there.")
+
+    assert_one_line_error(run("pipeline", "nothing"), 2, "`pipeline nothing`")
+
+
+def test_an_import_that_fails_inside_a_command_is_not_hidden(monkeypatch):
+    monkeypatch.setitem(COMMANDS, "broken", "Asks for what is not installed.")
+
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'grpc'", name="grpc")
+
+    monkeypatch.setattr("journeyman.cli.pipeline.importlib.import_module", absent)
+    with pytest.raises(ModuleNotFoundError):
+        pipeline.get_command(click.Context(pipeline), "broken")
+
+
+# -- which logs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Logs of two hosts and of all dialects, and things that are none."""
+    for host in ("host=a", "host=b"):
+        write_ztick(tmp_path / host / "schedule" / "logfile", job(host))
+        write_workq(tmp_path / host / "work", [added(1)])
+    write_segment(tmp_path / "host=b" / "queues" / "mail.1", put(1))
+    write_checkpoint(tmp_path / "host=b" / "queues" / "mail.read.", 1)
+    (tmp_path / "_held").mkdir()
+    write_ztick(tmp_path / "_held" / "logfile", job("hidden"))
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+def test_a_directory_stands_for_all_logs_below_it(logs):
+    assert logs_by_dialect([str(logs)]) == {
+        "ztick": [f"{logs}/host=a/schedule/logfile", f"{logs}/host=b/schedule/logfile"],
+        "workq": [f"{logs}/host=a/work", f"{logs}/host=b/work"],
+        "kestrel": [f"{logs}/host=b/queues"],
+    }
+
+
+def test_a_glob_stands_for_what_it_matches(logs):
+    assert logs_by_dialect([f"{logs}/host=*/work"]) == {
+        "workq": [f"{logs}/host=a/work", f"{logs}/host=b/work"]
+    }
+
+
+def test_files_and_directories_may_be_given_together_and_count_once(logs):
+    log = f"{logs}/host=a/schedule/logfile"
+    segment = f"{logs}/host=b/queues/mail.1"
+
+    found = logs_by_dialect([log, f"{logs}/host=a/schedule", segment])
+
+    assert found == {"ztick": [log], "kestrel": [segment]}
+
+
+def test_several_ztick_logs_in_a_directory_are_all_meant(tmp_path):
+    write_ztick(tmp_path / "one.log", job("a"))
+    write_ztick(tmp_path / "two.log", job("b"))
+
+    found = logs_by_dialect([str(tmp_path)])
+
+    assert found == {"ztick": [f"{tmp_path}/one.log", f"{tmp_path}/two.log"]}
+
+
+def test_with_a_dialect_nothing_is_looked_at():
+    paths = ["s3://bucket/logs", "/nowhere/*"]
+
+    assert logs_by_dialect(paths, "workq") == {"workq": paths}
+
+
+def test_what_is_not_local_needs_a_dialect():
+    with pytest.raises(UsageError, match="--dialect"):
+        logs_by_dialect(["s3://bucket/logs"])
+
+
+def test_a_path_that_is_missing_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        logs_by_dialect([f"{tmp_path}/missing"])
+
+
+def test_a_glob_without_a_match_is_an_error(tmp_path):
+    with pytest.raises(UsageError, match="no log"):
+        logs_by_dialect([f"{tmp_path}/*.log"])
+
+
+def test_small_is_what_is_quickly_read(tmp_path):
+    log = write_ztick(tmp_path / "logfile", job("a"))
+    assert is_small([str(tmp_path)])
+    assert is_small([str(log)])
+
+    with log.open("r+b") as file:
+        file.truncate(SMALL_BYTES + 1)
+    assert not is_small([str(tmp_path)])
+
+
+def test_what_cannot_be_measured_is_not_small():
+    assert not is_small(["s3://bucket/logs"])
+    assert not is_small([])

@@ -1,0 +1,449 @@
+"""Batches have exactly the schema that was asked for, and say what the codec says."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, Not
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from journeyman.columnar.chunks import Chunk
+from journeyman.errors import LogError, UsageError
+from journeyman.formats import kestrel, keyspace_file, workq
+from journeyman.formats.framing import Entry
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.spark import reducers, sources
+from journeyman.spark.batches import read_pieces
+from journeyman.spark.layout import find_logs
+from journeyman.spark.options import SourceOptions
+from journeyman.spark.planning import plan_partitions
+from journeyman.spark.schemas import DIALECTS, arrow_schema, base_schema, narrowed
+from journeyman.spark.sources import FilteringLogReader, LogReader, full_schema
+from journeyman.spark.splits import LogPartition, SplitContext
+from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
+from tests.spark_pieces import is_end
+from tests.spark_rows import Row, expected_row
+from tests.specimens import DIALECTS as SPECIMENS
+from tests.specimens import KESTREL
+from tests.specimens import WORKQ as WORKQ_SPECIMEN
+from tests.specimens import ZTICK as ZTICK_SPECIMEN
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+CODECS = {"ztick": ZTICK.codec, "workq": WORKQ.codec}
+
+
+def options_for(dialect: str, path: Path | str, **options: object) -> SourceOptions:
+    return SourceOptions.parse(
+        dialect, {"path": str(path), **{name: str(value) for name, value in options.items()}}
+    )
+
+
+def batches(options: SourceOptions, schema: StructType | None = None) -> list[pa.RecordBatch]:
+    schema = schema or full_schema(options)
+    reader = LogReader(options, schema)
+    return [batch for part in reader.partitions() for batch in reader.read(part)]
+
+
+def rows(dialect: str, path: Path | str, **options: object) -> list[Row]:
+    parsed = options_for(dialect, path, **options)
+    return [row for batch in batches(parsed) for row in batch.to_pylist()]
+
+
+def local_rows(dialect: str, path: Path, *, payloads: bool) -> list[Row]:
+    """The same by the codecs alone."""
+    found: list[Row] = []
+    for log in find_logs(options_for(dialect, path)):
+        for file in log.files:
+            context = SplitContext(log.name, file.path, file.segment, file.queue, file.reader)
+            codec = CODECS.get(dialect, JOURNAL.codec if file.reader is None else CHECKPOINT.codec)
+            data = Path(file.path).read_bytes()
+            for item in read_past_damage(codec, data, file=file.path, guess=False):
+                if isinstance(item, Entry):
+                    found.append(expected_row(context, item, payloads=payloads))
+                elif not is_end(item, file):
+                    found.append(_damage_row(dialect, context, item, data))
+    return found
+
+
+def _damage_row(dialect: str, context: SplitContext, damage: Damage, data: bytes) -> Row:
+    row = dict.fromkeys(base_schema(dialect).fieldNames())
+    if dialect == "kestrel":
+        row |= {"queue": context.queue, "reader": context.reader}
+    return row | {
+        "_log": context.log,
+        "_file": context.file,
+        "_segment": context.segment,
+        "_offset": damage.offset,
+        "_length": damage.length,
+        "_position": context.segment * 2**44 + damage.offset,
+        "kind": "damage",
+        "_corrupt_record": data[damage.offset : damage.end][:65_536],
+        "_damage": f"{damage.kind}: {damage.reason}",
+    }
+
+
+GOLDEN_LOGS = [
+    *(("ztick", path) for path in sorted(GOLDEN.glob("ztick/*.log"))),
+    *(("workq", path) for path in sorted(GOLDEN.glob("workq/*/cmdlog"))),
+    *(("kestrel", path) for path in sorted(GOLDEN.glob("kestrel/*/"))),
+]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "path"),
+    [pytest.param(d, p, id=f"{d}-{p.parent.name}-{p.name}") for d, p in GOLDEN_LOGS],
+)
+def test_rows_of_golden_logs_are_the_records_of_the_codec(dialect, path):
+    for payloads in (False, True):
+        expected = local_rows(dialect, path, payloads=payloads)
+        assert rows(dialect, path, payloads=payloads) == expected
+        assert rows(dialect, path, payloads=payloads, splitBytes=40) == expected
+
+
+def test_the_golden_lane_is_not_empty():
+    assert len(GOLDEN_LOGS) > 60
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A ztick log with a compacted file and damage in it; host=a."""
+    directory = tmp_path / "host=a"
+    directory.mkdir()
+    records = ZTICK_SPECIMEN.records(10)
+    (directory / "jobs.compressed").write_bytes(ZTICK_SPECIMEN.encode(records[:4]))
+    good = ZTICK_SPECIMEN.encode(records[4:])
+    (directory / "jobs").write_bytes(good + b"\xff\xff\xff\xff damage")
+    return directory
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_batches_have_the_schema_that_spark_checks(dialect, tmp_path):
+    if dialect == "keyspace":
+        name, data = "part-00000.jmkv", keyspace_file.HEADER
+        data += keyspace_file.CODEC.encode(keyspace_file.KeyValue(b"v1:q:jobs", b"1"))
+    else:
+        specimen = next(each for each in SPECIMENS if each.name == dialect)
+        name, data = specimen.file, specimen.encode(specimen.records(3))
+    (tmp_path / name).write_bytes(data)
+    options = options_for(dialect, tmp_path)
+    found = batches(options)
+    assert found
+    for batch in found:
+        batch.validate(full=True)
+        assert batch.schema == arrow_schema(full_schema(options))
+
+
+def test_columns_are_envelope_dialect_host_and_damage_in_this_order(log):
+    names = full_schema(options_for("ztick", log.parent)).fieldNames()
+    assert names[:9] == [
+        "_log", "_file", "_segment", "_offset", "_length", "_position", "kind", "key", "time",
+    ]  # fmt: skip
+    assert names[9] == "identifier"
+    assert names[-3:] == ["host", "_corrupt_record", "_damage"]
+    names = full_schema(options_for("ztick", log, mode="FAILFAST")).fieldNames()
+    assert names[-1] == "host"
+
+
+def test_permissive_makes_a_row_of_damage(log):
+    found = rows("ztick", log, columnNameOfCorruptRecord="bad")
+    assert len(found) == 11
+    assert {row["host"] for row in found} == {"a"}
+    damage = found[-1]
+    assert damage["kind"] == "damage"
+    assert damage["bad"] == b"\xff\xff\xff\xff damage"
+    assert damage["_damage"].startswith("corrupt: ")
+    assert damage["_position"] == 2**44 + damage["_offset"]
+    assert [row["_segment"] for row in found] == [0] * 4 + [1] * 7
+
+
+def test_dropmalformed_leaves_damage_out(log):
+    found = rows("ztick", log, mode="DROPMALFORMED")
+    assert [row["kind"] for row in found].count("damage") == 0
+    assert len(found) == 10
+
+
+def test_failfast_raises_and_says_where(log):
+    with pytest.raises(LogError, match=r"jobs: 11 bytes from offset \d+ on are damaged"):
+        rows("ztick", log, mode="FAILFAST")
+
+
+def test_only_the_first_bytes_of_a_long_damage_are_shown(tmp_path):
+    (tmp_path / "log").write_bytes(b"\xff" * 100_000)
+    (row,) = rows("ztick", tmp_path / "log")
+    assert row["_length"] == 100_000
+    assert len(row["_corrupt_record"]) == 65_536
+
+
+def test_a_narrower_schema_gives_only_its_columns_in_its_order(log):
+    schema = StructType([StructField("host", StringType()), StructField("_offset", LongType())])
+    found = batches(options_for("ztick", log), schema)
+    assert found[0].schema == arrow_schema(schema)
+    assert sum(batch.num_rows for batch in found) == 11
+
+
+def test_a_column_that_is_not_there_or_of_another_type_is_an_error(log):
+    wrong = StructType([StructField("keys", StringType())])
+    with pytest.raises(UsageError, match="no column 'keys' here"):
+        batches(options_for("ztick", log), wrong)
+    with pytest.raises(UsageError, match="column key is of type string, not bigint"):
+        narrowed(base_schema("ztick"), StructType([StructField("key", LongType())]))
+
+
+def test_a_directory_may_not_be_named_like_a_column(tmp_path):
+    directory = tmp_path / "kind=x"
+    directory.mkdir()
+    (directory / "log").write_bytes(b"")
+    with pytest.raises(UsageError, match="two columns would be called kind"):
+        full_schema(options_for("ztick", directory))
+
+
+def test_a_directory_named_like_a_column_of_another_dialect_is_a_column(tmp_path):
+    directory = tmp_path / "queue=mail" / "reader=me"
+    directory.mkdir(parents=True)
+    (directory / "log").write_bytes(ZTICK_SPECIMEN.encode(ZTICK_SPECIMEN.records(1)))
+    (row,) = rows("ztick", directory)
+    assert (row["queue"], row["reader"]) == ("mail", "me")
+
+
+def test_logs_of_hosts_with_and_without_a_column_are_read_together(tmp_path):
+    for name in ("host=a", "host=b/zone=1"):
+        (tmp_path / name).mkdir(parents=True)
+        data = ZTICK_SPECIMEN.encode(ZTICK_SPECIMEN.records(1))
+        (tmp_path / name / "log").write_bytes(data)
+    found = [(row["host"], row["zone"]) for row in rows("ztick", tmp_path)]
+    assert found == [("a", None), ("b", "1")]
+
+
+def test_kinds_select_records_and_keep_damage(log):
+    found = rows("ztick", log, kinds="set,remove")
+    kinds = [row["kind"] for row in found]
+    assert set(kinds) == {"set", "remove", "damage"}
+    assert len(kinds) == 9
+
+
+def workq_log(directory: Path) -> Path:
+    """Ten records, one a second from 1970-01-01T00:00:00 on."""
+    directory.mkdir(exist_ok=True)
+    records = [
+        replace(record, logged=workq.Instant(number * 1_000_000_000))
+        for number, record in enumerate(WORKQ_SPECIMEN.records(10))
+    ]
+    for sequence, some in enumerate((records[:4], records[4:]), 1):
+        data = WORKQ_SPECIMEN.encode(some)
+        (directory / f"{sequence:09d}.log").write_bytes(data)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({"startTime": "1970-01-01T00:00:03Z"}, range(3, 10)),
+        ({"startTime": "3000000001"}, range(4, 10)),
+        ({"endTime": "1970-01-01T00:00:03Z"}, range(3)),
+        ({"startTime": "2000000000", "endTime": "4000000000"}, range(2, 4)),
+        ({"asOf": "1970-01-01T00:00:03Z"}, range(4)),
+        ({"asOf": "2999999999"}, range(3)),
+        ({"asOf": "000000002.log:8"}, range(4)),
+        ({"asOf": "000000002.log:9"}, range(5)),
+        ({"asOf": "000000001.log:0"}, range(0)),
+        ({"kinds": "start-attempt", "startTime": "2000000000"}, [4, 7]),
+    ],
+)
+def test_times_and_positions_cut_a_log(options, seconds, tmp_path):
+    found = rows("workq", workq_log(tmp_path / "log"), **options)
+    assert [row["logged_ns"] // 1_000_000_000 for row in found] == list(seconds)
+    assert rows("workq", tmp_path / "log", splitBytes=50, **options) == found
+
+
+def test_a_position_is_one_of_one_log(tmp_path):
+    workq_log(tmp_path / "host=a")
+    workq_log(tmp_path / "host=b")
+    with pytest.raises(UsageError, match="several are read"):
+        rows("workq", tmp_path, asOf="000000001.log:8")
+    with pytest.raises(UsageError, match="is not one of the files of the log"):
+        rows("workq", tmp_path / "host=a", asOf="000000009.log:8")
+
+
+def test_kestrel_readers_have_no_time_and_stay_as_of_any(tmp_path):
+    (tmp_path / "jobs.1").write_bytes(KESTREL.encode(KESTREL.records(3)))
+    head = kestrel.READER.encode(kestrel.ReadHead(2))
+    (tmp_path / "jobs.read.").write_bytes(kestrel.READER.header + head)
+    kinds = [row["kind"] for row in rows("kestrel", tmp_path, asOf="2000-01-01")]
+    assert kinds == ["READ_HEAD"]
+    kinds = [row["kind"] for row in rows("kestrel", tmp_path, startTime="2000-01-01")]
+    assert kinds == ["PUT"] * 3
+    position = rows("kestrel", tmp_path, asOf="jobs.1:10")
+    assert [row["kind"] for row in position] == ["PUT", "READ_HEAD"]
+
+
+def test_a_time_beyond_the_calendar_is_null_and_its_number_is_kept(tmp_path):
+    last_ms = 253_402_300_799_999
+    times_ms = (0, 2**63 - 1, -(2**63), last_ms, last_ms + 1)
+    puts = [kestrel.ItemPut(number, ms, None, 0, b"") for number, ms in enumerate(times_ms)]
+    (tmp_path / "jobs.1").write_bytes(KESTREL.encode(puts))
+    found = rows("kestrel", tmp_path)
+    assert [row["time"] is None for row in found] == [False, True, True, False, True]
+    assert [row["add_time_ms"] for row in found] == list(times_ms)
+
+
+def test_keyspace_rows_name_every_kind_and_unknown_keys(tmp_path):
+    job = "0000000a-0000-4000-8000-00000000000b"
+    keys = [b"v1:j:" + job.encode(), b"v1:q:mail", b"v1:q_status:mail:new", b"zzz"]
+    values = [b"{}", b"", (5).to_bytes(8, "big"), b"?"]
+    pairs = [keyspace_file.KeyValue(*pair) for pair in zip(keys, values, strict=True)]
+    data = keyspace_file.HEADER + b"".join(map(keyspace_file.CODEC.encode, pairs))
+    (tmp_path / "part-00000.jmkv").write_bytes(data)
+    found = rows("keyspace", tmp_path, payloads=True, splitBytes=30)
+    assert [row["kind"] for row in found] == ["job", "queue", "counter", "unknown"]
+    assert [row["key"] for row in found] == [job, "mail", "mail", None]
+    assert [row["count"] for row in found] == [None, None, 5, None]
+    assert [row["raw_key"] for row in found] == keys
+    assert [row["value"] for row in found] == values
+    (unknown,) = rows("keyspace", tmp_path, kinds="unknown")
+    assert unknown["raw_key"] == b"zzz"
+    assert unknown["value"] is None
+
+
+# -- conditions ----------------------------------------------------------------------------------
+
+
+def test_pushed_conditions_are_met_on_records_and_damage_alike(log):
+    options = options_for("ztick", log, pushFilters=True)
+    schema = full_schema(options)
+    reader = FilteringLogReader(options, schema)
+    kinds = In(("kind",), ("set", "damage"))
+    later = GreaterThan(("_offset",), 40)
+    left = reader.pushFilters([kinds, later, EqualTo(("runner_args",), ["x"])])
+    assert [type(each) for each in left] == [EqualTo]
+    reader = pickle.loads(pickle.dumps(reader))
+    found = [
+        row
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    expected = [
+        row
+        for row in rows("ztick", log)
+        if row["kind"] in ("set", "damage") and row["_offset"] > 40
+    ]
+    assert found == expected
+    assert len(expected) > 2
+
+
+def test_files_that_cannot_meet_a_condition_are_not_opened(log):
+    options = options_for("ztick", log, pushFilters=True)
+    for condition, files in (
+        (EqualTo(("_segment",), 1), ["jobs"]),
+        (Not(EqualTo(("_segment",), 1)), ["jobs.compressed"]),
+        (EqualTo(("host",), "b"), []),
+    ):
+        reader = FilteringLogReader(options, full_schema(options))
+        assert list(reader.pushFilters([condition])) == []
+        planned = [part for part in reader.partitions() if isinstance(part, LogPartition)]
+        paths = [Path(piece.file.path).name for part in planned for piece in part.pieces]
+        assert paths == files
+
+
+def test_a_reader_pushes_no_condition_unless_asked_to(log):
+    source = sources.ZtickSource({"path": str(log)})
+    assert not isinstance(source.reader(source.schema()), FilteringLogReader)
+    source = sources.ZtickSource({"path": str(log), "pushFilters": "true"})
+    assert isinstance(source.reader(source.schema()), FilteringLogReader)
+
+
+# -- reducers ------------------------------------------------------------------------------------
+
+
+class CountingReducer:
+    """One row a log: how many records it has in this partition, be it none."""
+
+    schema = StructType(
+        [
+            StructField("_log", StringType()),
+            StructField("kind", StringType()),
+            StructField("records", LongType()),
+        ]
+    )
+
+    def reduce(self, pieces):
+        counts: dict[str, int] = {}
+        for context, chunk in pieces:
+            assert isinstance(chunk, Chunk)
+            counts[context.log] = counts.get(context.log, 0) + chunk.batch.num_rows
+        columns: list[Any] = [list(counts), ["count"] * len(counts), list(counts.values())]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column) for column in columns], schema=arrow_schema(self.schema)
+        )
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    known = {**reducers.REDUCERS, ("ztick", "count"): CountingReducer()}
+    monkeypatch.setattr(reducers, "REDUCERS", known)
+
+
+@pytest.mark.usefixtures("counting")
+def test_a_reducer_sees_the_records_of_a_partition_and_damage_is_put_behind(log):
+    found = rows("ztick", log, reduce="count")
+    assert found[0] | {"_log": ""} == {
+        "_log": "",
+        "kind": "count",
+        "records": 10,
+        "host": "a",
+        "_corrupt_record": None,
+        "_damage": None,
+    }
+    assert [row["kind"] for row in found] == ["count", "damage"]
+    assert found[1]["_log"] == found[0]["_log"]
+    assert found[1]["host"] == "a"
+    assert rows("ztick", log, reduce="count", mode="DROPMALFORMED")[0]["records"] == 10
+    assert rows("ztick", log, reduce="count", kinds="set")[0]["records"] == 6
+    split = rows("ztick", log, reduce="count", splitBytes=60)
+    assert sum(row["records"] or 0 for row in split) == 10
+
+
+@pytest.mark.usefixtures("counting")
+def test_a_reducer_is_shown_files_without_a_record(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "one").write_bytes(ZTICK_SPECIMEN.encode(ZTICK_SPECIMEN.records(1)))
+    for split_bytes in (1, 1000):
+        found = rows("ztick", tmp_path, reduce="count", splitBytes=split_bytes)
+        by_log: dict[str, int] = {}
+        for row in found:
+            name = Path(row["_log"]).name
+            by_log[name] = by_log.get(name, 0) + row["records"]
+        assert by_log == {"empty": 0, "one": 1}
+    assert len(rows("ztick", tmp_path)) == 1
+
+
+def test_an_unknown_reducer_is_an_error(log):
+    with pytest.raises(UsageError, match="ztick has no reducer nonsense; it has latest"):
+        rows("ztick", log, reduce="nonsense")
+
+
+def test_readers_and_partitions_are_pickled_and_read_the_same(log):
+    options = options_for("ztick", log, splitBytes=50)
+    schema = full_schema(options)
+    reader = pickle.loads(pickle.dumps(LogReader(options, schema)))
+    partitions = plan_partitions(find_logs(options), options)
+    assert len(partitions) > 3
+    pickled = [pickle.dumps(part) for part in partitions]
+    assert max(map(len, pickled)) < 2000
+    found = [
+        row
+        for raw in pickled
+        for batch in reader.read(pickle.loads(raw))
+        for row in batch.to_pylist()
+    ]
+    assert found == rows("ztick", log)
+
+
+def test_no_partition_at_all_reads_nothing():
+    options = options_for("ztick", "/nowhere", ignoreMissingFiles=True)
+    assert list(read_pieces([], options, base_schema("ztick"))) == []
