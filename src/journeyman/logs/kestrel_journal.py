@@ -39,6 +39,7 @@ from journeyman.logs.kestrel_retention import (
     recover_segments,
     retire_segment,
 )
+from journeyman.logs.publication import finish, journal_path, pending
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.segments import (
     KestrelPlan,
@@ -113,6 +114,7 @@ class KestrelJournal:
             reason = f"another process has queue {queue} open"
             raise LogLocked(directory, reason) from error
         try:
+            _finish_publication(disk, directory, queue)
             names = disk.list_dir(directory)
             for name in kestrel_temporaries(queue, names):
                 disk.remove(posixpath.join(directory, name))
@@ -270,6 +272,24 @@ class KestrelJournal:
             while self._next_id - 1 in self._refused_ids:
                 self._next_id -= 1
                 self._refused_ids.remove(self._next_id)
+
+
+def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
+    """Carry through a change of many files that was cut short; it may be about other queues too.
+
+    Of those the locks are needed as well: LogLocked if another process has one of them open.
+    """
+    publication = pending(disk, journal_path(directory))
+    names = () if publication is None else (*publication.renames.values(), *publication.removes)
+    others = {posixpath.basename(name).partition(".")[0] for name in names} - {queue}
+    locks: list[Lock] = []
+    try:
+        for other in sorted(others):
+            locks.append(disk.lock(posixpath.join(directory, kestrel_lock_name(other))))
+        finish(disk, journal_path(directory))
+    finally:
+        for lock in locks:
+            lock.release()
 
 
 def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:

@@ -1,0 +1,140 @@
+"""Changing many files of a log at once: all of them or none, whatever happens in between.
+
+A single file changes atomically by a rename (see replacement). Here several do, by a journal that
+says what is to be done, and is itself one file:
+
+    <dir>/<staging>/...      the new files, complete and synced, under any names
+    <dir>/_publication*.json the journal: which of them get which names in <dir>, and what goes
+
+    step                                                        a crash behind it leaves
+    1 write and sync the journal under a temporary name         the old log; the rest is litter
+    2 rename it to its name, sync the directory                 decided: ``finish`` makes it so
+    3 rename each new file to its place                         some old, some new: ``finish``
+    4 remove what is to go, sync the directories                the new log, and a journal
+    5 remove the journal, sync the directory                    the new log
+
+From step 2 on the publication has happened, and what is left of it can be done by anyone, any
+number of times: ``finish`` does it, and is called under the log's lock by whoever writes the log
+next. Until then a reader that does not know of journals sees files of both logs; so it looks for
+one first (``pending``). Nothing here takes a lock: the caller has it.
+
+Paths in the journal are relative to its directory, so that a directory can be moved with it.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from journeyman.disk import Disk
+from journeyman.errors import LogError
+from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
+
+__all__ = [
+    "JOURNAL_PREFIX",
+    "Publication",
+    "finish",
+    "is_journal",
+    "journal_path",
+    "pending",
+    "publish",
+]
+
+JOURNAL_PREFIX = "_publication"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What changes in a directory: staged file -> name, and names that go. All are relative."""
+
+    renames: Mapping[str, str]
+    removes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if both := set(self.renames.values()) & set(self.removes):
+            raise ValueError(f"{sorted(both)} would come and go")
+
+
+def journal_path(directory: str, log: str = "") -> str:
+    """The journal of a log; ``log`` tells logs that share a directory apart."""
+    return posixpath.join(directory, f"{JOURNAL_PREFIX}{'-' if log else ''}{log}.json")
+
+
+def is_journal(name: str) -> bool:
+    """Whether a file of this name says that a change of its directory is under way."""
+    return name.startswith(JOURNAL_PREFIX) and name.endswith(".json")
+
+
+def publish(disk: Disk, journal: str, publication: Publication) -> None:
+    """Make all changes. What is staged must be complete and synced; when this returns, all is."""
+    directory = posixpath.dirname(journal)
+    content = {
+        "version": _VERSION,
+        "renames": dict(publication.renames),
+        "removes": list(publication.removes),
+    }
+    for staging in _directories(publication.renames):
+        path = posixpath.join(directory, staging)
+        disk.sync_dir(path)
+        disk.sync_dir(posixpath.dirname(path))
+    temporary = f"{journal}.tmp"
+    write_whole(disk, temporary, [json.dumps(content).encode()])
+    put_in_place(disk, temporary, journal)
+    _apply(disk, journal, publication)
+
+
+def pending(disk: Disk, journal: str) -> Publication | None:
+    """The publication that was decided on and not carried through, if there is one."""
+    return _read(disk, journal) if disk.exists(journal) else None
+
+
+def finish(disk: Disk, journal: str) -> bool:
+    """Carry through what a crash interrupted; whether there was anything to do.
+
+    Call it with the log's lock held. Raises LogError if the journal or a staged file is damaged
+    or gone, which no crash does.
+    """
+    if disk.exists(f"{journal}.tmp"):
+        disk.remove(f"{journal}.tmp")
+    publication = pending(disk, journal)
+    if publication is not None:
+        _apply(disk, journal, publication)
+    return publication is not None
+
+
+def _apply(disk: Disk, journal: str, publication: Publication) -> None:
+    directory = posixpath.dirname(journal)
+    for staged, name in publication.renames.items():
+        source, target = posixpath.join(directory, staged), posixpath.join(directory, name)
+        if disk.exists(source):
+            disk.rename(source, target)
+        elif not disk.exists(target):
+            raise LogError(journal, f"cannot be finished: neither {staged} nor {name} is there")
+    for name in publication.removes:
+        path = posixpath.join(directory, name)
+        if disk.exists(path):
+            disk.remove(path)
+    disk.sync_dir(directory)
+    for staging in _directories(publication.renames):
+        if disk.is_dir(posixpath.join(directory, staging)):
+            disk.sync_dir(posixpath.join(directory, staging))
+    remove_durably(disk, journal)
+
+
+def _directories(paths: Iterable[str]) -> list[str]:
+    return sorted({posixpath.dirname(path) for path in paths} - {""})
+
+
+def _read(disk: Disk, journal: str) -> Publication:
+    try:
+        content = json.loads(disk.read_bytes(journal))
+        version, renames, removes = content["version"], content["renames"], content["removes"]
+        publication = Publication(dict(renames), tuple(removes))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LogError(journal, f"is no journal of a publication: {error}") from error
+    if version != _VERSION:
+        raise LogError(journal, f"is of version {version}, and this program knows {_VERSION}")
+    return publication
