@@ -1,9 +1,11 @@
 """Kill a server under load, again and again, and compare what it holds with an outside ledger.
 
     python scripts/ledger.py --cycles 200
+    python scripts/ledger.py --door workq --cycles 200
+    python scripts/ledger.py --door workq --soak 600
 
-The loop of tests/crash/test_schedule_ledger.py for as long as wanted. When the ledger does not
-agree the exit code is 1, and the directory is left for inspection.
+The loops of tests/crash/test_schedule_ledger.py and test_workq_ledger.py for as long as wanted.
+When the ledger does not agree the exit code is 1, and the directory is left for inspection.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.crash.ledger_cycles import Cycles
+from tests.crash.work_ledger_cycles import WorkCycles
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill a server under load and check its memory.")
+    parser.add_argument("--door", choices=("ztick", "workq"), default="ztick", help="which one")
     parser.add_argument("--cycles", type=int, default=200, help="how many kills (200)")
-    parser.add_argument("--jobs", type=int, default=0, help="begin with a log of so many jobs")
+    parser.add_argument("--soak", type=float, help="workq: no kills, but load for so many seconds")
+    parser.add_argument("--jobs", type=int, default=0, help="ztick: begin with a log of so many")
     parser.add_argument("--seed", type=int, help="the same choices as an earlier run")
     parser.add_argument("--directory", help="where to make the working directory")
     options = parser.parse_args()
@@ -33,7 +38,11 @@ def main() -> int:
     out = sys.stdout
     out.write(f"seed {seed}, {options.cycles} cycles in {directory}\n")
     begin = time.monotonic()
-    cycles = Cycles(directory, seed=seed, jobs=options.jobs)
+    cycles: Cycles | WorkCycles
+    if options.door == "workq":
+        cycles = WorkCycles(directory, seed=seed)
+    else:
+        cycles = Cycles(directory, seed=seed, jobs=options.jobs)
     done = 0
 
     def tell(kind: str) -> None:
@@ -44,14 +53,17 @@ def main() -> int:
             out.flush()
 
     try:
-        tally = cycles.run(options.cycles, tell)
+        if options.soak and isinstance(cycles, WorkCycles):
+            tally: object = cycles.soak(options.soak, workers=100)
+        else:
+            tally = cycles.run(options.cycles, tell)
     except AssertionError as error:
         out.write(
             f"{error}\nafter {done} cycles, seed {seed}: {cycles.tally}\n{directory} is kept\n"
         )
         return 1
     shutil.rmtree(directory)
-    out.write(f"{tally}\nnothing lost, nothing invented, nothing run after it was executed\n")
+    out.write(f"{tally}\nnothing lost, nothing invented, nothing run after its end\n")
     return 0
 
 

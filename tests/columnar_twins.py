@@ -93,6 +93,8 @@ def runner_fields(runner: ztick_format.Runner) -> tuple[int, list[str]]:
             return 4, [method, url]
         case ztick_format.Redis(url, command, key):
             return 5, [url, command, key]
+        case ztick_format.Queue(name, flags):
+            return 6, [name, *flags]
 
 
 def workq_row(entry: Entry[workq_format.Record]) -> Row:

@@ -45,7 +45,8 @@ class ScheduleProcess:
         self.lines: list[str] = []
         self.port = 0
         self.http_port = 0
-        self._settings = {"controller.listen": "127.0.0.1:0"} | {
+        own = {"controller.listen": "127.0.0.1:0", "workq.enabled": "false"}
+        self._settings = own | {
             name.replace("__", "."): str(value)
             for name, value in {**(settings or {}), **more_settings}.items()
         }

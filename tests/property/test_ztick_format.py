@@ -30,6 +30,7 @@ from journeyman.formats.ztick import (
     Http,
     JobRemoved,
     JobSet,
+    Queue,
     Record,
     Redis,
     RuleRemoved,
@@ -50,6 +51,7 @@ runners = st.one_of(
     st.builds(Awf, texts, lists),
     st.builds(Http, texts, texts),
     st.builds(Redis, texts, texts, texts),
+    st.builds(Queue, texts, lists),
 )
 records = st.one_of(
     st.builds(JobSet, texts, int64s, st.sampled_from(Status)),

@@ -14,6 +14,7 @@ from journeyman.formats.ztick import (
     Direct,
     Http,
     JobSet,
+    Queue,
     Redis,
     RuleSet,
     Shell,
@@ -69,6 +70,8 @@ RUNNERS = st.one_of(
     st.builds(Http, st.sampled_from(["GET", "PUT"]), ADDRESSES.map("https://{}/p".format)),
     st.builds(Amqp, ADDRESSES.map("amqp://{}/v".format), TEXTS, TEXTS),
     st.builds(Redis, ADDRESSES.map("redis://{}/7".format), st.sampled_from(["SET"]), TEXTS),
+    st.builds(Queue, st.sampled_from(["q", "A-Z_0.9"]), st.sampled_from([(), ("-ttr=5",)])),
+    st.builds(Queue, st.just("q"), TEXTS.map(lambda text: (f"-payload={text}", "-priority=-1"))),
 )
 
 

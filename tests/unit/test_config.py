@@ -262,7 +262,7 @@ def test_settings_cannot_be_changed():
             "\n[databse]\nframerate = 5\n",
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
-                "controller, http, shell, database, telemetry, schedule, history, runners, "
+                "controller, http, shell, database, telemetry, schedule, history, workq, runners, "
                 "limits, messages"
             ),
         ),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from journeyman.engines.workq_outcomes import WorkStats
 from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_outcomes import (
     DONE,
@@ -24,7 +25,9 @@ from journeyman.engines.ztick_outcomes import (
     RunEnded,
 )
 from journeyman.errors import LogFull
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Record, Redis, Runner, Shell
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Queue, Record, Redis, Runner, Shell
+from journeyman.protocols.workq_commands import Delete
+from journeyman.protocols.workq_replies import NOT_FOUND
 from journeyman.protocols.ztick import (
     ErrorCode,
     Get,
@@ -37,6 +40,7 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.servers.metric_families import BOUNDS_MS, Histogram
 from journeyman.servers.metrics import ServerMetrics, runner_word
+from journeyman.servers.workq_metrics import WorkqMetrics
 from journeyman.servers.writer import Request, Writer
 from journeyman.testing import ManualClock
 
@@ -211,13 +215,16 @@ def test_every_runner_has_the_word_of_its_rule():
         Awf("w", ()),
         Amqp("d", "e", "k"),
         Redis("u", "c", "k"),
+        Queue("q", ()),
     ]
-    words = ["shell", "direct", "http", "awf", "amqp", "redis"]
+    words = ["shell", "direct", "http", "awf", "amqp", "redis", "queue"]
     assert [runner_word(runner) for runner in runners] == words
 
 
 def test_the_page_on_telemetry_lists_every_figure():
-    metrics = ServerMetrics()
+    work = WorkqMetrics(lambda: WorkStats(1, 2, 3, 4, 5, 6, 7, 8), ())
+    work.told([(None, Delete(b"1" * 16))], [NOT_FOUND])
+    metrics = ServerMetrics(work.families)
     rows = re.findall(
         r"^\| `ztick\.(\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
     )

@@ -373,7 +373,7 @@ def test_a_mistake_in_a_decision_stops_the_server_instead_of_hanging_clients():
         def broken(*_: object) -> None:
             raise ZeroDivisionError
 
-        bench.writer._schedule = type("Broken", (), {"begin_batch": broken})()
+        bench.writer._engine = type("Broken", (), {"begin_batch": broken})()
         bench.writer.submit(caller, sets("a"))
         bench.writer.submit(caller, sets("b"))
         await bench.settle()

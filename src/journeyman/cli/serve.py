@@ -1,6 +1,6 @@
-"""``journeyman serve``: the schedule, as a server that speaks the ztick protocol.
+"""``journeyman serve``: the schedule (ztick protocol) and the work queue (workq protocol).
 
-    settings --> log, listeners, ticker, runners --> until SIGTERM or SIGINT
+    settings --> logs, listeners, tickers, runners --> until SIGTERM or SIGINT
 
 What happens while it runs is told on stderr; docs/operations.md says how to run it. Exit codes: 0
 after a clean stop, 1 when it could not start or the log failed, 2 when the settings are wrong.
@@ -17,22 +17,44 @@ from journeyman.cli.settings import load_settings, settings_options
 __all__ = ["serve"]
 
 
+OFF = "off"
+
+
 @click.command()
 @settings_options
-@click.option("--listen", metavar="HOST:PORT", help="Address to listen on: controller.listen.")
-@click.option("--log", "log_path", type=click.Path(), help="The log: database.logfile_path.")
+@click.option("--listen", metavar="HOST:PORT", help="Address of the schedule: controller.listen.")
+@click.option("--log", "log_path", type=click.Path(), help="Its log: database.logfile_path.")
+@click.option(
+    "--workq-listen",
+    metavar="HOST:PORT|off",
+    help="Address of the work queue: workq.listen; or off.",
+)
+@click.option("--cmdlog-path", type=click.Path(), help="Its log, a directory: workq.cmdlog_path.")
+@click.option("--cmdlog-sync", metavar="POLICY", help="interval, os or always: workq.cmdlog_sync.")
+@click.option("--cmdlog-sync-int", metavar="MS", help="Time between syncs: workq.cmdlog_sync_int.")
+@click.option(
+    "--cmdlog-clean-int", metavar="MS", help="Time between cleanings: workq.cmdlog_clean_int."
+)
+@click.option(
+    "--cmdlog-seg-size", metavar="BYTES", help="Size of its segments: workq.cmdlog_seg_size."
+)
 @click.option("--level", metavar="LEVEL", help="How much is said on stderr: log.level.")
 def serve(
     path: str | None,
     settings: tuple[str, ...],
     listen: str | None,
     log_path: str | None,
+    workq_listen: str | None,
     level: str | None,
+    **cmdlog: str | None,
 ) -> int:
-    """Run the schedule: keep jobs and rules, and run each job when it is due."""
+    """Run the schedule and the work queue: jobs that are due, and jobs that workers take."""
     given = {
         "controller.listen": listen,
         "database.logfile_path": log_path,
+        "workq.listen": None if workq_listen == OFF else workq_listen,
+        "workq.enabled": "false" if workq_listen == OFF else None,
+        **{f"workq.{name}": value for name, value in cmdlog.items()},
         "log.level": level,
     }
     more = {name: value for name, value in given.items() if value is not None}

@@ -96,7 +96,7 @@ def _rule_frame(number: int) -> bytes:
     if number >= len(_PATTERNS):
         pattern = f"{pattern}{number}."
     payload = (
-        _string(f"rule.{number:04d}") + _string(pattern) + _runner(number % 6, f"{pattern}{number}")
+        _string(f"rule.{number:04d}") + _string(pattern) + _runner(number % 7, f"{pattern}{number}")
     )
     return (1 + len(payload)).to_bytes(4, "big") + bytes([_RULE]) + payload
 
@@ -114,8 +114,11 @@ def _runner(kind: int, name: str) -> bytes:
             return b"\x03" + _string(name) + b"\x00\x01" + _string("format=pdf")
         case 4:
             strings = ("POST", f"https://hooks.example.com/{name}")
-        case _:
+        case 5:
             strings = ("redis://127.0.0.1:6379/0", "RPUSH", f"jobs:{name}")
+        case _:
+            queue = name.partition(".")[0]
+            return b"\x06" + _string(queue) + b"\x00\x01" + _string("-max-attempts=3")
     return bytes([kind]) + b"".join(map(_string, strings))
 
 

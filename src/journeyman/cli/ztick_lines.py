@@ -20,6 +20,7 @@ from journeyman.formats.ztick import (
     Http,
     JobRemoved,
     JobSet,
+    Queue,
     Record,
     Redis,
     RuleRemoved,
@@ -60,6 +61,8 @@ def _runner_words(runner: Runner) -> list[str]:
             return ["http", method, url]
         case Redis(url, command, key):
             return ["redis", url, command, key]
+        case Queue(name, flags):
+            return ["queue", name, *flags]
 
 
 def json_text(record: Record) -> str:
@@ -94,6 +97,8 @@ def _runner_fields(runner: Runner) -> dict[str, str | tuple[str, ...]]:
             return {"type": "http", "method": method, "url": url}
         case Redis(url, command, key):
             return {"type": "redis", "url": url, "command": command, "key": key}
+        case Queue(name, flags):
+            return {"type": "queue", "name": name, "flags": flags}
 
 
 def _object(fields: dict[str, str | tuple[str, ...]]) -> str:

@@ -51,6 +51,7 @@ from journeyman.formats.ztick import (
     Awf,
     Direct,
     Http,
+    Queue,
     Redis,
     RuleSet,
     Runner,
@@ -80,12 +81,12 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("execution_ns", pa.int64()),  # jobs
     ("status", pa.int8()),  # jobs
     ("pattern", pa.string()),  # rules
-    ("runner", pa.int8()),  # rules: the runner byte, 0 to 5
+    ("runner", pa.int8()),  # rules: the runner byte, 0 to 6
     ("runner_args", _RUNNER_ARGS),  # rules: the runner's strings in log order
 ]
 SCHEMA = pa.schema(_COLUMNS)
 
-_RUNNERS = (Shell, Amqp, Direct, Awf, Http, Redis)  # by byte
+_RUNNERS = (Shell, Amqp, Direct, Awf, Http, Redis, Queue)  # by byte
 # What the kernel writes down about an entry. Its identifier begins at OFFSET + _HEAD_BYTES.
 _KIND, _OFFSET, _LENGTH, _ID_LENGTH, _EXECUTION_NS, _STATUS = range(6)
 _FIELDS = 6

@@ -28,6 +28,7 @@ from journeyman.formats.ztick import (
     Awf,
     Direct,
     Http,
+    Queue,
     Redis,
     RuleSet,
     Runner,
@@ -48,14 +49,15 @@ from journeyman.formats.ztick_layout import (
     RULE_REMOVAL,
     RUNNER_STRINGS,
 )
+from journeyman.formats.ztick_runners import RUNNER_WORDS
 
 __all__ = ["KINDS", "RUNNERS", "STATUSES", "encode"]
 
 KINDS = {"set": JOB, "rule_set": RULE, "remove": JOB_REMOVAL, "remove_rule": RULE_REMOVAL}
 STATUSES = {status.word: int(status) for status in Status}
-RUNNERS = {"shell": 0, "amqp": 1, "direct": 2, "awf": 3, "http": 4, "redis": 5}
+RUNNERS = {word: byte for byte, word in enumerate(RUNNER_WORDS)}
 
-_RUNNER_CLASSES = (Shell, Amqp, Direct, Awf, Http, Redis)  # by byte
+_RUNNER_CLASSES = (Shell, Amqp, Direct, Awf, Http, Redis, Queue)  # by byte
 # Plain numbers for the kernels, which cannot look inside a Struct.
 _LENGTH_BYTES = LENGTH.size
 _HEAD_BYTES = HEAD.size

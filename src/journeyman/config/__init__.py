@@ -33,6 +33,8 @@ from journeyman.config.settings import (
     Settings,
     ShellSettings,
     TelemetrySettings,
+    WorkqSettings,
+    WorkqSync,
     all_settings,
 )
 from journeyman.config.tokens import ALL_NAMESPACES, Token, Tokens, load_tokens, parse_tokens
@@ -60,6 +62,8 @@ __all__ = [
     "TelemetrySettings",
     "Token",
     "Tokens",
+    "WorkqSettings",
+    "WorkqSync",
     "all_settings",
     "load",
     "load_tokens",

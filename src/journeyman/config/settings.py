@@ -50,6 +50,8 @@ __all__ = [
     "Settings",
     "ShellSettings",
     "TelemetrySettings",
+    "WorkqSettings",
+    "WorkqSync",
     "all_settings",
 ]
 
@@ -86,6 +88,14 @@ class Interrupted(StrEnum):
 class MessageFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+class WorkqSync(StrEnum):
+    """When what was written to the command log is safe from a power cut."""
+
+    INTERVAL = "interval"
+    OS = "os"
+    ALWAYS = "always"
 
 
 def _setting(kind: Kind[T], default: T, meaning: str, *, key: str = "") -> T:
@@ -190,6 +200,38 @@ class HistorySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkqSettings:
+    enabled: bool = _setting(Flag(), True, "whether the work queue is served as well")
+    listen: Address = _setting(
+        ListenAddress(), Address("127.0.0.1", 9922), "address of the workq protocol"
+    )
+    cmdlog_path: str | None = _setting(
+        Optional(Text()), None, "directory of the command log; memory only when not set"
+    )
+    cmdlog_sync: WorkqSync = _setting(
+        Choice(WorkqSync), WorkqSync.INTERVAL, "when the command log is synced"
+    )
+    cmdlog_sync_int_ms: int = _setting(
+        Integer(1, 60 * 60 * 1000, "milliseconds"),
+        1000,
+        "time between two syncs, with cmdlog_sync interval",
+        key="cmdlog_sync_int",
+    )
+    cmdlog_clean_int_ms: int = _setting(
+        Integer(0, 30 * _DAY_MS, "milliseconds"),
+        300_000,
+        "time between two cleanings of the command log; 0 turns them off",
+        key="cmdlog_clean_int",
+    )
+    cmdlog_seg_size_bytes: int = _setting(
+        Integer(0, 1024 * _MIB, "bytes"),
+        64 * _MIB,
+        "size from which a new segment is begun; 0 is the default",
+        key="cmdlog_seg_size",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSettings:
     process_timeout_ms: int = _setting(
         Integer(0, 30 * _DAY_MS, "milliseconds"),
@@ -254,6 +296,7 @@ class Settings:
     telemetry: TelemetrySettings = TelemetrySettings()
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
+    workq: WorkqSettings = WorkqSettings()
     runners: RunnerSettings = RunnerSettings()
     limits: LimitSettings = LimitSettings()
     messages: MessageSettings = MessageSettings()

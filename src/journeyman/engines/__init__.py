@@ -13,4 +13,14 @@ take a whole batch back when the log could not be written. docs/engines.md has t
     ztick_runs.py      which triggered jobs wait and which run
     ztick_rules.py     rules, and the longest pattern that a job begins with
     ztick_loading.py   a log -> a Schedule
+
+    workq.py           the front door: WorkQueue.decide
+    workq_outcomes.py  what goes in besides the client's commands, and what comes out
+    workq_state.py     what all decisions share
+    workq_adding.py, workq_leasing.py, workq_finishing.py, workq_ending.py, workq_due.py,
+    workq_views.py     the decisions, by what happens to a job
+    workq_jobs.py      all jobs, and all orders that they stand in
+    workq_job.py       one job, packed into bytes
+    workq_queues.py    the queues; workq_waiting.py who waits; workq_order.py a sorted list
+    workq_loading.py   a log -> a WorkQueue; workq_bulk.py the same for millions of rows
 """

@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator
 
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, Command, JobAdded
+from journeyman.formats.workq_retry import delay_ms_of, max_fails_of
 
 __all__ = [
     "MAX_COUNT",
     "MAX_NAME_BYTES",
+    "MAX_RETRY_DELAY_MS",
     "MAX_TTL_MS",
     "MAX_TTR_MS",
     "PRIORITY_LIMITS",
@@ -23,6 +25,7 @@ __all__ = [
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
+MAX_RETRY_DELAY_MS = 86_400_000  # ours, kept with max-fails: see formats.workq_retry
 MAX_COUNT = 255  # of max-attempts and max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 
@@ -43,8 +46,10 @@ def unusable_values(added: JobAdded) -> Iterator[str]:
         yield f"priority {added.priority}"
     if not 0 <= added.max_attempts <= MAX_COUNT:
         yield f"max-attempts {added.max_attempts}"
-    if not 0 <= added.max_fails <= MAX_COUNT:
+    if max_fails_of(added.max_fails) > MAX_COUNT:
         yield f"max-fails {added.max_fails}"
+    if delay_ms_of(added.max_fails) > MAX_RETRY_DELAY_MS:
+        yield f"retry-delay of {delay_ms_of(added.max_fails)} ms"
     if len(added.payload) > MAX_PAYLOAD_BYTES:
         yield f"payload of {len(added.payload)} bytes"
     if (added.time is None) is (added.command == Command.SCHEDULE):

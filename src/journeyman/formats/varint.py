@@ -14,6 +14,8 @@ always uses the fewest bytes. What a number that cannot be read means is the cal
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from journeyman.formats.framing import Buffer
 
 __all__ = ["CUT_SHORT", "MAX_BYTES", "OVER_64_BITS", "fold_sign", "read", "unfold_sign", "write"]
@@ -41,6 +43,7 @@ def read(data: Buffer, at: int, stop: int) -> tuple[int, int]:
     return 0, CUT_SHORT
 
 
+@lru_cache(maxsize=4096)  # the numbers of a log are mostly the same few
 def write(value: int) -> bytes:
     """The shortest form of a number that is not negative."""
     if value < 0x80:

@@ -21,8 +21,8 @@ The whole contract, with limits and errors: docs/formats/workq.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 from journeyman.errors import (
@@ -45,6 +45,7 @@ from journeyman.formats.workq_time import (
     UTC_OFFSET_MIN,
     Instant,
 )
+from journeyman.values import value
 
 __all__ = [
     "CODEC",
@@ -83,7 +84,7 @@ class Command(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobAdded:
     """add, or (``command`` SCHEDULE) schedule: a job exists from now on."""
 
@@ -103,7 +104,7 @@ class JobAdded:
     none_offset_min: int = UTC_OFFSET_MIN
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobFinished:
     """complete or fail, with the worker's result."""
 
@@ -113,7 +114,7 @@ class JobFinished:
     result: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobEvent:
     """delete, expire, start-attempt or timeout-attempt: nothing but the id."""
 
@@ -305,28 +306,42 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
 def _write_added(job: JobAdded) -> bytes:
     time = job.time
     if time is None:
-        time = Instant(_NONE_NS, job.none_offset_min)
+        due = _write_none(job.none_offset_min)
     elif time.unix_ns == _NONE_NS or job.none_offset_min != UTC_OFFSET_MIN:
         # Either would come back as a different record: "none" is spelled time=None, and
         # there is no place to keep its offset beside a time that is there.
         raise EncodeError(f"time {time} with none_offset_min {job.none_offset_min}")
-    if not MIN_PRIORITY <= job.priority <= MAX_PRIORITY:
-        raise EncodeError(f"priority {job.priority} is no 32-bit number")
-    name = _name_bytes(job.name)
+    else:
+        due = _write_time(time)
+    settings = _write_settings(
+        job.name, job.ttr_ms, job.ttl_ms, job.priority, job.max_attempts, job.max_fails
+    )
+    return settings + _write_block(job.payload, "payload") + due + _write_time(job.created)
+
+
+@lru_cache(maxsize=1024)  # many jobs differ in their id and payload only
+def _write_settings(
+    name: str, ttr_ms: int, ttl_ms: int, priority: int, max_attempts: int, max_fails: int
+) -> bytes:
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise EncodeError(f"priority {priority} is no 32-bit number")
+    name_bytes = _name_bytes(name)
     return b"".join(
         (
-            varint.write(len(name)),
-            name,
-            _write_number(job.ttr_ms, "ttr"),
-            _write_number(job.ttl_ms, "ttl"),
-            varint.write(varint.fold_sign(job.priority)),
-            _write_number(job.max_attempts, "max-attempts"),
-            _write_number(job.max_fails, "max-fails"),
-            _write_block(job.payload, "payload"),
-            _write_time(time),
-            _write_time(job.created),
+            varint.write(len(name_bytes)),
+            name_bytes,
+            _write_number(ttr_ms, "ttr"),
+            _write_number(ttl_ms, "ttl"),
+            varint.write(varint.fold_sign(priority)),
+            _write_number(max_attempts, "max-attempts"),
+            _write_number(max_fails, "max-fails"),
         )
     )
+
+
+@lru_cache(maxsize=8)
+def _write_none(offset_min: int) -> bytes:
+    return workq_time.to_bytes(_NONE_NS, offset_min)
 
 
 def _name_bytes(name: str) -> bytes:

@@ -11,9 +11,10 @@ original writes -1 for UTC. Any offset is read, and kept, so that a time is writ
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from functools import lru_cache
 
 from journeyman.errors import EncodeError
+from journeyman.values import value
 
 __all__ = [
     "FIELDS",
@@ -37,7 +38,7 @@ FIELDS = struct.Struct(">qIh")
 _WHOLE = struct.Struct(">BqIh")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Instant:
     """A moment as the log keeps it: nanoseconds since 1970 and a zone offset in minutes.
 
@@ -53,6 +54,7 @@ def to_unix_ns(seconds: int, nanos: int) -> int:
     return (seconds - UNIX_EPOCH_S) * NANOS_PER_SECOND + nanos
 
 
+@lru_cache(maxsize=64)  # records of one batch have the same time, or nearly
 def to_bytes(unix_ns: int, offset_min: int) -> bytes:
     """The 15 bytes of a moment. Raises EncodeError when it does not fit them."""
     seconds, nanos = divmod(unix_ns, NANOS_PER_SECOND)

@@ -11,7 +11,7 @@
     runner 0 shell   command                 3 awf    workflow, u16be count, inputs
            1 amqp    dsn, exchange, key      4 http   method, url
            2 direct  executable, u16be       5 redis  url, command, key
-                     count, args
+                     count, args             6 queue  name, u16be count, flags (ours)
 
 What is read is exactly what is written: decode takes valid UTF-8, known types, runners and
 statuses, and no byte too many, and encode refuses whatever decode would not give back.
@@ -62,6 +62,16 @@ from journeyman.formats.ztick_layout import (
     RUNNER_STRINGS,
     U16,
 )
+from journeyman.formats.ztick_runners import (
+    Amqp,
+    Awf,
+    Direct,
+    Http,
+    Queue,
+    Redis,
+    Runner,
+    Shell,
+)
 
 __all__ = [
     "CODEC",
@@ -74,6 +84,7 @@ __all__ = [
     "Http",
     "JobRemoved",
     "JobSet",
+    "Queue",
     "Record",
     "Redis",
     "RuleRemoved",
@@ -99,46 +110,6 @@ class Status(IntEnum):
     @property
     def word(self) -> str:
         return self.name.lower()
-
-
-@dataclass(frozen=True, slots=True)
-class Shell:
-    command: str
-
-
-@dataclass(frozen=True, slots=True)
-class Amqp:
-    dsn: str
-    exchange: str
-    routing_key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Direct:
-    executable: str
-    args: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Awf:
-    workflow: str
-    inputs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Http:
-    method: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Redis:
-    url: str
-    command: str
-    key: str
-
-
-Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +144,7 @@ Record: TypeAlias = JobSet | RuleSet | JobRemoved | RuleRemoved
 
 
 _STATUSES = tuple(Status)  # by byte
-_RUNNERS: tuple[type[Runner], ...] = (Shell, Amqp, Direct, Awf, Http, Redis)  # by byte
+_RUNNERS: tuple[type[Runner], ...] = (Shell, Amqp, Direct, Awf, Http, Redis, Queue)  # by byte
 _RUNNER_BYTES = {runner: byte for byte, runner in enumerate(_RUNNERS)}
 
 

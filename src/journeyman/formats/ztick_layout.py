@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MAX_STRING_BYTES: Final = 65_535
-MAX_LIST_ITEMS: Final = 65_535  # args of a direct runner, inputs of an awf runner
+MAX_LIST_ITEMS: Final = 65_535  # args of direct, inputs of awf, flags of queue
 # These two count the bytes behind the length field. The upper one is ours: the original takes
 # lines of 4 KiB and HTTP bodies of 1 MiB, so no real log comes near it.
 MAX_ENTRY_BYTES: Final = 16 * 1024 * 1024
@@ -41,7 +41,7 @@ MIN_ENTRY_BYTES: Final = 3  # the removal of an empty id
 
 JOB, RULE, JOB_REMOVAL, RULE_REMOVAL = range(4)
 
-# By runner byte: the strings of shell, amqp, direct, awf, http, redis.
+# By runner byte: the strings of shell, amqp, direct, awf, http, redis, and of queue, which is ours.
 RUNNER_STRINGS: Final = (
     ("command",),
     ("dsn", "exchange", "routing_key"),
@@ -49,8 +49,10 @@ RUNNER_STRINGS: Final = (
     ("workflow",),
     ("method", "url"),
     ("url", "command", "key"),
+    ("name",),
 )
-LIST_RUNNERS: Final = {2: "args", 3: "inputs"}  # these end with u16be count, then so many strings
+# These end with u16be count, then so many strings.
+LIST_RUNNERS: Final = {2: "args", 3: "inputs", 6: "flags"}
 
 LENGTH: Final = Struct(">I")
 HEAD: Final = Struct(">IBH")  # length, type, length of the id

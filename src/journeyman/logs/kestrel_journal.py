@@ -285,7 +285,8 @@ def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
     locks: list[Lock] = []
     try:
         for other in sorted(others):
-            locks.append(disk.lock(posixpath.join(directory, kestrel_lock_name(other))))
+            path = posixpath.join(directory, kestrel_lock_name(other))
+            locks.append(disk.lock(path))  # one at a time: those had so far are let go again
         finish(disk, journal_path(directory))
     finally:
         for lock in locks:

@@ -75,18 +75,23 @@ class WorkqLog:
         sync: SyncPolicy | None = None,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         each: Callable[[Record], object] | None = None,
+        in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
     ) -> WorkqLog:
         """Lock, recover and open a log; its directory is made if it is missing.
 
         ``sync`` is every second unless told otherwise. ``each`` is given every record in log
-        order, so that a start reads the log only once. Raises LogLocked when another process has
-        the log.
+        order, so that a start reads the log only once. ``in_bulk`` may do so faster: it is given
+        the segments in log order, and answers None if it cannot read all of them to their last
+        byte; then they are recovered as usual. Raises LogLocked when another process has the log.
         """
         disk.make_dirs(directory)
         locks = _Locks(disk, directory)
         try:
             finish(disk, journal_path(directory))
-            report = _recover(disk, directory, each)
+            segments = _take_stock(disk, directory)
+            report = in_bulk(segments) if in_bulk is not None else None
+            if report is None:
+                report = _recover(disk, segments, each)
             plan = WorkqPlan(disk, directory, HEADER, segment_bytes)
             policy = sync or SyncPolicy.interval(DEFAULT_SYNC_INTERVAL_MS)
             appender = Appender(disk, clock, plan, sync=policy)
@@ -215,16 +220,18 @@ def _lock_reading(disk: Disk, directory: str, *, shared: bool) -> Lock:
         raise LogLocked(directory, f"another process {doing} this log") from error
 
 
-def _recover(disk: Disk, directory: str, each: Callable[[Record], object] | None) -> RecoveryReport:
+def _take_stock(disk: Disk, directory: str) -> list[str]:
+    """The segments in log order. What a cleaning left unfinished is removed."""
     names = disk.list_dir(directory)
     for name in names:
         segment, suffix, rest = name.partition(REWRITE_SUFFIX)
         if suffix and not rest and workq_sequence(segment) is not None:
             disk.remove(posixpath.join(directory, name))
+    return [posixpath.join(directory, name) for name in workq_segments(names)]
+
+
+def _recover(
+    disk: Disk, segments: list[str], each: Callable[[Record], object] | None
+) -> RecoveryReport:
     give = None if each is None else lambda entry: each(entry.record)
-    return RecoveryReport(
-        tuple(
-            recover_entries(disk, CODEC, posixpath.join(directory, name), give)
-            for name in workq_segments(names)
-        )
-    )
+    return RecoveryReport(tuple(recover_entries(disk, CODEC, path, give) for path in segments))

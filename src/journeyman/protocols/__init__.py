@@ -8,5 +8,13 @@ turn answers into bytes. Nothing here waits, reads a clock or decides what a com
     ztick_tokens.py    where a line ends, its tokens, and quoting
     ztick_times.py     the timestamps of SET
     ztick_rules.py     the runner grammar of RULE SET, both ways
+    ztick_queue.py     the queue runner: which job of the work queue a due job becomes
     ztick_replies.py   answers -> bytes
+
+    workq.py           the front door: Parser, lines with payloads -> events
+    workq_commands.py  what a client can ask for, and every limit
+    workq_readers.py   the words, flags and payload of a command -> itself, or what is wrong with it
+    workq_fields.py    ids, names, numbers, times, flags
+    workq_usual.py     the commonest commands in one step
+    workq_replies.py   what an engine replies with, and its bytes
 """

@@ -6,6 +6,7 @@
     http   GET|POST|PUT|DELETE <url>             http:// or https://
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
+    queue  <name> [-flag=value]...               see ztick_queue
 
 Runner names, methods and commands are exact, case included. Words behind the last argument of
 shell, http and amqp are ignored; redis takes exactly its three. What is checked is what can be
@@ -21,7 +22,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Redis, Runner, Shell
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Queue, Redis, Runner, Shell
+from journeyman.protocols.ztick_queue import read_queue
 from journeyman.protocols.ztick_tokens import in_quotes
 
 __all__ = ["HTTP_METHODS", "REDIS_COMMANDS", "read_runner", "runner_words"]
@@ -64,6 +66,8 @@ def runner_words(runner: Runner) -> list[str]:
             return ["amqp", dsn, exchange, routing_key]
         case Redis(url, command, key):
             return ["redis", url, command, key]
+        case Queue(name, flags):
+            return ["queue", name, *flags]
 
 
 # -- one reader a runner -------------------------------------------------------------------------
@@ -143,6 +147,7 @@ _READERS: dict[str, Callable[[list[str]], Runner | str]] = {
     "awf": _read_awf,
     "amqp": _read_amqp,
     "redis": _read_redis,
+    "queue": read_queue,
 }
 
 

@@ -1,9 +1,9 @@
 """One runner for each kind of runner record, behind one ``run``.
 
-    request.runner    Shell Direct Awf      Http        Amqp        Redis
-                            |                |           |            |
-                        Programs        ClientSession   (nothing is shared)
-                     (one guardian)      (one pool)
+    request.runner    Shell Direct Awf      Http        Amqp        Redis       Queue
+                            |                |           |            |           |
+                        Programs        ClientSession   (nothing is shared)   the work queue
+                     (one guardian)      (one pool)                           of this process
 
     async with RunnerSet(settings) as runners:
         result = await runners.run(RunRequest(job_id, execution_ns, rule.runner))
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from journeyman.config import Settings
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Redis, Shell
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Queue, Redis, Shell
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.amqp import AmqpRunner
 from journeyman.runners.awf import AwfRunner
@@ -29,6 +29,7 @@ from journeyman.runners.direct import DirectRunner
 from journeyman.runners.http import HttpRunner
 from journeyman.runners.output import BoundedOutput
 from journeyman.runners.process import Programs
+from journeyman.runners.queue import AddsWork, QueueRunner
 from journeyman.runners.redis import RedisRunner
 from journeyman.runners.shell import ShellRunner
 
@@ -38,7 +39,8 @@ __all__ = ["RunnerSet"]
 class RunnerSet:
     """Runs any request. Belongs to one event loop."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, add_work: AddsWork | None = None) -> None:
+        """``add_work`` adds to the work queue, if there is one."""
         settings = settings or Settings()
         self._settings = settings.runners
         self._programs = Programs(settings.runners)
@@ -49,6 +51,7 @@ class RunnerSet:
             Http: HttpRunner(settings.runners),
             Amqp: AmqpRunner(settings.runners),
             Redis: RedisRunner(settings.runners),
+            Queue: QueueRunner(add_work),
         }
 
     async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:

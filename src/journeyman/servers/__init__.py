@@ -1,26 +1,40 @@
-"""The schedule as a server: sockets, threads and time around an engine that knows none of them.
+"""Engines as servers: sockets, threads and time around engines that know none of them.
 
     clients --session--> writer --decide--> engine      one task, in order
-                           |   --records--> log         one write and one sync a batch, in a thread
+                           |   --records--> log         one write and one sync a batch
                            |   --replies--> sessions    only when durable
-                           +---effects----> runs        only when durable
+                           +---effects----> runs, or clients that waited: only when durable
     ticker --"due now"--> writer            runs --"finished"--> writer
 
-Where to find what:
+Each door has its own session, writer and log; what they have in common is in the first list.
 
-    process.py     the process: event loop, signals, exit code
+    process.py       the process: event loop, signals, exit code
+    group_commit.py  batches: decided, written, told, or taken back
+    connection.py    one connection: bounds and flow
+    listener.py    a port                    sockets.py          options of a socket
+    ticker.py      when to look at what the time has brought
+    recovered.py   what was found when a log was opened          server_log.py  lines on stderr
+    http.py        the HTTP port             metric_families.py  figures, their shape and text
+    telemetry.py   spans and figures for a collector             telemetry_otlp.py  in its format
+
+The schedule (ztick protocol):
+
     schedule.py    builds everything below from the settings; start and stop
     loading.py     a log on disk -> a Schedule, and the log open for writing
-    writer.py      the single writer with group commit
-    answers.py     what the engine replied -> bytes of the ztick protocol
-    session.py     one connection            listener.py         the port
-    tls.py         TLS                       sockets.py          options of a socket
-    auth.py        delays for guessers       ticker.py           when to look for due jobs
-    runs.py        starts runs, hands their outcome to the writer
+    writer.py      the single writer         answers.py          replies -> bytes
+    session.py     one connection            auth.py             delays for guessers
+    tls.py         TLS                       runs.py             starts runs, tells how they went
     compaction.py  when the log is compacted, and what came of it
-    stat.py        what STAT tells besides what the engine knows
-    http.py        the HTTP port             http_api.py         jobs and rules over HTTP
-    metrics.py     the server's figures      metric_families.py  their shape and text
-    telemetry.py   spans and figures for a collector             telemetry_otlp.py  in its format
-    server_log.py  lines on stderr
+    stat.py        what STAT tells           http_api.py         jobs and rules over HTTP
+    metrics.py     its figures
+
+The work queue (workq protocol):
+
+    workqueue.py      builds everything below from the settings; start and stop
+    workq_loading.py  a command log on disk -> a WorkQueue       workq_bulk.py  the fast way
+    workq_journal.py  a batch -> the log, as durable as the policy says
+    workq_writer.py   the single writer      workq_session.py    one connection
+    workq_upkeep.py   interval sync, cleaning
+    workq_calls.py    commands from inside   workq_http.py       queues and jobs over HTTP
+    workq_metrics.py  its figures
 """

@@ -3,6 +3,7 @@
     GET /health     200 {"status":"ok"}; for everyone
     GET /metrics    the figures of STAT and some more, as Prometheus reads them
     /jobs, /rules   the schedule; see http_api.py
+    /queues, ...    the work queue; see workq_http.py
 
 With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
 wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
@@ -31,6 +32,8 @@ from journeyman.servers.listener import BACKLOG, cannot_listen, where_it_listens
 from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import Surroundings
+from journeyman.servers.workq_calls import WorkqCalls
+from journeyman.servers.workq_http import add_work_routes
 
 __all__ = ["HttpPort", "open_http"]
 
@@ -63,6 +66,7 @@ async def open_http(
     *,
     timeout_s: float,
     body_bytes: int,
+    work: WorkqCalls | None = None,
 ) -> HttpPort:
     """Open the port; OSError, worded for people, when that cannot be."""
     gate = _Gate(around)
@@ -79,6 +83,8 @@ async def open_http(
     app.router.add_get("/health", _health, allow_head=False)
     app.router.add_get("/metrics", metrics, allow_head=False)
     add_routes(app, api)
+    if work is not None:
+        add_work_routes(app, work)
     runner = web.AppRunner(
         app, access_log=None, keepalive_timeout=timeout_s, handle_signals=False, shutdown_timeout=5
     )

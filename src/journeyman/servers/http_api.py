@@ -11,7 +11,7 @@
     GET    /runs?prefix=p   the last runs of these jobs, newest first: how each went, what it said
 
 ``execution`` is nanoseconds since 1970 in answers. ``runner`` and ``args`` are the words of RULE
-SET, for all six runners. Identifiers in paths are percent-decoded and may hold slashes.
+SET, for all seven runners. Identifiers in paths are percent-decoded and may hold slashes.
 
     400 the request is wrong   401 no or a wrong token   403 outside the token's namespace
     404 not there              413 body too large        503 could not be recorded; try again
@@ -46,7 +46,7 @@ from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import LIST_STALL_S
 from journeyman.servers.writer import Request, Writer
 
-__all__ = ["Api", "ApiError", "Call", "add_routes"]
+__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body"]
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -126,7 +126,7 @@ class Api:
 
     async def put_job(self, request: web.Request) -> web.Response:
         identifier = _identifier(request)
-        body = await _body(request)
+        body = await read_body(request)
         execution_ns = _execution(body.get("execution"))
         _check(JobSet(identifier, execution_ns, Status.PLANNED))
         await self.ask(request, Set(_NO_ID, identifier, execution_ns))
@@ -163,7 +163,7 @@ class Api:
 
     async def put_rule(self, request: web.Request) -> web.Response:
         identifier = _identifier(request)
-        body = await _body(request)
+        body = await read_body(request)
         pattern, name, args = body.get("pattern"), body.get("runner"), body.get("args", [])
         if not isinstance(pattern, str):
             raise ApiError(400, "pattern must be a string")
@@ -237,7 +237,7 @@ def _identifier(request: web.Request) -> str:
     return identifier
 
 
-async def _body(request: web.Request) -> dict[str, Any]:
+async def read_body(request: web.Request) -> dict[str, Any]:
     data = await request.read()
     request["body_is_in"]()
     try:

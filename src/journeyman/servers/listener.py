@@ -1,4 +1,4 @@
-"""The listening socket of the ztick protocol: a Session for each connection, behind TLS if asked.
+"""A listening socket: a session for each connection, behind TLS if asked.
 
 A port that is taken, a host that does not resolve and a port that needs more rights are errors of
 one line that name the address. The address of a server that stopped a moment ago can be taken over
@@ -11,9 +11,10 @@ import asyncio
 import errno
 import socket
 import ssl
+from collections.abc import Callable
 
 from journeyman.config import Address
-from journeyman.servers.session import Session, Surroundings
+from journeyman.servers.connection import Neighbours
 from journeyman.servers.tls import TlsAdapter
 
 __all__ = ["Listener", "cannot_listen", "listen", "where_it_listens"]
@@ -34,9 +35,10 @@ class Listener:
 
 
 async def listen(
-    around: Surroundings,
+    around: Neighbours,
     address: Address,
     *,
+    make_session: Callable[[], asyncio.Protocol],
     tls: ssl.SSLContext | None = None,
     handshake_timeout_s: float = 10.0,
 ) -> Listener:
@@ -46,9 +48,6 @@ async def listen(
 
     def is_full() -> bool:
         return len(shaking) + len(around.sessions) >= around.max_connections
-
-    def make_session() -> asyncio.Protocol:
-        return Session(around)
 
     def make_tls() -> asyncio.Protocol:
         assert tls is not None

@@ -16,7 +16,7 @@ at worst two figures differ by what happened in between.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -75,9 +75,10 @@ def runner_word(runner: Runner) -> str:
 
 
 class ServerMetrics:
-    """Made once a server. See the module's docstring."""
+    """Made once a server. ``others`` are figures that somebody else counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: Callable[[], list[Family]] = list) -> None:
+        self._others = others
         self._commands: Counter[tuple[type, type]] = Counter()
         self._durations: dict[tuple[str, bool], Histogram] = {}
         self._lateness = Histogram()
@@ -196,6 +197,7 @@ class ServerMetrics:
                     for (signal, good), n in sorted(dict(self.exports).items())
                 ],
             ),
+            *self._others(),
         ]
 
     def render(self, stat: StatFigures) -> bytes:

@@ -25,6 +25,7 @@ from journeyman.disk import RealDisk
 from journeyman.runners import RunnerSet
 from journeyman.servers.schedule import ScheduleServer
 from journeyman.servers.server_log import LineThread, ServerLog
+from journeyman.servers.workqueue import WorkQueueServer
 
 __all__ = ["run"]
 
@@ -88,11 +89,15 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
     loop.set_exception_handler(on_mistake)
-    runners = RunnerSet(configuration.settings)
-    server = ScheduleServer(configuration, RealDisk(), clock, messages, runners, failed=failed)
-    messages.info(f"log level: {configuration.settings.log.level}", process=os.getpid())
+    disk, settings = RealDisk(), configuration.settings
+    work: WorkQueueServer | None = None
+    if settings.workq.enabled:
+        work = WorkQueueServer(configuration, disk, clock, messages, failed=failed)
+    runners = RunnerSet(settings, None if work is None else work.add)
+    server = ScheduleServer(configuration, disk, clock, messages, runners, failed=failed, work=work)
+    messages.info(f"log level: {settings.log.level}", process=os.getpid())
     gc.disable()  # loading makes millions of objects, and none of them is garbage
-    await server.start()
+    await _start(work, server)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
@@ -101,7 +106,7 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     await stopping.wait()
     if failures:
         hurry.set()
-    cut_off = await server.stop(hurry)
+    cut_off = await _stop(work, server, hurry)
     if failures:
         raise failures[0]
     if cut_off:
@@ -110,9 +115,32 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     return FORCED if hurry.is_set() else CLEAN
 
 
+async def _start(work: WorkQueueServer | None, server: ScheduleServer) -> None:
+    """The work queue first: the schedule may have something for it at once."""
+    if work is None:
+        await server.start()
+        return
+    await work.start()
+    try:
+        await server.start()
+    except BaseException:
+        await work.stop()
+        await work.close()
+        raise
+
+
+async def _stop(work: WorkQueueServer | None, server: ScheduleServer, hurry: asyncio.Event) -> int:
+    """Both doors close together; the work queue's log last, for what runs still add."""
+    if work is None:
+        return await server.stop(hurry)
+    cut_off, _ = await asyncio.gather(server.stop(hurry), work.stop())
+    await work.close()
+    return cut_off
+
+
 def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
     """Raise the limit on open files as far as the settings may need it and the system lets us."""
-    needed = 2 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
+    needed = 3 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -50,10 +50,11 @@ from journeyman.servers.compaction import CompactionWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
 from journeyman.servers.metrics import ServerMetrics
+from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.run_history import RunHistory, directory_of, remembered
 from journeyman.servers.runs import EndedRun, Runs
 from journeyman.servers.server_log import ServerLog
-from journeyman.servers.session import Surroundings
+from journeyman.servers.session import Session, Surroundings
 from journeyman.servers.stat import ServerFacts
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ticker import Ticker
@@ -62,6 +63,7 @@ from journeyman.servers.writer import RETRY_S, Writer
 
 if TYPE_CHECKING:
     from journeyman.servers.http import HttpPort
+    from journeyman.servers.workqueue import WorkQueueServer
 
 __all__ = ["ScheduleServer"]
 
@@ -80,13 +82,16 @@ class ScheduleServer:
         runner: Runner[RunnerRecord],
         *,
         failed: Callable[[BaseException], None],
+        work: WorkQueueServer | None = None,
     ) -> None:
+        """``work`` is the other door, if it is open: it shares the HTTP port."""
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
         self._log = log
         self._runner = runner
         self._failed = failed
+        self._work = work
         self._loop = asyncio.get_running_loop()
         self._ztick_log: ZtickLog | None = None
         self._listener: Listener
@@ -95,7 +100,7 @@ class ScheduleServer:
         self._in_trouble = False
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
-        self.figures = ServerMetrics()
+        self.figures = ServerMetrics() if work is None else ServerMetrics(work.families)
         self.around: Surroundings
         self.writer: Writer
         self.runs: Runs
@@ -119,6 +124,7 @@ class ScheduleServer:
             self._listener = await listen(
                 self.around,
                 controller.listen,
+                make_session=lambda: Session(self.around),
                 tls=tls,
                 handshake_timeout_s=limits.handshake_timeout_ms / 1000,
             )
@@ -148,6 +154,7 @@ class ScheduleServer:
             address,
             timeout_s=limits.http_timeout_ms / 1000,
             body_bytes=limits.http_body_bytes,
+            work=None if self._work is None else self._work.calls,
         )
         self._log.info(f"HTTP listening on {self._http.address}")
         if self.around.tokens is not None and not is_loopback(address):
@@ -184,24 +191,7 @@ class ScheduleServer:
         return opened.schedule
 
     def _tell_recovery(self, log: ZtickLog) -> None:
-        for file in log.recovery.files:
-            if not file.clean:
-                self._log.warn(
-                    "the log was damaged; what could be read was read",
-                    file=file.file,
-                    places=file.damage_count,
-                    records=file.records,
-                    read_behind_damage=file.saved_after_damage,
-                    lost_at_least=file.lost_at_least,
-                    put_aside=", ".join(file.quarantined) or "nothing",
-                )
-            for damage in file.damages:
-                self._log.warn(
-                    f"{damage.kind} bytes: {damage.reason}",
-                    file=file.file,
-                    offset=damage.offset,
-                    length=damage.length,
-                )
+        tell_recovery(self._log, log.recovery)
         if log.leftover_error is not None:
             self._log.warn(
                 "a compaction that was cut short could not be finished", reason=log.leftover_error

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from journeyman.columnar.arrays import numbers
+from journeyman.formats.ztick_runners import RUNNER_WORDS
 from journeyman.logs.damage import Damage
 from journeyman.spark.columns import raw_numbers, repeated, texts, valid_rows
 from journeyman.spark.rows import (
@@ -39,7 +40,6 @@ __all__ = ["RowMaker"]
 _Column = Any  # pa.Array of any type
 _TIME = pa.timestamp("us", tz="UTC")
 _STATUSES = ("planned", "triggered", "executed", "failed")
-_RUNNERS = ("shell", "amqp", "direct", "awf", "http", "redis")
 # What Spark's and Python's calendars reach: the years 1 to 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -110,7 +110,7 @@ class RowMaker:
 def _words(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:
     words: list[tuple[str, tuple[str | None, ...]]] = [("kind", KIND_WORDS[dialect])]
     if dialect == ZTICK:
-        words += [("status", _STATUSES), ("runner", _RUNNERS)]
+        words += [("status", _STATUSES), ("runner", RUNNER_WORDS)]
     return words
 
 

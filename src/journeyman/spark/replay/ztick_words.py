@@ -6,7 +6,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from journeyman.formats.ztick_runners import RUNNER_WORDS
+
 __all__ = ["RUNNERS", "STATUSES"]
 
 STATUSES: Final = pa.array(["planned", "triggered", "executed", "failed"])
-RUNNERS: Final = pa.array(["shell", "amqp", "direct", "awf", "http", "redis"])
+RUNNERS: Final = pa.array(RUNNER_WORDS)

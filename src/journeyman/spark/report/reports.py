@@ -105,7 +105,7 @@ def _findings(audited: Audit) -> list[_Found]:
 
 
 def _audit_section(found: Sequence[_Found]) -> Section:
-    intro = "What is not as it should be; `journeyman pipeline audit` lists every single one."
+    intro = "What is not as it should be; journeyman pipeline audit lists every single one."
     if not found:
         return Section("Audit", f"{intro} Nothing was found.")
     rows = [

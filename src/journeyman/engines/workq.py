@@ -1,0 +1,175 @@
+"""The work queue decides: state + command + time -> records, reply, effects.
+
+    queue = WorkQueue(seed=7)                       empty; loaded ones: workq_loading.Loader
+    queue.begin_batch()
+    outcome = queue.decide(command, now_ns, client)     client: any hashable handle
+    ... write outcome.records ...
+    queue.commit_batch()  |  queue.undo_batch()
+    queue.next_due_ns()                             when to decide Due() next; None: not before more
+    queue.paused                                    names of paused queues, for whoever keeps them
+
+    state        records                 by
+    -----------  ----------------------  ---------------------------------------------------------
+    new          JobAdded                add, schedule
+    leased       start-attempt           lease, or a lease that waited
+    pending      timeout-attempt         TTR over, attempts left
+    pending      fail, timeout-attempt   fail, fails and attempts left (both with the same time)
+    failed       timeout-attempt         TTR over, no attempts left
+    failed       fail                    fail, no fails or attempts left
+    completed    complete                complete
+    gone         delete | expire         delete | TTL over
+    new again    delete, JobAdded        requeue of a failed job: a new life, with a full TTL
+
+- Whatever is decided is applied at once, and records say all of it: the fold of the records written
+  is the state (``run`` jobs apart, of which nothing is written). A batch can be taken back.
+- While a client waits (reply None) it must not submit another command. One ``Answer`` ends its
+  wait; so does ``Gone(client)``, after which nothing comes for it.
+- After every decision no client waits for a job beside a ready job that it could have, unless that
+  queue is paused. Of those who wait for a queue the longest waiting one is served first.
+- Pauses are not in the log: they leave in ``PausesChanged``, come back through ``Loader.finish``.
+  The delay before a retry is (formats.workq_retry); it begins with the timeout-attempt's time.
+- Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from journeyman.engines import (
+    workq_adding,
+    workq_due,
+    workq_ending,
+    workq_finishing,
+    workq_leasing,
+    workq_views,
+)
+from journeyman.engines.workq_outcomes import Client, Due, Gone, Outcome, PausesChanged, WorkStats
+from journeyman.engines.workq_state import State
+from journeyman.protocols.workq_commands import (
+    Add,
+    Command,
+    Complete,
+    Delete,
+    Fail,
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectPausedQueues,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    InspectServer,
+    Lease,
+    PauseQueue,
+    Requeue,
+    Result,
+    ResumeQueue,
+    Run,
+    Schedule,
+)
+from journeyman.protocols.workq_replies import DONE, Reply
+
+__all__ = ["Decidable", "WorkQueue"]
+
+Decidable: TypeAlias = Command | Due | Gone
+
+
+def _pause(state: State, command: PauseQueue, _client: Client) -> Reply:
+    queue = state.queues.named(command.name)
+    if not queue.paused:
+        state.queues.set_paused(queue, True)
+        state.effects.append(PausesChanged(state.queues.paused))
+    return DONE
+
+
+def _resume(state: State, command: ResumeQueue, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    if queue is not None and queue.paused:
+        state.queues.set_paused(queue, False)
+        state.effects.append(PausesChanged(state.queues.paused))
+        workq_leasing.match(state, queue)
+    return DONE
+
+
+_DECISIONS: dict[type, Callable[[State, Any, Client], Reply | None]] = {
+    Add: workq_adding.add,
+    Schedule: workq_adding.schedule,
+    Run: workq_adding.run,
+    Requeue: workq_adding.requeue,
+    Lease: workq_leasing.lease,
+    Complete: workq_finishing.complete,
+    Fail: workq_finishing.fail,
+    Result: workq_finishing.result,
+    Delete: workq_ending.delete,
+    PauseQueue: _pause,
+    ResumeQueue: _resume,
+    InspectServer: workq_views.server,
+    InspectQueues: workq_views.queues,
+    InspectQueue: workq_views.queue,
+    InspectJobs: workq_views.jobs,
+    InspectScheduledJobs: workq_views.scheduled_jobs,
+    InspectJob: workq_views.job,
+    InspectDeadJobs: workq_views.dead_jobs,
+    InspectPausedQueues: workq_views.paused_queues,
+    Due: workq_due.due,
+    Gone: workq_ending.gone,
+}
+
+
+_outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made every time
+
+
+class WorkQueue:
+    """Jobs, queues and those who wait. Loaded ones: see workq_loading."""
+
+    __slots__ = ("_in_batch", "_state")
+
+    def __init__(self, state: State | None = None, *, seed: int = 0) -> None:
+        self._state = State(seed) if state is None else state
+        self._in_batch = False
+
+    def decide(self, command: Decidable, now_ns: int, client: Client = None) -> Outcome:
+        """Apply the command of a client, or what the server itself submits (then ``client`` is
+        not looked at). A command that can wait needs a client."""
+        state = self._state
+        state.begin(now_ns)
+        reply = _DECISIONS[type(command)](state, command, client)
+        records, effects = state.records, state.effects
+        if records:
+            state.records = []
+        if effects:
+            state.effects = []
+        return _outcome(Outcome, (tuple(records), reply, tuple(effects)))
+
+    def next_due_ns(self) -> int | None:
+        """When to decide ``Due`` next; None: not before another command."""
+        return workq_due.next_due_ns(self._state)
+
+    @property
+    def paused(self) -> frozenset[str]:
+        return self._state.queues.paused
+
+    def stats(self) -> WorkStats:
+        return workq_views.stats(self._state)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        """From here on everything can be taken back."""
+        assert not self._in_batch
+        self._in_batch = True
+        self._state.begin_batch()
+
+    def commit_batch(self) -> None:
+        """The records of the batch are durable."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.commit_batch()
+
+    def undo_batch(self) -> None:
+        """The records could not be written: be as if the batch had never been. Nothing that it
+        gave out may be used: no reply, no effect. Who waited before it waits again."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.undo_batch()

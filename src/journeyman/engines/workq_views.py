@@ -1,0 +1,140 @@
+"""What ``inspect`` shows: jobs and queues as they are at this moment.
+
+A job whose TTL is over is not shown. ``fails`` counts every failure that a worker has reported, so
+one more than the fold's for a job that has failed for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from journeyman.engines.workq_job import EXHAUSTED, FAILED, Entry, fields_of, job_id_of, opened
+from journeyman.engines.workq_order import Order
+from journeyman.engines.workq_outcomes import Client, WorkStats
+from journeyman.engines.workq_queues import Queue
+from journeyman.engines.workq_state import State
+from journeyman.formats.workq_retry import max_fails_of
+from journeyman.protocols.workq_commands import (
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectPausedQueues,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    InspectServer,
+)
+from journeyman.protocols.workq_replies import (
+    NOT_FOUND,
+    JobList,
+    JobView,
+    QueueList,
+    QueueView,
+    Reply,
+    ServerView,
+)
+
+__all__ = [
+    "dead_jobs",
+    "job",
+    "jobs",
+    "paused_queues",
+    "queue",
+    "queues",
+    "scheduled_jobs",
+    "server",
+    "stats",
+]
+
+
+def job(state: State, command: InspectJob, _client: Client) -> Reply:
+    entry = state.find(command.job_id)
+    return NOT_FOUND if entry is None else JobList((_job_view(state, entry),))
+
+
+def jobs(state: State, command: InspectJobs, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    return NOT_FOUND if queue is None else _page(state, queue.ready, command)
+
+
+def scheduled_jobs(state: State, command: InspectScheduledJobs, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    return NOT_FOUND if queue is None else _page(state, queue.scheduled, command)
+
+
+def dead_jobs(state: State, command: InspectDeadJobs, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    return NOT_FOUND if queue is None else _page(state, queue.dead, command)
+
+
+def queue(state: State, command: InspectQueue, _client: Client) -> Reply:
+    found = state.queues.get(command.name)
+    return NOT_FOUND if found is None else _queue_list((found,))
+
+
+def queues(state: State, command: InspectQueues, _client: Client) -> Reply:
+    return _queue_list(state.queues.page(command.offset, command.limit))
+
+
+def paused_queues(state: State, command: InspectPausedQueues, _client: Client) -> Reply:
+    return _queue_list(state.queues.paused_page(command.offset, command.limit))
+
+
+def server(state: State, _command: InspectServer, _client: Client) -> Reply:
+    """The server knows the rest."""
+    return ServerView(0, state.evicted, 0)
+
+
+def stats(state: State) -> WorkStats:
+    ready = scheduled = failed = 0
+    for queue in state.queues.by_number:
+        ready += len(queue.ready)
+        scheduled += len(queue.scheduled)
+        failed += len(queue.dead)
+    leased = len(state.jobs.leases)
+    completed = len(state.jobs) - ready - scheduled - failed - leased
+    return WorkStats(
+        ready,
+        scheduled,
+        leased,
+        completed,
+        failed,
+        len(state.queues),
+        len(state.waiting),
+        state.evicted,
+    )
+
+
+def _page(
+    state: State,
+    order: Order[bytes],
+    command: InspectJobs | InspectScheduledJobs | InspectDeadJobs,
+) -> JobList:
+    entries = (state.find(job_id_of(spec)) for spec in order.page(command.offset, command.limit))
+    return JobList(tuple(_job_view(state, entry) for entry in entries if entry is not None))
+
+
+def _job_view(state: State, entry: Entry) -> JobView:
+    spec, stage, attempts, fails, _, _, _ = opened(entry)
+    fields = fields_of(spec)
+    return JobView(
+        fields.job_id,
+        state.queues.by_number[fields.queue].name,
+        fields.ttr_ms,
+        fields.ttl_ms,
+        fields.payload,
+        fields.max_attempts,
+        attempts,
+        max_fails_of(fields.max_fails),
+        fails + (stage == FAILED),
+        fields.priority,
+        FAILED if stage == EXHAUSTED else stage,
+        fields.created_ns,
+        fields.time_ns,
+    )
+
+
+def _queue_list(queues: Iterable[Queue]) -> QueueList:
+    return QueueList(
+        tuple(QueueView(q.name, len(q.ready), len(q.scheduled), q.paused) for q in queues)
+    )

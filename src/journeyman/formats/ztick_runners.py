@@ -1,0 +1,63 @@
+"""What a rule of the schedule says is to be done, one class a runner; the fields as in the log.
+
+    byte  0 Shell   1 Amqp   2 Direct   3 Awf   4 Http   5 Redis   6 Queue (ours)
+
+Part of journeyman.formats.ztick, which reads and writes them and is where to import them from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["RUNNER_WORDS", "Amqp", "Awf", "Direct", "Http", "Queue", "Redis", "Runner", "Shell"]
+
+RUNNER_WORDS = ("shell", "amqp", "direct", "awf", "http", "redis", "queue")  # by byte
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amqp:
+    dsn: str
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    executable: str
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Awf:
+    workflow: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    method: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redis:
+    url: str
+    command: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Adds a job to the work queue. Ours: the original does not know it."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | Queue

@@ -1,0 +1,193 @@
+"""The work queue over HTTP: what is in it, and the few things that a person does to it.
+
+    GET  /queues?offset=0&limit=100           [{"name", "ready", "scheduled", "paused"}, ...]
+    GET  /queues/{name}                       {"name", "ready", "scheduled", "paused"}        404
+    GET  /queues/{name}/jobs?list=ready&...   [{"id", "name", "state", ...}, ...]             404
+    PUT  /queues/{name}/paused                {"paused": true}: pause, or resume
+    GET  /work-jobs/{id}                      {"id", "name", "state", ...}                    404
+    POST /work-jobs/{id}/requeue              204: a dead job is queued again            404, 409
+
+``list`` is ready, scheduled or dead. ``payload`` is text where it is UTF-8, else ``payload_base64``
+is there instead. Times are nanoseconds since 1970.
+
+Queues know no namespaces, so this is for tokens of all namespaces: others hear 403.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from journeyman.config import ALL_NAMESPACES
+from journeyman.protocols.workq_commands import (
+    MAX_CURSOR_OFFSET,
+    MAX_LISTED,
+    Command,
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    PauseQueue,
+    Refused,
+    Requeue,
+    ResumeQueue,
+)
+from journeyman.protocols.workq_fields import read_id, read_name
+from journeyman.protocols.workq_replies import (
+    JobList,
+    JobView,
+    NotFound,
+    QueueList,
+    QueueView,
+    Reply,
+    id_text,
+)
+from journeyman.servers.http_api import ApiError, read_body
+from journeyman.servers.workq_calls import NotDone, WorkqCalls
+
+__all__ = ["add_work_routes"]
+
+_LISTS: dict[str, Callable[[str, int, int], Command]] = {
+    "ready": InspectJobs,
+    "scheduled": InspectScheduledJobs,
+    "dead": InspectDeadJobs,
+}
+_STATES = ("new", "completed", "failed", "pending", "leased")
+_Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def add_work_routes(app: web.Application, calls: WorkqCalls) -> None:
+    api = _WorkApi(calls)
+    routes: tuple[tuple[str, str, _Handler], ...] = (
+        ("GET", "/queues", api.queues),
+        ("GET", "/queues/{name}", api.queue),
+        ("GET", "/queues/{name}/jobs", api.jobs),
+        ("PUT", "/queues/{name}/paused", api.pause),
+        ("GET", "/work-jobs/{id}", api.job),
+        ("POST", "/work-jobs/{id}/requeue", api.requeue),
+    )
+    for method, path, handler in routes:
+        app.router.add_route(method, path, handler)
+
+
+class _WorkApi:
+    def __init__(self, calls: WorkqCalls) -> None:
+        self._calls = calls
+
+    async def queues(self, request: web.Request) -> web.Response:
+        listing = await self._ask(request, InspectQueues(*_page(request)))
+        assert isinstance(listing, QueueList)
+        return _json([_queue(queue) for queue in listing.queues])
+
+    async def queue(self, request: web.Request) -> web.Response:
+        listing = await self._ask(request, InspectQueue(_name(request)))
+        assert isinstance(listing, QueueList)
+        return _json(_queue(listing.queues[0]))
+
+    async def jobs(self, request: web.Request) -> web.Response:
+        which = request.query.get("list", "ready")
+        if which not in _LISTS:
+            raise ApiError(400, f"list must be one of {', '.join(_LISTS)}")
+        listing = await self._ask(request, _LISTS[which](_name(request), *_page(request)))
+        assert isinstance(listing, JobList)
+        return _json([_job(job) for job in listing.jobs])
+
+    async def pause(self, request: web.Request) -> web.Response:
+        body = await read_body(request)
+        paused = body.get("paused")
+        if not isinstance(paused, bool):
+            raise ApiError(400, "paused must be true or false")
+        name = _name(request)
+        await self._ask(request, PauseQueue(name) if paused else ResumeQueue(name))
+        return _json({"name": name, "paused": paused})
+
+    async def job(self, request: web.Request) -> web.Response:
+        listing = await self._ask(request, InspectJob(_id(request)))
+        assert isinstance(listing, JobList)
+        return _json(_job(listing.jobs[0]))
+
+    async def requeue(self, request: web.Request) -> web.Response:
+        await self._ask(request, Requeue(_id(request)))
+        return web.Response(status=204)
+
+    async def _ask(self, request: web.Request, command: Command) -> Reply:
+        if request["namespace"] != ALL_NAMESPACES:
+            raise ApiError(403, "insufficient namespace scope")
+        reply = await self._calls.ask(command)
+        if isinstance(reply, NotDone):
+            raise ApiError(503, f"internal: {reply.reason}")
+        if isinstance(reply, NotFound):
+            raise ApiError(404, "not found")
+        if isinstance(reply, Refused):
+            raise ApiError(409, reply.complaint)
+        return reply
+
+
+def _name(request: web.Request) -> str:
+    name = read_name(request.match_info["name"].encode(errors="surrogateescape"))
+    if name is None:
+        raise ApiError(400, "a name is 1 to 255 of A-Z a-z 0-9 _ . -")
+    return name
+
+
+def _id(request: web.Request) -> bytes:
+    job_id = read_id(request.match_info["id"].encode(errors="surrogateescape"))
+    if job_id is None:
+        raise ApiError(400, "an id is a UUID")
+    return job_id
+
+
+def _page(request: web.Request) -> tuple[int, int]:
+    offset = _number(request, "offset", 0, 0, MAX_CURSOR_OFFSET)
+    return offset, _number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
+
+
+def _number(request: web.Request, key: str, default: int, low: int, high: int) -> int:
+    text = request.query.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise ApiError(400, f"{key} must be a number from {low} to {high}")
+    return int(text)
+
+
+def _queue(queue: QueueView) -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "ready": queue.ready,
+        "scheduled": queue.scheduled,
+        "paused": queue.paused,
+    }
+
+
+def _job(job: JobView) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": id_text(job.job_id),
+        "name": job.name,
+        "state": _STATES[job.state],
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "fails": job.fails,
+        "max_fails": job.max_fails,
+        "priority": job.priority,
+        "ttr_ms": job.ttr_ms,
+        "ttl_ms": job.ttl_ms,
+        "created": job.created_ns,
+    }
+    if job.time_ns is not None:
+        shown["time"] = job.time_ns
+    try:
+        shown["payload"] = job.payload.decode()
+    except UnicodeDecodeError:
+        shown["payload_base64"] = b64encode(job.payload).decode()
+    return shown
+
+
+def _json(value: Any) -> web.Response:
+    # A log of the original may hold names that are no text; JSON can say those only escaped.
+    text = json.dumps(value, separators=(",", ":"))
+    return web.Response(text=text, content_type="application/json")

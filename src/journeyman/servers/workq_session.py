@@ -1,0 +1,142 @@
+"""One workq connection: commands to the writer, one at a time where one may wait.
+
+The flow of bytes, commands and answers, and its bounds, are in connection.py. Here:
+
+    lease, result, run   nothing behind it starts before it is answered: only this connection waits
+    a long list of jobs  leaves in slices
+    many megabytes       are taken on only as the ones before are answered
+    end of input         what was received is still answered, but nobody waits on: a worker that
+                         closes its connection while it waits gets no job
+
+So that the end of a connection is seen while its command waits, a little is read ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from journeyman.protocols.workq import Parser
+from journeyman.protocols.workq_commands import (
+    Event,
+    Hangup,
+    InspectDeadJobs,
+    InspectJobs,
+    InspectScheduledJobs,
+)
+from journeyman.protocols.workq_replies import (
+    READ_ONLY,
+    JobList,
+    Reply,
+    ServerView,
+    job_list_parts,
+    reply_bytes,
+)
+from journeyman.servers.connection import Answer, Connection
+from journeyman.servers.server_log import ServerLog
+from journeyman.servers.workq_writer import CAN_WAIT, payload_bytes
+
+if TYPE_CHECKING:
+    from journeyman.servers.workq_writer import WorkqWriter
+
+__all__ = ["WorkqSession", "WorkqSurroundings"]
+
+LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer holds at a time
+READ_AHEAD_BYTES = 64 * 1024
+SLICED_BYTES = 256 * 1024  # a list with more payload than this leaves in slices
+
+_ALONE = CAN_WAIT | {InspectJobs, InspectScheduledJobs, InspectDeadJobs}
+
+
+@dataclass(slots=True)
+class WorkqSurroundings:
+    """What all sessions of the door share."""
+
+    loop: asyncio.AbstractEventLoop
+    writer: WorkqWriter
+    messages: ServerLog
+    started_ns: int
+    unsent_bytes: int = 1024 * 1024
+    max_connections: int = 1024
+    sessions: set[WorkqSession] = field(default_factory=set)
+
+
+class WorkqSession(Connection):
+    """See the module's docstring. Made by the listener, once a connection."""
+
+    __slots__ = ("_around", "_load", "_parser", "is_lost")
+
+    def __init__(self, around: WorkqSurroundings) -> None:
+        super().__init__(around)
+        self._around = around
+        self._parser = Parser()
+        self._load = 0  # bytes of payload in flight, at most
+        self.is_lost = False
+
+    def _parse(self, data: bytes) -> list[Event]:
+        return self._parser.feed(data)
+
+    def _is_for_the_door(self, event: Any) -> bool:
+        return type(event) is Hangup
+
+    def _handle(self, event: Any) -> None:  # noqa: ARG002 - there is only one
+        self._around.messages.debug("not the workq protocol: closing", client=self._peer)
+        self._drop_input()
+        self._ending = True
+
+    def _stands_alone(self, event: Any) -> bool:
+        if type(event) in _ALONE:
+            return True
+        size = payload_bytes(event)
+        self._load = size if self._in_flight == 1 else self._load + size
+        return self._load >= LOAD_BYTES
+
+    def _may_read_on(self) -> bool:
+        return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
+
+    # -- the end --
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._ending or self._closing
+
+    def eof_received(self) -> bool:
+        self._ending = True
+        self._leave()
+        self._close_if_done()
+        return not self._closing
+
+    def finish(self) -> None:
+        super().finish()
+        self._leave()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        super().connection_lost(exc)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._alone and self._in_flight:
+            self._around.writer.leave(self)
+
+    # -- from the writer --
+
+    def render(self, reply: Reply) -> Answer:
+        if isinstance(reply, JobList):
+            return _jobs(reply)
+        if isinstance(reply, ServerView):
+            clients, started_ns = len(self._around.sessions), self._around.started_ns
+            reply = reply._replace(active_clients=clients, started_ns=started_ns)
+        return reply_bytes(reply)
+
+    def render_failure(self) -> Answer:
+        return READ_ONLY
+
+
+def _jobs(reply: JobList) -> Answer:
+    parts: Iterator[bytes] = job_list_parts(reply)
+    if sum(len(job.payload) for job in reply.jobs) < SLICED_BYTES:
+        return b"".join(parts)
+    return parts

@@ -1,0 +1,221 @@
+"""The work queue through stops, kills and starts: nothing is lost, nothing comes back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from journeyman.formats.framing import scan
+from journeyman.formats.workq import CODEC, Command, JobAdded, Record
+from tests.integration.workq_process import LeasedJob, WorkqClient, WorkqProcess
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "workq"
+
+
+def records(server: WorkqProcess) -> list[Record]:
+    found: list[Record] = []
+    for path in sorted(server.cmdlog.glob("*.log")):
+        entries, ending = scan(CODEC, path.read_bytes())
+        assert ending.error is None
+        found += [entry.record for entry in entries]
+    return found
+
+
+@pytest.mark.parametrize("sync", ["interval", "os", "always"])
+def test_everything_survives_a_kill(tmp_path: Path, sync: str):
+    with WorkqProcess(tmp_path, workq__cmdlog_sync=sync) as server, server.worker() as client:
+        ready = client.add("q", b"ready", flags="-priority=5")
+        done = client.add("q")
+        client.finish(done, b"result")
+        gone = client.add("q")
+        assert client.ask(f"delete {gone}") == "+OK"
+        dead = client.add("dead")
+        client.finish(dead, b"why", command="fail")
+        retried = client.add("retried", flags="-max-fails=3")
+        client.lease("retried")
+        client.finish(retried, command="fail")
+        assert client.ask("pause stopped") == "+OK"
+        leased = client.add("leased", b"work", ttr=60_000)
+        client.lease("leased")
+        server.kill()
+    with WorkqProcess(tmp_path, workq__cmdlog_sync=sync) as server, server.worker() as client:
+        job = client.lease("q")
+        assert job is not None
+        assert (job.job_id, job.payload) == (ready, b"ready")
+        assert client.lease("q", "leased", "dead") is None
+        assert client.result(done) == (True, b"result")
+        assert client.inspect(f"job {gone}") == "-NOT-FOUND"
+        assert client.result(dead) == (False, b"why")
+        (block,) = client.blocks("dead-jobs dead 0 10")
+        assert block["id"] == dead
+        shown = client.job(retried)
+        assert (shown["state"], shown["fails"], shown["attempts"]) == ("3", "1", "1")
+        assert client.job(leased)["state"] == "4"
+        (paused,) = client.blocks("paused-queues 0 10")
+        assert paused["id"] == "stopped"
+        assert client.finish(leased, b"late") == "+OK"
+
+
+def test_lease_ends_when_it_would_have_without_the_restart(tmp_path: Path):
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        client.add("q", ttr=4000)
+        leased_at = time.monotonic()
+        assert client.lease("q") is not None
+        server.kill()
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        assert client.lease("q") is None
+        assert client.lease("q", wait=30_000) is not None
+        took = time.monotonic() - leased_at
+        assert took >= 4.0 - 0.1
+        assert took < 4.0 + 4.0  # a full TTR from the restart would end later still
+
+
+def test_ttl_is_a_moment_that_a_restart_does_not_move(tmp_path: Path):
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        added_at = time.monotonic()
+        job_id = client.add("q", ttl=3000)
+        server.kill()
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        server.wait_until(
+            lambda: client.inspect(f"job {job_id}") == "-NOT-FOUND", "its TTL is over"
+        )
+        assert time.monotonic() - added_at >= 3.0 - 0.1
+        assert client.lease("q") is None
+
+
+def test_retry_delay_and_requeue_survive_a_restart(tmp_path: Path):
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        slow = client.add("slow", flags="-max-fails=5 -retry-delay=3600000")
+        client.lease("slow")
+        client.finish(slow, command="fail")
+        again = client.add("again", b"payload")
+        client.finish(again, command="fail")
+        assert client.ask(f"requeue {again}") == "+OK"
+        server.kill()
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        assert client.lease("slow") is None
+        (block,) = client.blocks("scheduled-jobs slow 0 10")
+        assert (block["id"], block["max-fails"]) == (slow, "5")
+        job = client.lease("again")
+        assert job is not None
+        assert (job.job_id, job.payload) == (again, b"payload")
+        server.kill()
+        assert [r.command for r in records(server) if r.job_id.hex() == again.replace("-", "")] == [
+            Command.ADD,
+            Command.FAIL,
+            Command.DELETE,
+            Command.ADD,
+            Command.START_ATTEMPT,
+        ]
+
+
+def test_foreground_jobs_leave_no_record(tmp_path: Path):
+    with WorkqProcess(tmp_path) as server, server.worker() as client, server.worker() as worker:
+        client.send("run 00000000-0000-4000-8000-000000000001 q 5000 20000 0\r\n\r\n")
+        job = worker.lease("q", wait=20_000)
+        assert job is not None
+        worker.finish(job.job_id, b"x")
+        assert client.read_result() == (True, b"x")
+        assert server.stop() == 0
+        assert records(server) == []
+
+
+def test_cleaning_while_serving_never_brings_a_deleted_job_back(tmp_path: Path):
+    """Most jobs expire soon, so that segments are worth cleaning while the others live."""
+    settings = {"workq.cmdlog_seg_size": 2000, "workq.cmdlog_clean_int": 100}
+    with WorkqProcess(tmp_path, settings=settings) as server, server.worker() as client:
+        kept, deleted = [], []
+        for number in range(300):
+            if number % 30 == 0:
+                kept.append(client.add("q", b"x" * 50, ttl=300_000))
+            elif number % 30 == 15:
+                deleted.append(client.add("q", b"x" * 50, ttl=300_000))
+                assert client.ask(f"delete {deleted[-1]}") == "+OK"
+            else:
+                client.add("short", b"x" * 50, ttl=10)
+        server.wait_for_line("the command log was cleaned")
+        server.kill()
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        assert all(client.inspect(f"job {job_id}") == "-NOT-FOUND" for job_id in deleted)
+        assert [job.job_id for job in leases(client, "q")] == kept
+
+
+def leases(client: WorkqClient, name: str) -> list[LeasedJob]:
+    found = []
+    while (job := client.lease(name)) is not None:
+        found.append(job)
+    return found
+
+
+def test_stop_answers_those_who_wait_with_the_end_of_the_connection(tmp_path: Path):
+    with WorkqProcess(tmp_path) as server, server.worker() as worker, server.worker() as client:
+        worker.send_lease("q", wait=60_000)
+        client.add("other")
+        assert server.stop() == 0
+        assert worker.read_to_the_end() == b""
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        assert client.lease("other") is not None
+
+
+def test_only_one_server_has_the_log(tmp_path: Path):
+    with WorkqProcess(tmp_path) as server:
+        second = WorkqProcess(tmp_path)
+        second.start(wait=False)
+        assert second.wait() == 1
+        second.wait_for_line("journeyman: error: cmdlog: another process has this log open")
+        assert server.process.poll() is None
+
+
+def test_second_signal_while_stopping_is_no_harm(tmp_path: Path):
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        client.add("q")
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait() in (0, 1)
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        assert client.lease("q") is not None
+
+
+# -- logs of the original -------------------------------------------------------------------------
+
+GOLDEN_LOGS = sorted(path.name for path in GOLDEN.iterdir() if (path / "cmdlog").is_dir())
+
+
+@pytest.mark.parametrize("name", GOLDEN_LOGS)
+def test_log_of_the_original_is_served_whatever_is_in_it(tmp_path: Path, name: str):
+    """Also those that it cannot load itself. Jobs that have not expired by now are there."""
+    shutil.copytree(GOLDEN / name / "cmdlog", tmp_path / "cmdlog")
+    for path in (tmp_path / "cmdlog").iterdir():
+        os.chmod(path, 0o644)
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        client.blocks("queues 0 100")
+        added = client.add("new", b"job")
+        job = client.lease("new")
+        assert job is not None
+        assert job.job_id == added
+        assert server.stop() == 0
+        assert any(isinstance(r, JobAdded) and r.name == "new" for r in records(server))
+
+
+def test_jobs_of_the_original_can_be_worked_on(tmp_path: Path):
+    """f-never-expires: created in 2099, so they live whenever this test runs."""
+    shutil.copytree(GOLDEN / "f-never-expires" / "cmdlog", tmp_path / "cmdlog")
+    for path in (tmp_path / "cmdlog").iterdir():
+        os.chmod(path, 0o644)
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        found = client.blocks("queues 0 100")
+        ready = {block["id"]: int(block["ready-len"]) for block in found}
+        assert sum(ready.values()) > 0
+        for name, count in ready.items():
+            jobs = leases(client, name)
+            assert len(jobs) >= count
+            for job in jobs:
+                assert client.finish(job.job_id, b"done") == "+OK"
+        server.kill()
+    with WorkqProcess(tmp_path) as server, server.worker() as client:
+        assert all(client.lease(name) is None for name in ready)

@@ -1,0 +1,164 @@
+"""Loading a command log: by the fold, in bulk, and of any prefix of what an engine wrote."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from journeyman.engines.workq import Decidable, WorkQueue
+from journeyman.engines.workq_loading import load
+from journeyman.engines.workq_outcomes import Due
+from journeyman.formats.workq import (
+    CODEC,
+    HEADER,
+    Command,
+    Instant,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    Record,
+)
+from journeyman.formats.workq_retry import pack
+from journeyman.logs.segments import workq_segment_name
+from journeyman.logs.sync import SyncPolicy
+from journeyman.protocols.workq_commands import Add, Complete, Fail, Lease, Requeue
+from journeyman.servers.workq_loading import open_log
+from journeyman.testing import ManualClock, SimulatedDisk
+from tests.workq_views import expected_orders, folded, jobs_of, orders_of
+
+START_NS = 1_700_000_000 * 10**9
+MS = 1_000_000
+IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{n}") for n in range(4))
+DIRECTORY = "/log"
+
+job_ids = st.sampled_from(IDS)
+# Small ones, so that they meet; and some that the columns of the bulk reader cannot hold.
+moments = st.builds(lambda ms: Instant(START_NS + ms * MS), st.integers(0, 8))
+due_moments = st.none() | moments | st.just(Instant(2**63 * 10)) | st.just(Instant(-(2**62)))
+names = st.sampled_from(("a", "b", "\udcff", "\ufffd"))
+limits = st.sampled_from((0, 0, 1, 2, 300, 2**64 - 1))
+adds = st.builds(
+    JobAdded,
+    moments,
+    job_ids,
+    names,
+    ttr_ms=st.sampled_from((0, 1, 3, 10**6, 2**64 - 1)),
+    ttl_ms=st.sampled_from((0, 2, 5, 10**9, 2**64 - 1)),
+    priority=st.sampled_from((0, 0, -1, 2**31 - 1, -(2**31))),
+    max_attempts=limits,
+    max_fails=limits | st.just(pack(2, 3)),
+    payload=st.binary(max_size=3),
+    time=due_moments,
+    created=moments,
+    command=st.sampled_from((Command.ADD, Command.SCHEDULE)),
+)
+finishes = st.builds(
+    JobFinished,
+    moments,
+    job_ids,
+    st.sampled_from((Command.COMPLETE, Command.FAIL)),
+    st.binary(max_size=2),
+)
+events = st.builds(JobEvent, moments, job_ids, st.sampled_from(list(Command)[4:]))
+# One life after another, with what may happen in it; and anything, in any order.
+logs = st.lists(adds | finishes | events | events, max_size=14)
+
+
+def segment(records: list[Record]) -> bytes:
+    return HEADER + b"".join(map(CODEC.encode, records))
+
+
+def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -> WorkQueue:
+    disk, clock = SimulatedDisk(), ManualClock(now_ns)
+    disk.make_dirs(DIRECTORY)
+    for number, part in enumerate((records[:cut], records[cut:]) if cut else (records,), 1):
+        file = disk.open_append(f"{DIRECTORY}/{workq_segment_name(number)}")
+        file.write(segment(part))
+        file.close()
+    found = open_log(
+        disk,
+        clock,
+        DIRECTORY,
+        sync=SyncPolicy.os(),
+        segment_bytes=10**9,
+        bulk_bytes=0 if in_bulk else 1 << 60,
+    )
+    found.log.close()
+    assert found.in_bulk is in_bulk
+    return found.queue
+
+
+def whole(queue: WorkQueue) -> object:
+    """All of it, without the numbers that queues happen to have."""
+    orders = orders_of(queue)
+    waiting = {
+        kind: [spec[:44] + spec[48:] for spec in items]  # type: ignore[attr-defined]
+        for kind, items in orders.items()
+        if kind.endswith((" ready", " scheduled", " dead"))
+    }
+    timed = {kind: orders[kind] for kind in ("expiries", "leases", "due", "names")}
+    return jobs_of(queue), waiting, timed
+
+
+@given(logs, st.integers(0, 12), st.integers(0, 14))
+@settings(max_examples=300, deadline=None)
+def test_both_ways_of_loading_agree_with_the_fold(records, later_ms, cut):
+    now_ns = START_NS + later_ms * MS
+    careful = opened(records, now_ns, in_bulk=False, cut=cut)
+    bulk = opened(records, now_ns, in_bulk=True, cut=cut)
+    assert whole(bulk) == whole(careful)
+    assert jobs_of(careful) == folded(records, now_ns)
+    for queue in (careful, bulk):
+        orders, expected = orders_of(queue), expected_orders(queue)
+        assert {kind: orders[kind] for kind in expected} == expected
+
+
+commands = st.one_of(
+    st.builds(
+        Add,
+        job_ids,
+        st.sampled_from("ab"),
+        st.sampled_from((1, 5)),
+        st.sampled_from((3, 1000)),
+        st.binary(max_size=2),
+        st.integers(-1, 1),
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.sampled_from((0, 0, 4)),
+    ),
+    st.builds(Lease, st.just(("a", "b")), st.just(0)),
+    st.builds(Complete, job_ids, st.just(b"")),
+    st.builds(Fail, job_ids, st.just(b"")),
+    st.builds(Requeue, job_ids),
+    st.just(Due()),
+)
+
+
+@given(st.lists(st.tuples(commands, st.integers(0, 3)), max_size=40), st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_prefix_of_what_was_written_loads_and_goes_on(steps, data):
+    """A crash can leave any of them, also one that ends in the middle of a decision."""
+    queue, now_ns = WorkQueue(), START_NS
+    records: list[Record] = []
+    for command, pause_ms in steps:
+        now_ns += pause_ms * MS
+        records += queue.decide(command, now_ns, 1).records
+    prefix = records[: data.draw(st.integers(0, len(records)))]
+    for in_bulk in (False, True):
+        again = opened(prefix, now_ns, in_bulk=in_bulk)
+        assert jobs_of(again) == folded(prefix, now_ns)
+        log, later_ns = list(prefix), now_ns
+        more: list[Decidable] = [Due(), Lease(("a", "b"), 0), Due(), *map(Requeue, IDS)]
+        for command in more:
+            later_ns += 3 * MS
+            log += again.decide(command, later_ns, 1).records
+            assert jobs_of(again).items() >= folded(log, later_ns).items()
+
+
+def test_a_log_is_loaded_twice_with_the_same_outcome():
+    records = [
+        JobAdded(Instant(START_NS), IDS[0], "a", 1000, 5000, 0, 0, 0, b"", None, Instant(START_NS))
+    ]
+    first, second = (load(records, now_ns=START_NS) for _ in range(2))
+    lease = Lease(("a",), 0)
+    assert first.decide(lease, START_NS) == second.decide(lease, START_NS)

@@ -1,0 +1,80 @@
+"""``journeyman serve``: its options are settings."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from journeyman.cli import journeyman
+from journeyman.config import Address, Configuration, Settings, WorkqSync
+from journeyman.servers import process
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings with which a server would have been started."""
+    found: list[Settings] = []
+
+    def run(configuration: Configuration, **_: object) -> int:
+        found.append(configuration.settings)
+        return 0
+
+    monkeypatch.setattr(process, "run", run)
+    for name in Settings.__dataclass_fields__:
+        monkeypatch.delenv(f"JOURNEYMAN_{name.upper()}_LISTEN", raising=False)
+    return found
+
+
+def serve(*options: str) -> int:
+    return CliRunner().invoke(journeyman, ["serve", *options]).exit_code
+
+
+def test_both_doors_are_open_by_default_with_the_defaults_of_the_original(served: list[Settings]):
+    assert serve() == 0
+    workq = served[0].workq
+    assert workq.enabled
+    assert workq.listen == Address("127.0.0.1", 9922)
+    assert workq.cmdlog_path is None
+    assert workq.cmdlog_sync is WorkqSync.INTERVAL
+    assert workq.cmdlog_sync_int_ms == 1000
+    assert workq.cmdlog_clean_int_ms == 300_000
+    assert workq.cmdlog_seg_size_bytes == 64 * 1024 * 1024
+
+
+def test_options_of_the_work_queue_are_those_of_the_original(served: list[Settings]):
+    options = "--workq-listen 127.0.0.1:7 --cmdlog-path d --cmdlog-sync always "
+    options += "--cmdlog-sync-int 5 --cmdlog-clean-int 6 --cmdlog-seg-size 700"
+    assert serve(*options.split()) == 0
+    workq = served[0].workq
+    assert (workq.listen.port, workq.cmdlog_path) == (7, "d")
+    assert workq.cmdlog_sync is WorkqSync.ALWAYS
+    assert (workq.cmdlog_sync_int_ms, workq.cmdlog_clean_int_ms) == (5, 6)
+    assert workq.cmdlog_seg_size_bytes == 700
+
+
+def test_work_queue_can_be_turned_off(served: list[Settings]):
+    assert serve("--workq-listen", "off") == 0
+    assert not served[0].workq.enabled
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--cmdlog-sync", "sometimes"),
+        ("--cmdlog-sync-int", "0"),
+        ("--cmdlog-seg-size", "-1"),
+        ("--workq-listen", "9922"),
+        ("--cmdlog-path", ""),
+    ],
+)
+def test_values_that_cannot_be_are_refused(served: list[Settings], options: tuple[str, str]):
+    assert serve(*options) == 2
+    assert served == []
+
+
+def test_file_says_the_same(served: list[Settings], tmp_path):
+    path = tmp_path / "server.toml"
+    path.write_text('[workq]\nenabled = false\ncmdlog_path = "x"\ncmdlog_sync = "os"\n')
+    assert serve("-c", str(path)) == 0
+    workq = served[0].workq
+    assert (workq.enabled, workq.cmdlog_path, workq.cmdlog_sync) == (False, "x", WorkqSync.OS)

@@ -1,0 +1,307 @@
+"""What the work queue's writer writes to: durability by policy, pauses, upkeep of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from journeyman.config import WorkqSync
+from journeyman.errors import LogError, LogFull, LogPoisoned
+from journeyman.formats.workq import Record
+from journeyman.logs import workq_pauses
+from journeyman.logs.workq_log import WorkqLog
+from journeyman.servers.server_log import ServerLog
+from journeyman.servers.workq_journal import WorkqJournal, policy_of
+from journeyman.servers.workq_upkeep import Cleaning, IntervalSync
+from journeyman.testing import ManualClock, SimulatedDisk
+from tests.workq_logs import DIRECTORY, added, deleted, path_of, started
+
+SEGMENT_BYTES = 4096
+
+
+class Bench:
+    def __init__(self, sync: WorkqSync = WorkqSync.ALWAYS, **disk: Any) -> None:
+        self.disk = SimulatedDisk(**disk)
+        self.clock = ManualClock()
+        self.log = WorkqLog.open(
+            self.disk,
+            self.clock,
+            DIRECTORY,
+            sync=policy_of(sync),
+            segment_bytes=SEGMENT_BYTES,
+        )
+        self.journal = WorkqJournal(
+            self.log, self.disk, DIRECTORY, sync=sync, segment_bytes=SEGMENT_BYTES
+        )
+
+    def after_crash(self) -> list[Record]:
+        """What a power cut now would leave."""
+        records: list[Record] = []
+        disk = self.disk.after_crash()
+        with WorkqLog.open(disk, self.clock, DIRECTORY, each=records.append):
+            return records
+
+
+# -- durability -----------------------------------------------------------------------------------
+
+
+def test_always_is_durable_when_write_returns_and_never_quick():
+    bench = Bench()
+    bench.journal.write([added(1), started(1)])
+    assert bench.after_crash() == [added(1), started(1)]
+    assert not bench.journal.is_quick
+
+
+@pytest.mark.parametrize("sync", [WorkqSync.INTERVAL, WorkqSync.OS])
+def test_other_policies_are_quick_and_durable_after_sync(sync: WorkqSync):
+    bench = Bench(sync)
+    assert bench.journal.is_quick
+    unsynced = [bench.journal.is_unsynced]
+    bench.journal.write([added(1)])
+    unsynced.append(bench.journal.is_unsynced)
+    assert bench.after_crash() == []
+    bench.journal.sync()
+    unsynced.append(bench.journal.is_unsynced)
+    assert unsynced == [False, True, False]
+    assert bench.after_crash() == [added(1)]
+
+
+def fill_segment(bench: Bench) -> None:
+    while bench.journal.is_quick:
+        bench.journal.write([added(1)])
+
+
+def test_full_segment_is_left_in_the_thread():
+    bench = Bench(WorkqSync.OS)
+    fill_segment(bench)
+    size = bench.disk.size(path_of(1))
+    assert size >= SEGMENT_BYTES
+    bench.journal.write([added(2)])
+    assert bench.journal.is_quick
+    assert bench.disk.size(path_of(1)) == size
+    assert bench.disk.exists(path_of(2))
+
+
+def test_log_that_another_thread_is_at_is_not_quick():
+    bench = Bench(WorkqSync.OS)
+    bench.journal.is_shared = True
+    assert not bench.journal.is_quick
+
+
+def test_journal_of_a_full_segment_knows_it_from_the_start():
+    bench = Bench(WorkqSync.OS)
+    fill_segment(bench)
+    again = WorkqJournal(
+        bench.log, bench.disk, DIRECTORY, sync=WorkqSync.OS, segment_bytes=SEGMENT_BYTES
+    )
+    assert not again.is_quick
+
+
+# -- pauses ---------------------------------------------------------------------------------------
+
+
+def test_paused_queues_come_back():
+    disk = SimulatedDisk()
+    disk.make_dirs(DIRECTORY)
+    assert workq_pauses.read(disk, DIRECTORY) == frozenset()
+    workq_pauses.prepare(disk, DIRECTORY, {"b", "a.c"})
+    assert workq_pauses.read(disk, DIRECTORY) == frozenset()
+    workq_pauses.prepare(disk, DIRECTORY, {"b", "a.c"})
+    workq_pauses.finish(disk, DIRECTORY)
+    assert workq_pauses.read(disk, DIRECTORY) == {"a.c", "b"}
+    assert disk.read_bytes(f"{DIRECTORY}/paused-queues") == b"journeyman paused queues\na.c\nb\n"
+
+
+@pytest.mark.parametrize("data", [b"", b"something else\n", b"journeyman paused queues\ncut"])
+def test_file_that_is_no_list_of_paused_queues_is_told(data: bytes):
+    disk = SimulatedDisk()
+    disk.plant(f"{DIRECTORY}/paused-queues", data)
+    with pytest.raises(LogError, match=r"paused-queues.*remove it"):
+        workq_pauses.read(disk, DIRECTORY)
+
+
+def test_every_crash_while_pausing_leaves_the_old_names_or_the_new_ones():
+    for operation in range(1, 40):
+        bench = Bench()
+        bench.journal.write([added(1)], {"old"})
+        bench.disk.cut_power_at(operation)
+        try:
+            bench.journal.write([added(2)], {"new"})
+            return  # the power was cut after the last operation: all of them were tried
+        except BaseException as error:
+            if type(error).__name__ != "PowerCut":
+                raise
+        disk = bench.disk.after_crash()
+        assert workq_pauses.read(disk, DIRECTORY) in ({"old"}, {"new"})
+    raise AssertionError("it never ended")
+
+
+def test_pause_is_durable_when_write_returns():
+    bench = Bench()
+    bench.journal.write([], {"q"})
+    assert workq_pauses.read(bench.disk.after_crash(), DIRECTORY) == {"q"}
+
+
+def test_no_room_for_the_pauses_changes_nothing():
+    bench = Bench()
+    bench.journal.write([added(1)], {"old"})
+    bench.disk.fail("write", error=errno.ENOSPC)
+    with pytest.raises(LogFull):
+        bench.journal.write([added(2)], {"new"})
+    bench.disk.heal()
+    assert bench.after_crash() == [added(1)]
+    assert workq_pauses.read(bench.disk, DIRECTORY) == {"old"}
+
+
+def test_no_room_for_the_records_leaves_the_pauses_as_they_were():
+    bench = Bench()
+    bench.journal.write([added(1)], {"old"})
+    bench.disk.fail("write", error=errno.ENOSPC, skip=1)
+    with pytest.raises(LogFull):
+        bench.journal.write([added(2)], {"new"})
+    bench.disk.heal()
+    assert workq_pauses.read(bench.disk, DIRECTORY) == {"old"}
+    assert not any(name.endswith(".new") for name in bench.disk.list_dir(DIRECTORY))
+    bench.journal.write([added(2)], {"new"})
+    assert workq_pauses.read(bench.disk, DIRECTORY) == {"new"}
+
+
+def test_pauses_that_cannot_be_put_in_place_are_final():
+    bench = Bench()
+    bench.disk.fail("rename", error=errno.EIO)
+    with pytest.raises(LogPoisoned, match="paused queues"):
+        bench.journal.write([added(1)], {"q"})
+
+
+# -- upkeep ---------------------------------------------------------------------------------------
+
+
+class Loop:
+    """Timers that ring when told to."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, after_s: float, call: Callable[[], None]) -> Any:
+        self.timers.append((after_s, call))
+        return self
+
+    def call_soon_threadsafe(self, call: Callable[..., None], *args: Any) -> None:
+        call(*args)
+
+    def cancel(self) -> None:
+        self.timers.clear()
+
+    def ring(self) -> float:
+        after_s, call = self.timers.pop(0)
+        call()
+        return after_s
+
+
+class Errands:
+    def __init__(self) -> None:
+        self.wanted: list[Callable[[], None]] = []
+
+    def run_between(self, errand: Callable[[], None]) -> None:
+        self.wanted.append(errand)
+
+
+def test_interval_sync_comes_once_after_something_was_written():
+    bench, loop, errands = Bench(WorkqSync.INTERVAL), Loop(), Errands()
+    syncing = IntervalSync(
+        cast(asyncio.AbstractEventLoop, loop), bench.journal, cast(Any, errands), interval_ms=250
+    )
+    syncing.look()
+    assert loop.timers == []
+    bench.journal.write([added(1)])
+    syncing.look()
+    bench.journal.write([started(1)])
+    syncing.look()
+    assert loop.ring() == 0.25
+    assert bench.after_crash() == []
+    for errand in errands.wanted:
+        errand()
+    assert bench.after_crash() == [added(1), started(1)]
+    syncing.look()
+    assert loop.timers == []
+
+
+class Told:
+    def __init__(self) -> None:
+        self.ended: list[bool] = []
+        self.failures: list[BaseException] = []
+        self.lines: list[str] = []
+
+
+def cleaning(bench: Bench, loop: Loop, told: Told) -> Cleaning:
+    return Cleaning(
+        cast(asyncio.AbstractEventLoop, loop),
+        bench.clock,
+        bench.log,
+        bench.journal,
+        ServerLog(bench.clock, told.lines.append),
+        interval_ms=300_000,
+        ended=told.ended.append,
+        on_failure=told.failures.append,
+    )
+
+
+def wait_for(told: Told) -> None:
+    for _ in range(3000):
+        if told.ended or told.failures:
+            return
+        asyncio.run(asyncio.sleep(0.01))
+    raise AssertionError("the cleaning never ended")
+
+
+def with_two_segments() -> Bench:
+    bench = Bench()
+    for number in range(60):
+        bench.journal.write([added(number), deleted(number)])
+    assert bench.disk.exists(path_of(2))
+    bench.clock.advance(1_000_000_000)  # the times of these records are not those of the clock
+    return bench
+
+
+def test_cleaning_frees_room_and_is_told():
+    bench, loop, told = with_two_segments(), Loop(), Told()
+    cleaner = cleaning(bench, loop, told)
+    assert loop.ring() == 300.0
+    wait_for(told)
+    assert told.ended == [True]
+    assert not bench.disk.exists(path_of(1))
+    assert any("the command log was cleaned" in line for line in told.lines)
+    assert not bench.journal.is_shared
+    assert [after_s for after_s, _ in loop.timers] == [300.0]
+    cleaner.stop()
+
+
+def test_cleaning_that_fails_is_told_and_tried_again():
+    bench, loop, told = with_two_segments(), Loop(), Told()
+    cleaner = cleaning(bench, loop, told)
+    bench.disk.fail("remove", error=errno.EACCES)
+    loop.ring()
+    wait_for(told)
+    assert told.ended == [False]
+    assert told.failures == []
+    assert any("cleaning failed" in line for line in told.lines)
+    assert len(loop.timers) == 1
+    cleaner.stop()
+
+
+def test_cleaning_in_which_a_sync_fails_is_final():
+    bench, loop, told = Bench(WorkqSync.OS), Loop(), Told()
+    for number in range(60):
+        bench.journal.write([added(number), deleted(number)])
+    bench.clock.advance(1_000_000_000)
+    cleaner = cleaning(bench, loop, told)
+    bench.disk.fail_next_sync()
+    loop.ring()
+    wait_for(told)
+    assert [type(failure) for failure in told.failures] == [LogPoisoned]
+    assert loop.timers == []
+    cleaner.stop()

@@ -1,0 +1,65 @@
+"""The sorted list in chunks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.engines import workq_order
+from journeyman.engines.workq_order import Order
+
+
+@pytest.fixture(params=[1, 2, 512])
+def chunk(request, monkeypatch):
+    monkeypatch.setattr(workq_order, "CHUNK", request.param)
+
+
+@pytest.mark.usefixtures("chunk")
+def test_what_goes_in_comes_out_sorted():
+    order: Order[int] = Order()
+    for number in (5, 1, 9, 3, 7, 2, 8, 0, 6, 4):
+        order.add(number)
+    assert list(order) == list(range(10))
+    assert len(order) == 10
+    assert order.first() == 0
+
+
+@pytest.mark.usefixtures("chunk")
+def test_an_order_is_made_of_sorted_things():
+    order = Order(range(1500))
+    order.add(-1)
+    order.remove(700)
+    assert list(order) == [n for n in range(-1, 1500) if n != 700]
+
+
+@pytest.mark.usefixtures("chunk")
+def test_pages_begin_at_any_offset():
+    order = Order(range(1500))
+    assert order.page(0, 3) == [0, 1, 2]
+    assert order.page(510, 5) == [510, 511, 512, 513, 514]
+    assert order.page(1498, 10) == [1498, 1499]
+    assert order.page(1500, 10) == []
+
+
+def test_the_first_of_nothing_is_an_error():
+    with pytest.raises(IndexError):
+        Order().first()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))), st.sampled_from((1, 2, 3)))
+def test_an_order_is_a_sorted_set(steps, chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workq_order, "CHUNK", chunk)
+        order: Order[int] = Order()
+        model: set[int] = set()
+        for adds, number in steps:
+            if adds and number not in model:
+                order.add(number)
+                model.add(number)
+            elif not adds and number in model:
+                order.remove(number)
+                model.remove(number)
+            assert list(order) == sorted(model)
+            assert len(order) == len(model)
+            assert order.page(1, 3) == sorted(model)[1:4]

@@ -1,0 +1,485 @@
+"""The work queue's writer: waits, those who leave, full disks, and what leaves when."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from journeyman.engines.workq import WorkQueue
+from journeyman.errors import JourneymanError, LogFull, LogPoisoned
+from journeyman.formats.workq import Command, Record
+from journeyman.protocols.workq_commands import (
+    Add,
+    Complaint,
+    Complete,
+    Delete,
+    InspectJob,
+    InspectQueue,
+    InspectServer,
+    Lease,
+    PauseQueue,
+    Refused,
+    Result,
+    ResumeQueue,
+    Run,
+)
+from journeyman.protocols.workq_replies import (
+    DONE,
+    NOT_FOUND,
+    TIMED_OUT,
+    Finished,
+    JobList,
+    Leased,
+    QueueList,
+    Reply,
+)
+from journeyman.servers import workq_writer
+from journeyman.servers.workq_journal import WorkqJournal
+from journeyman.servers.workq_writer import NOTHING, WorkqWriter
+from journeyman.testing import ManualClock
+
+FAILED = "not recorded"
+
+
+def job_id(number: int) -> bytes:
+    return bytes.fromhex(f"00000000000040008000{number:012x}")
+
+
+def add(number: int, name: str = "q", payload: bytes = b"work") -> Add:
+    return Add(job_id(number), name, 1000, 60_000, payload)
+
+
+def leased(number: int, name: str = "q") -> Leased:
+    return Leased(job_id(number), name, 1000, b"work")
+
+
+class Journal:
+    """Keeps what is written; waits and fails when told to."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.paused: list[frozenset[str]] = []
+        self.errors: list[BaseException] = []
+        self.threads: list[str] = []
+        self.is_quick = False
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+        assert self.gate.wait(30)
+        self.threads.append(threading.current_thread().name)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.records += records
+        if paused is not None:
+            self.paused.append(frozenset(paused))
+
+    @property
+    def commands(self) -> list[Command]:
+        return [record.command for record in self.records]
+
+
+class Caller:
+    """A client that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.is_leaving = False
+        self.is_lost = False
+        self.dropped = False
+        self.rooms = 0
+
+    def render(self, reply: Reply) -> Any:
+        return reply
+
+    def render_failure(self) -> Any:
+        return FAILED
+
+    def answered(self, answers: list[Any]) -> None:
+        self.told += answers
+
+    def room(self) -> None:
+        self.rooms += 1
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+class Bench:
+    """A writer with everything around it under control."""
+
+    def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
+        self.clock = ManualClock()
+        self.queue = WorkQueue(seed=1)
+        self.journal = Journal()
+        self.troubles: list[JourneymanError | None] = []
+        self.failures: list[BaseException] = []
+        self.outcomes: list[object] = []
+        self.writer = WorkqWriter(
+            asyncio.get_running_loop(),
+            self.clock,
+            self.queue,
+            None if memory else cast(WorkqJournal, self.journal),
+            on_batch=lambda: None,
+            on_trouble=self.troubles.append,
+            on_failure=self.failures.append,
+            on_told=lambda _, outcomes, __: self.outcomes.extend(outcomes),
+            max_waiting=max_waiting,
+        )
+
+    async def settle(self) -> None:
+        await asyncio.wait_for(self.writer.idle(), 30)
+
+    async def ask(self, caller: Caller, *requests: Any) -> list[Any]:
+        """What the caller is told because of these."""
+        before = len(caller.told)
+        self.writer.submit(caller, requests)
+        await self.settle()
+        return caller.told[before:]
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+# -- order and durability -------------------------------------------------------------------------
+
+
+def test_nobody_is_told_before_the_record_is_written():
+    async def test() -> None:
+        bench, worker, client = Bench(), Caller(), Caller()
+        await bench.ask(worker, Lease(("q",), 1000))
+        bench.journal.gate.clear()
+        bench.writer.submit(client, [add(1)])
+        await asyncio.sleep(0.02)
+        assert client.told == worker.told == []
+        bench.journal.gate.set()
+        await bench.settle()
+        assert client.told == [DONE]
+        assert worker.told == [leased(1)]
+        assert bench.journal.commands == [Command.ADD, Command.START_ATTEMPT]
+
+    run(test)
+
+
+def test_replies_of_one_client_come_in_its_order():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        refused = Refused(Complaint.ARGS)
+        told = await bench.ask(client, add(1), refused, add(1), InspectJob(job_id(2)), add(2))
+        duplicate = Refused(Complaint.DUPLICATE_JOB)
+        assert told == [DONE, refused, duplicate, NOT_FOUND, DONE]
+        assert bench.outcomes == told
+
+    run(test)
+
+
+def test_in_memory_nothing_is_written():
+    async def test() -> None:
+        bench, client = Bench(memory=True), Caller()
+        assert await bench.ask(client, add(1), Lease(("q",), 0)) == [DONE, leased(1)]
+        assert bench.journal.records == []
+
+    run(test)
+
+
+def test_quick_journal_is_written_without_a_thread():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.is_quick = True
+        assert await bench.ask(client, add(1)) == [DONE]
+        bench.journal.is_quick = False
+        assert await bench.ask(client, add(2)) == [DONE]
+        here, there = bench.journal.threads
+        assert here == threading.current_thread().name
+        assert there.startswith("journeyman-writer")
+
+    run(test)
+
+
+def test_everyone_who_waits_for_a_result_is_answered():
+    async def test() -> None:
+        bench, client, others = Bench(), Caller(), [Caller(), Caller(), Caller()]
+        await bench.ask(client, add(1))
+        for other in others:
+            await bench.ask(other, Result(job_id(1), 5000))
+        await bench.ask(client, Complete(job_id(1), b"done"))
+        assert all(other.told == [Finished(job_id(1), True, b"done")] for other in others)
+
+    run(test)
+
+
+def test_waits_end_with_their_time():
+    async def test() -> None:
+        bench, worker = Bench(), Caller()
+        await bench.ask(worker, Lease(("q",), 1000))
+        bench.clock.advance(1.0)
+        bench.writer.submit_due()
+        bench.writer.submit_due()
+        await bench.settle()
+        assert worker.told == [TIMED_OUT]
+
+    run(test)
+
+
+# -- who leaves -----------------------------------------------------------------------------------
+
+
+def test_worker_that_left_while_it_waited_gets_no_job():
+    async def test() -> None:
+        bench, gone, stays, client = Bench(), Caller(), Caller(), Caller()
+        await bench.ask(gone, Lease(("q",), 1000))
+        await bench.ask(stays, Lease(("q",), 1000))
+        bench.writer.submit(client, [add(1)])
+        gone.is_leaving = gone.is_lost = True
+        bench.writer.leave(gone)
+        await bench.settle()
+        assert gone.told == [NOTHING]
+        assert stays.told == [leased(1)]
+
+    run(test)
+
+
+def test_leaving_client_gets_what_is_there_and_waits_for_nothing():
+    async def test() -> None:
+        bench, leaving, client = Bench(), Caller(), Caller()
+        leaving.is_leaving = True
+        await bench.ask(client, add(1))
+        assert await bench.ask(leaving, Lease(("q",), 1000)) == [leased(1)]
+        assert await bench.ask(leaving, Lease(("q",), 1000)) == [NOTHING]
+        await bench.ask(client, add(2))
+        assert await bench.ask(client, Lease(("q",), 0)) == [leased(2)]
+
+    run(test)
+
+
+def test_lost_client_changes_what_it_asked_for_but_is_given_nothing():
+    async def test() -> None:
+        bench, lost, client = Bench(), Caller(), Caller()
+        lost.is_leaving = lost.is_lost = True
+        await bench.ask(lost, add(1), Lease(("q",), 1000))
+        assert await bench.ask(client, Lease(("q",), 0)) == [leased(1)]
+
+    run(test)
+
+
+def test_client_that_left_and_did_not_wait_is_told_nothing():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        client.is_leaving = True
+        bench.writer.leave(client)
+        await bench.settle()
+        assert client.told == []
+
+    run(test)
+
+
+# -- a full disk ----------------------------------------------------------------------------------
+
+
+def full() -> LogFull:
+    return LogFull("cmdlog", "no room")
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(is_quick: bool):
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.is_quick = is_quick
+        await bench.ask(client, add(1))
+        bench.journal.errors = [full()]
+        told = await bench.ask(
+            client, add(2), Refused(Complaint.ARGS), InspectQueue("q"), Delete(job_id(1))
+        )
+        assert told[:2] == [FAILED, Refused(Complaint.ARGS)]
+        assert isinstance(told[2], QueueList)
+        assert told[2].queues[0].ready == 1
+        assert told[3] == FAILED
+        assert await bench.ask(client, add(2)) == [DONE]
+        assert [type(trouble) for trouble in bench.troubles] == [LogFull, type(None)]
+        assert bench.journal.commands == [Command.ADD, Command.ADD]
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_who_waits_goes_on_waiting_when_the_lease_cannot_be_recorded(is_quick: bool):
+    async def test() -> None:
+        bench, worker, client = Bench(), Caller(), Caller()
+        bench.journal.is_quick = is_quick
+        await bench.ask(worker, Lease(("q",), 1000))
+        bench.journal.errors = [full()]
+        assert await bench.ask(client, add(1)) == [FAILED]
+        assert worker.told == []
+        assert await bench.ask(client, add(1)) == [DONE]
+        assert worker.told == [leased(1)]
+
+    run(test)
+
+
+def test_lease_of_a_ready_job_is_refused_while_the_disk_is_full():
+    async def test() -> None:
+        bench, worker, other = Bench(), Caller(), Caller()
+        await bench.ask(worker, add(1))
+        bench.journal.errors = [full()]
+        bench.writer.submit(worker, [Lease(("q",), 1000)])
+        bench.writer.submit(other, [Lease(("empty",), 1000)])
+        await bench.settle()
+        assert worker.told[1:] == [FAILED]
+        assert other.told == []
+        assert await bench.ask(worker, Lease(("q",), 1000)) == [leased(1)]
+
+    run(test)
+
+
+def test_who_left_in_a_batch_that_was_taken_back_has_left():
+    async def test() -> None:
+        bench, gone, client = Bench(), Caller(), Caller()
+        await bench.ask(gone, Lease(("q",), 1000))
+        bench.journal.errors = [full()]
+        gone.is_leaving = gone.is_lost = True
+        bench.writer.leave(gone)
+        assert await bench.ask(client, add(1, "other")) == [FAILED]
+        assert await bench.ask(client, add(1), Lease(("q",), 0)) == [DONE, leased(1)]
+        assert Leased not in map(type, gone.told)
+
+    run(test)
+
+
+def test_run_needs_no_record_and_goes_on_while_the_disk_is_full():
+    async def test() -> None:
+        bench, worker, client = Bench(), Caller(), Caller()
+        bench.journal.errors = [full(), full()]
+        bench.writer.submit(worker, [Lease(("q",), 1000)])
+        bench.writer.submit(client, [Run(job_id(1), "q", 1000, 1000, b"work")])
+        await bench.settle()
+        assert worker.told == [leased(1)]
+        await bench.ask(worker, Complete(job_id(1), b"done"))
+        assert client.told == [Finished(job_id(1), True, b"done")]
+
+    run(test)
+
+
+# -- pauses ---------------------------------------------------------------------------------------
+
+
+def test_paused_queues_are_saved_before_the_reply_leaves():
+    async def test() -> None:
+        bench, client, worker = Bench(), Caller(), Caller()
+        bench.journal.is_quick = True
+        told = await bench.ask(client, PauseQueue("q"), PauseQueue("r"), add(1), PauseQueue("q"))
+        assert told == [DONE, DONE, DONE, DONE]
+        assert bench.journal.paused == [frozenset({"q", "r"})]
+        assert bench.journal.threads[0].startswith("journeyman-writer")
+        assert await bench.ask(worker, Lease(("q",), 1000)) == []
+        assert await bench.ask(client, ResumeQueue("q")) == [DONE]
+        assert bench.journal.paused[-1] == frozenset({"r"})
+        assert worker.told == [leased(1)]
+
+    run(test)
+
+
+def test_pause_that_cannot_be_saved_is_none():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.errors = [full()]
+        assert await bench.ask(client, PauseQueue("q")) == [FAILED]
+        assert await bench.ask(client, add(1), Lease(("q",), 0)) == [DONE, leased(1)]
+        assert bench.queue.paused == frozenset()
+
+    run(test)
+
+
+# -- bounds, errands, failure ---------------------------------------------------------------------
+
+
+def test_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workq_writer, "MAX_WAITING_BYTES", 1000)
+    monkeypatch.setattr(workq_writer, "MAX_BATCH_BYTES", 300)
+
+    async def test() -> None:
+        bench, client, other = Bench(), Caller(), Caller()
+        bench.writer.submit(client, [add(number, payload=b"x" * 100) for number in range(10)])
+        room = [bench.writer.has_room]
+        bench.writer.tell_when_room(other)
+        await bench.settle()
+        assert client.told == [DONE] * 10
+        assert bench.writer.batches == 4
+        assert [*room, bench.writer.has_room] == [False, True]
+        assert other.rooms == 1
+
+    run(test)
+
+
+def test_commands_that_wait_are_bounded():
+    async def test() -> None:
+        bench, client = Bench(max_waiting=3), Caller()
+        bench.writer.submit(client, [InspectServer()] * 3)
+        room = [bench.writer.has_room]
+        await bench.settle()
+        assert [*room, bench.writer.has_room] == [False, True]
+
+    run(test)
+
+
+def test_errand_is_run_between_two_batches():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        seen: list[int] = []
+        bench.writer.submit(client, [add(1)])
+        bench.writer.run_between(lambda: seen.append(len(bench.journal.records)))
+        bench.writer.submit(client, [add(2)])
+        await bench.settle()
+        assert client.told == [DONE, DONE]
+        assert len(seen) == 1
+
+    run(test)
+
+
+def test_failed_errand_is_final():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+
+        bench.journal.errors = [LogPoisoned("cmdlog", "a sync failed")]
+        bench.writer.run_between(lambda: bench.journal.write(()))
+        bench.writer.submit(client, [add(1)])
+        await bench.settle()
+        assert client.told == []
+        assert client.dropped
+        assert [type(failure) for failure in bench.failures] == [LogPoisoned]
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_failed_sync_drops_everyone_and_is_final(is_quick: bool):
+    async def test() -> None:
+        bench, client, late = Bench(), Caller(), Caller()
+        bench.journal.is_quick = is_quick
+        bench.journal.errors = [LogPoisoned("cmdlog", "a sync failed")]
+        bench.writer.submit(client, [add(1)])
+        await bench.settle()
+        assert client.told == []
+        assert client.dropped
+        assert [type(failure) for failure in bench.failures] == [LogPoisoned]
+        bench.writer.submit(late, [InspectServer()])
+        assert late.dropped
+
+    run(test)
+
+
+def test_jobs_of_a_batch_that_was_taken_back_are_not_there():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.errors = [full()]
+        await bench.ask(client, add(1), add(2))
+        assert await bench.ask(client, InspectJob(job_id(1))) == [NOT_FOUND]
+        await bench.ask(client, add(1))
+        (found,) = await bench.ask(client, InspectJob(job_id(1)))
+        assert isinstance(found, JobList)
+
+    run(test)
