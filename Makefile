@@ -26,10 +26,10 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry]' --group dev
 	@touch $(STAMP)
 
-services: ## Install the real Redis and RabbitMQ that the tests start
+services: ## Install the real Redis, RabbitMQ and Chromium that the tests start
 	@bash scripts/install-services.sh
 
-demo: $(STAMP) ## Serve through a kill -9; write a log of each dialect, damage, verify, repair, compact
+demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
 	$(BIN)/python scripts/demo.py
 
 test: check services ## Lint, types, import rules, and all tests

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from bench import columnar, schedule, schedule_memory
+from bench import columnar, pipeline, schedule, schedule_memory, workqueue
 
-PROGRAMS = (columnar.main, schedule_memory.main, schedule.main)
+PROGRAMS = (
+    columnar.main,
+    schedule_memory.main,
+    schedule.main,
+    workqueue.main,
+    pipeline.main,
+)
 
 if __name__ == "__main__":
     sys.exit(max(main() for main in PROGRAMS))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from journeyman.columnar import ztick as ztick_columns
 from journeyman.columnar.key_table import KeyTable, buckets_of, hashes_of
 from journeyman.columnar.latest import LatestJobs, jobs_and_rules, latest_rules
 from journeyman.columnar.views import text_in
+from journeyman.errors import EncodeError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
@@ -27,6 +29,8 @@ from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFi
 from tests.property.test_folds import ZTICK, workq_records
 from tests.property.workq_original import JOB_ID
 
+arrow: Any = pa  # the stubs do not know concat_batches
+
 # -- keys --------------------------------------------------------------------------------------
 
 KEYS = st.lists(st.binary(max_size=40) | st.sampled_from([b"", b"a", b"a\0", b"k" * 16]))
@@ -34,7 +38,8 @@ KEYS = st.lists(st.binary(max_size=40) | st.sampled_from([b"", b"a", b"a\0", b"k
 
 @given(st.lists(KEYS, max_size=4))
 def test_keys_are_numbered_in_the_order_of_their_first_appearance(batches):
-    table, expected = KeyTable(), {}
+    table = KeyTable()
+    expected: dict[bytes, int] = {}
     for keys in batches:
         numbers = table.numbers_of(*text_in(pa.array(keys, pa.binary())))
         assert numbers.tolist() == [expected.setdefault(key, len(expected)) for key in keys]
@@ -46,7 +51,8 @@ def test_keys_are_numbered_in_the_order_of_their_first_appearance(batches):
 def test_table_grows_past_any_first_size_and_keeps_equal_beginnings_apart():
     random = Random(7)
     keys = [b"job." * 5 + b"%d" % random.randrange(30_000) for _ in range(60_000)]
-    table, expected = KeyTable(), {}
+    table = KeyTable()
+    expected: dict[bytes, int] = {}
     for start in range(0, len(keys), 7_000):
         part = keys[start : start + 7_000]
         numbers = table.numbers_of(*text_in(pa.array(part, pa.binary())))
@@ -88,14 +94,16 @@ def test_latest_of_the_latest_of_parts_is_the_state(records, rows_a_part, random
             rules.append(latest_rules(some_rules)[0])
     state = ztick.schedule(ztick.replay(records))
     found = sorted(whole.batch().to_pylist(), key=lambda row: row["position"])
-    jobs = [row for row in found if row["kind"] == 0]
-    assert [(r["identifier"], r["execution_ns"], r["status"]) for r in jobs] == [
+    set_jobs = [row for row in found if row["kind"] == 0]
+    assert [(r["identifier"], r["execution_ns"], r["status"]) for r in set_jobs] == [
         (job.identifier, job.execution_ns, job.status) for job in state.jobs.values()
     ]
-    rows = latest_rules(pa.concat_batches(rules))[0].to_pylist() if rules else []
+    rows = latest_rules(arrow.concat_batches(rules))[0].to_pylist() if rules else []
     rows = sorted((row for row in rows if row["kind"] == 1), key=lambda row: row["position"])
+    shells: Any = [rule.runner for rule in state.rules.values()]
     assert [(r["identifier"], r["pattern"], r["runner_args"]) for r in rows] == [
-        (rule.identifier, rule.pattern, [rule.runner.command]) for rule in state.rules.values()
+        (rule.identifier, rule.pattern, [shell.command])
+        for rule, shell in zip(state.rules.values(), shells, strict=True)
     ]
 
 
@@ -111,7 +119,7 @@ HUGE = st.sampled_from([0, 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
 def encodable(record: workq_format.Record) -> bool:
     try:
         workq_format.CODEC.encode(record)
-    except workq_format.EncodeError:
+    except EncodeError:
         return False
     return True
 
@@ -150,8 +158,8 @@ class Folded:
         log = header + b"".join(map(encode, records))
         chunks = [c.batch for c in workq_columns.iter_batches(log)]
         pairs = [workq_states.events_and_adds(chunk, 0) for chunk in chunks]
-        self.events = pa.concat_batches([events for events, _ in pairs])
-        self.adds = pa.concat_batches([adds for _, adds in pairs])
+        self.events = arrow.concat_batches([events for events, _ in pairs])
+        self.adds = arrow.concat_batches([adds for _, adds in pairs])
         positions = self.events.column("position").to_pylist()
         self.at = dict(zip(positions, records, strict=True))
         self.records = [self.at[position] for position in positions]
@@ -211,7 +219,10 @@ def test_workq_in_bulk_is_the_fold_of_one_job_with_a_past(events):
 
 
 def test_ordinary_lives_are_folded_without_reading_anything_again():
-    lives = [[ADDED, STARTED, TIMED_OUT, STARTED, TIMED_OUT], [ADDED, STARTED, DELETED, ADDED]]
+    lives: list[list[workq_format.Record]] = [
+        [ADDED, STARTED, TIMED_OUT, STARTED, TIMED_OUT],
+        [ADDED, STARTED, DELETED, ADDED],
+    ]
     failed = JobFinished(BORN, JOB_ID, Command.FAIL, b"r")
     lives.append([ADDED, STARTED, failed, JobEvent(BORN, JOB_ID, Command.TIMEOUT_ATTEMPT)])
     lives.append([ADDED, replace(ADDED, created=Instant(10**18 + 5))])  # anew: its end was lost
@@ -225,7 +236,9 @@ def test_ordinary_lives_are_folded_without_reading_anything_again():
 def test_adds_that_only_differ_in_their_payload_are_compared_in_the_file():
     folded = Folded([ADDED, replace(ADDED, payload=b"q")])
     assert len(folded.read_again) == 2
-    assert folded.as_replayed()[JOB_ID].added.payload == b"q"
+    job = folded.as_replayed()[JOB_ID]
+    assert isinstance(job, workq.Job)
+    assert job.added.payload == b"q"
 
 
 # -- kestrel -----------------------------------------------------------------------------------
@@ -250,9 +263,9 @@ def items_in_bulk(records: list[kestrel_format.Record]) -> dict[int, list[kestre
     encode = kestrel_format.WRITER.encode
     log = kestrel_format.WRITER_MAGIC + b"".join(map(encode, records))
     batches = [c.batch for c in kestrel_columns.iter_batches(log)]
-    positions = pa.concat_batches(batches).column("offset").to_pylist()
+    positions = arrow.concat_batches(batches).column("offset").to_pylist()
     at = dict(zip(positions, records, strict=True))
-    puts = pa.concat_batches([kestrel_items.puts_in(batch, 0) for batch in batches])
+    puts = arrow.concat_batches([kestrel_items.puts_in(batch, 0) for batch in batches])
     found = kestrel_items.items(puts, lambda places: [at[place].data for place in places])
     states: dict[int, list[kestrel_format.ItemPut]] = {}
     for row, ordinal, contested in zip(*found, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_schedule_becomes_scheduled_jobs_and_comes_back(spark, tmp_path):
     }
     entries, ending = scan(workq.CODEC, (tmp_path / "queue" / "000000001.log").read_bytes())
     assert ending.clean
-    jobs = [entry.record for entry in entries]
+    jobs: list[Any] = [entry.record for entry in entries]
     assert [(job.name, job.payload.decode(), job.command) for job in jobs] == [
         ("mail", "mail.1", workq.Command.SCHEDULE),
         ("mail.fast", "mail.now.é", workq.Command.SCHEDULE),
@@ -77,8 +78,8 @@ def test_a_schedule_becomes_scheduled_jobs_and_comes_back(spark, tmp_path):
 
     back = convert(spark, "workq", "ztick", [str(tmp_path / "queue")], SETTINGS)
     back.write(str(tmp_path / "again"))
-    entries, _ = scan(ztick.CODEC, (tmp_path / "again").read_bytes())
-    assert [entry.record for entry in entries] == [
+    planned, _ = scan(ztick.CODEC, (tmp_path / "again").read_bytes())
+    assert [entry.record for entry in planned] == [
         ztick.JobSet("mail.1", NOW_NS + DAY_NS, PLANNED),
         ztick.JobSet("mail.now.é", NOW_NS - 5, PLANNED),
         ztick.JobSet("other", NOW_NS, PLANNED),
@@ -125,7 +126,7 @@ def test_items_that_a_reader_waits_for_become_jobs(spark, tmp_path):
     conversion = convert(spark, "kestrel", "workq", [str(tmp_path / "queues")], SETTINGS)
     conversion.write(str(tmp_path / "queue"))
     entries, _ = scan(workq.CODEC, (tmp_path / "queue" / "000000001.log").read_bytes())
-    jobs = [entry.record for entry in entries]
+    jobs: list[Any] = [entry.record for entry in entries]
     assert [(job.name, job.payload, job.ttl_ms) for job in jobs] == [
         ("mail", b"second", 2_592_000_000),
         ("mail", b"soon", 500),

@@ -18,6 +18,7 @@ from journeyman.spark.maintenance.kestrel_compaction import Retirement, publish_
 from journeyman.spark.maintenance.workq_cleaning import publish_workq
 from journeyman.spark.maintenance.ztick_compaction import publish_ztick
 from journeyman.testing import ManualClock
+from journeyman.testing.simulated_disk import SimulatedDisk
 from tests.crash.cuts import crashes
 from tests.sink_disk import SimulatedSinkDisk
 from tests.specimens import kestrel_record, workq_record
@@ -74,7 +75,7 @@ def test_a_workq_log_is_the_old_or_the_new_one_once_its_journal_is_finished():
             disk.plant(f"{LOG}/_temporary-1/{number}", encoded(workq.CODEC, records))
         return disk
 
-    def look(disk: SimulatedSinkDisk) -> list[Any]:
+    def look(disk: SimulatedDisk) -> list[Any]:
         found = []
         for name in workq_segments(names_in(disk, LOG)):
             entries, ending = scan(workq.CODEC, disk.read_bytes(f"{LOG}/{name}"))

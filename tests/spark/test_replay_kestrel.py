@@ -64,7 +64,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         directory.mkdir()
         for segment, part in enumerate(cut(records, random.randrange(1, 4), random)):
             # Numbers, not text: 9 comes before 10.
-            write(directory / f"jobs.{9 + segment}", WRITER, part, random)
+            write(directory / f"jobs.{9 + segment}", WRITER, list(part), random)
         for name, checkpoint in readers.items():
             write(directory / f"jobs.read.{name}", READER, checkpoint, random)
     for case in GOLDEN.iterdir():

@@ -185,7 +185,7 @@ def replayed(spark, logs):
 
 @pytest.mark.parametrize("way", ["reduced, split anywhere", "rows in disorder"])
 def test_jobs_and_orphans_are_those_of_the_fold(replayed, logs, way):
-    seen = set()
+    seen: set[object] = set()
     for host, jobs, orphans in expected(logs):
         found = {name: replayed[way][name].get(host, []) for name in ("jobs", "orphans")}
         assert {row["key"]: row for row in found["jobs"]} == jobs, host

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
@@ -456,7 +457,8 @@ def test_available_now_ends_at_what_was_there(tmp_path):
     path = tmp_path / "logfile"
     path.write_bytes(ztick_bytes(*range(20)))
     query = Query("ztick", path)
-    query.reader.prepareForTriggerAvailableNow()
+    reader: Any = query.reader
+    reader.prepareForTriggerAvailableNow()
     limit = ReadMaxBytes(100)
     while query.plan(limit):
         query.run()
@@ -464,7 +466,8 @@ def test_available_now_ends_at_what_was_there(tmp_path):
             file.write(ztick_bytes(99))
     assert keys(query.rows) == job_names(*range(20))
     assert len(query.batches) > 3
-    query.restarted().reader.prepareForTriggerAvailableNow()
+    reader = query.restarted().reader
+    reader.prepareForTriggerAvailableNow()
     added_meanwhile = len(query.batches)
     while query.plan(limit):
         query.run()

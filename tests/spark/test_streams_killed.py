@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -38,7 +39,7 @@ def test_nothing_is_lost_or_doubled_by_five_kills_rotation_and_compaction(spark,
                     _tell(writer, "compact")
                     _wait(lambda: _knows_active_file(tmp_path), driver)
                 enough = _batches(tmp_path) + 1 + kill % 3
-                _wait(lambda enough=enough: _batches(tmp_path) >= enough, driver)
+                _wait(partial(_has_batches, tmp_path, enough), driver)
                 _kill_all(driver.pid)
             if kill % 2 == 1:
                 _tell(writer, "compact")
@@ -98,6 +99,10 @@ def _knows_active_file(directory: Path) -> bool:
     if last < 0:
         return False
     return f'"inode": {inode},' in (directory / "checkpoint" / "offsets" / str(last)).read_text()
+
+
+def _has_batches(where: Path, enough: int) -> bool:
+    return _batches(where) >= enough
 
 
 def _batches(directory: Path) -> int:

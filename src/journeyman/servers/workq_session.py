@@ -27,8 +27,10 @@ from journeyman.protocols.workq_commands import (
     InspectScheduledJobs,
 )
 from journeyman.protocols.workq_replies import (
+    DONE,
     READ_ONLY,
     JobList,
+    Leased,
     Reply,
     ServerView,
     job_list_parts,
@@ -47,6 +49,7 @@ LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer ho
 READ_AHEAD_BYTES = 64 * 1024
 SLICED_BYTES = 256 * 1024  # a list with more payload than this leaves in slices
 
+_OK = reply_bytes(DONE)
 _ALONE = CAN_WAIT | {InspectJobs, InspectScheduledJobs, InspectDeadJobs}
 
 
@@ -124,6 +127,10 @@ class WorkqSession(Connection):
     # -- from the writer --
 
     def render(self, reply: Reply) -> Answer:
+        if reply is DONE:  # most often, so it is asked first
+            return _OK
+        if type(reply) is Leased:
+            return reply_bytes(reply)
         if isinstance(reply, JobList):
             return _jobs(reply)
         if isinstance(reply, ServerView):

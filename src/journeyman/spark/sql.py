@@ -72,6 +72,10 @@ class LogTables:
         self.make(set(re.findall(r"\w+", statement.lower())))
         return self._spark.sql(statement)
 
+    def cancel(self) -> None:
+        """Stop what runs in this session."""
+        self._spark.interruptAll()
+
     def make(self, names: set[str]) -> None:
         """Make those of these tables that are not there yet."""
         for name in sorted(names & self._loaders.keys() - self._made):

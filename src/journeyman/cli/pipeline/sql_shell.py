@@ -43,7 +43,7 @@ def run_shell(tables: LogTables, answer: Answer, options: SessionOptions) -> Non
         for typed in _typed():
             if typed in (r"\q", "quit", "exit"):
                 return
-            with _one_line_errors():
+            with _one_line_errors(tables):
                 _answer(typed, tables, answer, options)
 
 
@@ -83,12 +83,13 @@ def _typed() -> Iterator[str]:
 
 
 @contextmanager
-def _one_line_errors() -> Iterator[None]:
+def _one_line_errors(tables: LogTables) -> Iterator[None]:
     from journeyman.spark.failures import in_one_sentence
 
     try:
         yield
     except KeyboardInterrupt:
+        tables.cancel()
         click.echo("cancelled", err=True)
     except (JourneymanError, OSError) as error:
         click.echo(f"error: {sentence(error)}", err=True)
