@@ -96,10 +96,11 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     runners = RunnerSet(settings, None if work is None else work.add)
     server = ScheduleServer(configuration, disk, clock, messages, runners, failed=failed, work=work)
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
-    gc.disable()  # loading makes millions of objects, and none of them is garbage
-    await _start(work, server)
+    # Before the ports open: who sees that we listen may tell us to stop at once.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
+    gc.disable()  # loading makes millions of objects, and none of them is garbage
+    await _start(work, server)
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
