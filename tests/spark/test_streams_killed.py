@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -121,13 +121,11 @@ def _kill_all(pid: int) -> None:
 
 
 def _below(pid: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        threads = os.listdir(f"/proc/{pid}/task")
-    except FileNotFoundError:
-        return []
-    for thread in threads:
-        path = Path(f"/proc/{pid}/task/{thread}/children")
-        children += path.read_text().split() if path.exists() else []
-    found = {int(child) for child in children}
-    return [*(each for child in found for each in _below(child)), *found]
+    """Threads and processes may end while we look: then they have no children any more."""
+    children: set[int] = set()
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                path = Path(f"/proc/{pid}/task/{thread}/children")
+                children |= set(map(int, path.read_text().split()))
+    return [*(each for child in children for each in _below(child)), *children]
