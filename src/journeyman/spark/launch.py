@@ -54,12 +54,13 @@ def _linked_home() -> Path:
         return installed
     home.mkdir(exist_ok=True)
     for name in _LINKED:
-        link = home / name
-        if (installed / name).exists() and not link.is_symlink():
-            _link(link, installed / name)
+        if (installed / name).exists():
+            _link(home / name, installed / name)
+    # On the class path by all means: where it is missing, newer Javas take no class archive.
+    (home / "conf").mkdir(exist_ok=True)
     return home
 
 
 def _link(link: Path, target: Path) -> None:
-    with contextlib.suppress(FileExistsError):  # another command was quicker
+    with contextlib.suppress(FileExistsError):
         link.symlink_to(target)

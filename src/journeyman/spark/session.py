@@ -17,11 +17,13 @@ import re
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 import pyspark
-from pyspark.errors import PySparkImportError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -32,7 +34,7 @@ from journeyman.spark.launch import prepare_launch
 from journeyman.spark.progress import draw_progress
 from journeyman.spark.start_archive import build_archive_soon
 
-__all__ = ["active_session", "build_session", "end_session"]
+__all__ = ["active_session", "build_session", "cancel_all", "end_session"]
 
 DEFAULT_MASTER = "local[*]"
 LEAST_DRIVER_MB, MOST_DRIVER_MB = 1024, 4096
@@ -108,6 +110,12 @@ def end_session(spark: SparkSession) -> None:
         build_archive_soon(find_java())
     else:
         spark.stop()
+
+
+def cancel_all(spark: SparkSession) -> None:
+    """Cancel what runs in this session; may be called from any thread. A Spark that is gone is."""
+    with suppress(PySparkException, Py4JError, ConnectionError):
+        spark.interruptAll()
 
 
 def _quiet_pyspark() -> None:

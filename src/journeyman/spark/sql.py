@@ -18,6 +18,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.spark import read
+from journeyman.spark.session import cancel_all
 from journeyman.spark.tables import TABLES, states
 
 __all__ = ["LogTables", "statements"]
@@ -73,8 +74,8 @@ class LogTables:
         return self._spark.sql(statement)
 
     def cancel(self) -> None:
-        """Stop what runs in this session."""
-        self._spark.interruptAll()
+        """Cancel what runs in this session."""
+        cancel_all(self._spark)
 
     def make(self, names: set[str]) -> None:
         """Make those of these tables that are not there yet."""

@@ -125,8 +125,10 @@ def _fits(unproved: Path) -> bool:
 
 
 def _digest(java: Java) -> str:
-    """Of all that an archive depends on: the Java, and the jars as they lie on the disk."""
-    digest = hashlib.sha256(f"{java.executable}\n{java.version}\n{spark_home()}\n".encode())
+    """Of all that an archive depends on: the Java, and the class path as it lies on the disk."""
+    has_settings = (spark_home() / "conf").is_dir()
+    beginning = f"{java.executable}\n{java.version}\n{spark_home()}\n{has_settings}\n"
+    digest = hashlib.sha256(beginning.encode())
     with os.scandir(spark_home() / "jars") as jars:
         for jar in sorted(jars, key=lambda each: each.name):
             status = jar.stat()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.complaints import debug_asked
+from journeyman.cli.pipeline.interruption import interruptible
 from journeyman.cli.pipeline.log_paths import is_small
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def pipeline_session(options: SessionOptions, logs: Sequence[str] = ()) -> Itera
 
     ``logs`` are the paths that will be read: if they are small, Spark starts quicker.
     """
-    from journeyman.spark.session import active_session, build_session, end_session
+    from journeyman.spark.session import active_session, build_session, cancel_all, end_session
 
     was_there = active_session() is not None
     small = is_small(logs)
@@ -105,7 +106,8 @@ def pipeline_session(options: SessionOptions, logs: Sequence[str] = ()) -> Itera
 
         warm_a_worker(spark)
     try:
-        yield spark
+        with interruptible(lambda: cancel_all(spark)):
+            yield spark
     finally:
         if not was_there:
             end_session(spark)

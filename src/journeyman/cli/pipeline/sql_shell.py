@@ -22,6 +22,7 @@ import click
 
 from journeyman.cli.complaints import sentence
 from journeyman.cli.pipeline.answers import Answer
+from journeyman.cli.pipeline.interruption import interruptible, plainly_interruptible
 from journeyman.cli.pipeline.session_options import SessionOptions
 from journeyman.errors import JourneymanError
 
@@ -39,11 +40,11 @@ def run_shell(tables: LogTables, answer: Answer, options: SessionOptions) -> Non
     """Read statements and answer them until the end of the input."""
     if not options.quiet:
         click.echo(f"tables: {', '.join(tables.names)}\n{_HELP}", err=True)
-    with _history(), _completion(tables.names):
+    with plainly_interruptible(), _history(), _completion(tables.names):
         for typed in _typed():
             if typed in (r"\q", "quit", "exit"):
                 return
-            with _one_line_errors(tables):
+            with _one_line_errors(), interruptible(tables.cancel):
                 _answer(typed, tables, answer, options)
 
 
@@ -83,13 +84,12 @@ def _typed() -> Iterator[str]:
 
 
 @contextmanager
-def _one_line_errors(tables: LogTables) -> Iterator[None]:
+def _one_line_errors() -> Iterator[None]:
     from journeyman.spark.failures import in_one_sentence
 
     try:
         yield
     except KeyboardInterrupt:
-        tables.cancel()
         click.echo("cancelled", err=True)
     except (JourneymanError, OSError) as error:
         click.echo(f"error: {sentence(error)}", err=True)
