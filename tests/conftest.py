@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -11,3 +12,8 @@ from hypothesis import settings
 settings.register_profile("desk", deadline=None, print_blob=True)
 settings.register_profile("gate", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("gate" if os.environ.get("CI") else "desk")
+
+# A shell starts what runs in the background with SIGINT ignored, and that is inherited: programs
+# that a test starts and interrupts would never hear of it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
