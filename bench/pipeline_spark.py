@@ -19,45 +19,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from bench.process_tree import Watch, cpu_seconds
 from journeyman.spark import tables
-from journeyman.spark.maintenance.ztick_compaction import compacted_rows
+from journeyman.spark.layout import find_logs
+from journeyman.spark.maintenance.ztick_rewriting import write_compacted
+from journeyman.spark.options import SourceOptions
+from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import build_session
-from journeyman.spark.sinks import write
 
 MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
 
 
 def replay_to_parquet(spark: SparkSession, dialect: str, log: str, output: Path) -> None:
-    _with_tables(spark, dialect, log, lambda frames: _write_tables(frames, output))
-
-
-def _write_tables(frames: dict[str, DataFrame], output: Path) -> None:
-    for name, frame in frames.items():
-        writer = frame.write.mode("overwrite").option("compression", "zstd")
-        writer.parquet(str(output / name))
+    packets = tables.packets(spark, dialect, log)
+    targets = {name: str(output / name) for name in tables.TABLES[dialect]}
+    write_states(packets, dialect, targets, overwrite=True)
 
 
 def replay_to_log(spark: SparkSession, log: str, output: Path) -> None:
     """A compacted logfile, as ``pipeline compact`` stages it."""
     target = output / "logfile"
     target.unlink(missing_ok=True)
-    _with_tables(
-        spark, "ztick", log, lambda each: write(compacted_rows(each), "ztick", str(target))
-    )
-
-
-def _with_tables(
-    spark: SparkSession, dialect: str, log: str, use: Callable[[dict[str, DataFrame]], None]
-) -> None:
-    held = tables.packets(spark, dialect, log).persist()
-    try:
-        use(tables.tables_of(held, dialect))
-    finally:
-        held.unpersist()
+    (found,) = find_logs(SourceOptions.parse("ztick", {"path": log}))
+    write_compacted(tables.packets(spark, "ztick", log), found, str(target))
 
 
 def shuffled(spark: SparkSession, dialect: str, log: str) -> dict[str, int]:

@@ -13,17 +13,15 @@ another process (workqueue_load.py); ``generator`` is the part of a core that it
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import peers, report, workqueue_peers
-from bench.schedule import Verdict, best_of
+from bench import peers, workqueue_peers
+from bench.questions import Verdict, answer
+from bench.schedule import best_of
 from bench.workqueue_load import measure
 from bench.workqueue_restart import measure_restart
 
@@ -91,37 +89,12 @@ QUESTIONS = {"cycles": cycles, "restart": restart}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.workqueue", description="See above.")
-    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (3)")
-    parser.add_argument("--only", choices=QUESTIONS, help="one question; nothing is written")
-    options = parser.parse_args(arguments or [])
-    # A program that ran before in this process may have bound it to one core, and children inherit.
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    figures: dict[str, Any] = {
-        "file_system": peers.file_system(Path(options.directory)),
+    known = {
         "beanstalkd": peers.version_of("beanstalkd", "-v"),
-        "rounds": options.rounds,
         "seconds": SECONDS,
         "connections": CONNECTIONS,
     }
-    verdicts: list[Verdict] = []
-    for name, ask in QUESTIONS.items():
-        if options.only in (None, name):
-            with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
-                figures[name], more = ask(Path(place), options.rounds)
-            verdicts += more
-            print()
-    print(f"{'bar':<40}{'figure':>10}{'bar':>8}")
-    for verdict in verdicts:
-        figure = "-" if verdict.figure is None else f"{verdict.figure:g}"
-        sign = ">=" if verdict.at_least else "<="
-        print(f"{verdict.question:<40}{figure:>10}{sign:>5}{verdict.bar:>6g}  {verdict.word}")
-    figures["bars"] = [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
-    if options.only is None:
-        path = report.write_result("workqueue", figures)
-        print(f"\nwritten to {path.relative_to(report.ROOT)}")
-    return int(any(verdict.word == "MISSED" for verdict in verdicts))
+    return answer("workqueue", QUESTIONS, known, arguments)
 
 
 if __name__ == "__main__":

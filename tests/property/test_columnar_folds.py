@@ -18,8 +18,10 @@ from journeyman.columnar import kestrel_items, workq_fold, workq_states
 from journeyman.columnar import workq as workq_columns
 from journeyman.columnar import ztick as ztick_columns
 from journeyman.columnar.key_table import KeyTable, buckets_of, hashes_of
-from journeyman.columnar.latest import LatestJobs, jobs_and_rules, latest_rules
+from journeyman.columnar.latest import jobs_and_rules, latest_rules
+from journeyman.columnar.latest_jobs import LatestJobs
 from journeyman.columnar.views import text_in
+from journeyman.columnar.walking import walk_ztick
 from journeyman.errors import EncodeError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats import kestrel as kestrel_format
@@ -105,6 +107,54 @@ def test_latest_of_the_latest_of_parts_is_the_state(records, rows_a_part, random
         (rule.identifier, rule.pattern, [shell.command])
         for rule, shell in zip(state.rules.values(), shells, strict=True)
     ]
+
+
+IDENTIFIERS = st.sampled_from(["a", "job.1", "x" * 16, "x" * 17, "x" * 40, "", "ä"]) | st.text()
+JOBS_ONLY = st.lists(
+    st.builds(
+        ztick_format.JobSet,
+        IDENTIFIERS,
+        st.integers(-(2**63), 2**63 - 1),
+        st.sampled_from(ztick_format.Status),
+    )
+    | st.builds(ztick_format.JobRemoved, IDENTIFIERS)
+    | st.builds(ztick_format.RuleRemoved, IDENTIFIERS),
+    max_size=30,
+)
+
+
+@given(JOBS_ONLY, st.data())
+def test_jobs_taken_out_of_bytes_are_those_of_the_rows(records, data):
+    log = b"".join(map(ztick_format.CODEC.encode, records))
+    if log and data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(log) - 1))
+        log = log[:at] + bytes([data.draw(st.integers(0, 255))]) + log[at + 1 :]
+    target = data.draw(st.integers(0, len(log)))
+    from_bytes, from_rows = LatestJobs(), LatestJobs()
+    reached = from_bytes.take_bytes(log, 0, target, first_position=1000)
+    walked = walk_ztick(log, 0, target)
+    # As far as a walk, which crosses removals of rules too.
+    assert reached == walked or (reached < walked and log[reached + 4] == 3)
+    jobs, _ = jobs_and_rules(ztick_columns.decode(log[:reached], 0).batch, 1000)
+    from_rows.take(jobs)
+    assert from_bytes.batch().to_pylist() == from_rows.batch().to_pylist()
+    assert from_bytes.hashes.tolist() == from_rows.hashes.tolist()
+    assert (len(from_bytes), from_bytes.rows) == (len(from_rows), from_rows.rows)
+
+
+def test_a_table_of_jobs_grows_with_what_it_is_given():
+    identifiers = [f"job.{number % 5000:05}" + "x" * (number % 5000 % 90) for number in range(9000)]
+    records = [
+        ztick_format.JobSet(identifier, number, ztick_format.Status.PLANNED)
+        for number, identifier in enumerate(identifiers)
+    ]
+    log = b"".join(map(ztick_format.CODEC.encode, records))
+    table = LatestJobs()
+    assert table.take_bytes(log, 0, len(log), 0) == len(log)
+    last = {record.identifier: record.execution_ns for record in records}
+    found = {row["identifier"]: row["execution_ns"] for row in table.batch().to_pylist()}
+    assert found == last
+    assert table.key_bytes == sum(map(len, last))
 
 
 # -- workq -------------------------------------------------------------------------------------

@@ -89,10 +89,13 @@ def test_a_result_of_another_state_is_not_published(spark, tmp_path, monkeypatch
     write_ztick(path, 8)
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     from journeyman.spark.maintenance import ztick_compaction
+    from journeyman.spark.maintenance.ztick_rewriting import write_compacted
 
-    whole = ztick_compaction.compacted_rows
+    whole = write_compacted
     monkeypatch.setattr(
-        ztick_compaction, "compacted_rows", lambda tables: whole(tables).filter("execution_ns != 0")
+        ztick_compaction,
+        "write_compacted",
+        lambda packets, log, staged: whole(packets.filter("table != 'rules'"), log, staged),
     )
     (outcome,) = compact(spark, "ztick", [str(path)])
     assert "hold another state: rules" in str(outcome.error)

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from journeyman.errors import UsageError
-from journeyman.spark.moments import parse_moment
+from journeyman.moments import parse_moment
 from journeyman.spark.options import AsOfPosition, SourceOptions
 
 SECOND = 1_000_000_000

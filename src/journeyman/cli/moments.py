@@ -1,44 +1,28 @@
 """Moments on the command line: nanoseconds since 1970, ISO 8601, or ``now``.
 
-1794769251050695748     nanoseconds, as the logs count
-2026-11-15T19:00:51Z    ISO 8601; without a zone it is UTC; a fraction may have nine digits
-2026-11-15              midnight UTC
+1794769251050695748, 2026-11-15T19:00:51Z, 2026-11-15     as in journeyman.moments
 now
 """
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman import moments
 from journeyman.clock import SystemClock
 
 __all__ = ["MOMENT", "iso", "parse_moment"]
 
-_FRACTION = re.compile(r"(?<=\d)[.,](\d{1,9})(?=$|Z|[+-])")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_SECOND = 1_000_000_000
 
 
 def parse_moment(text: str) -> int:
     """Nanoseconds since 1970. Raises ValueError."""
-    text = text.strip()
-    if text == "now":
-        return SystemClock().now_ns()
-    if re.fullmatch(r"[+-]?\d+", text):
-        return int(text)
-    fraction_ns = 0
-    if (match := _FRACTION.search(text)) is not None:
-        # datetime keeps microseconds only
-        fraction_ns = int(match.group(1).ljust(9, "0"))
-        text = text[: match.start()] + text[match.end() :]
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(seconds=1) * _NS_PER_SECOND + fraction_ns
+    return SystemClock().now_ns() if text.strip() == "now" else moments.parse_moment(text)
 
 
 def iso(unix_ns: int) -> str:

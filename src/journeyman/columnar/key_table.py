@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from journeyman.columnar._jit import kernel
 from journeyman.columnar.arrays import Ints
-from journeyman.columnar.loads import Bytes, little_i64, u8
+from journeyman.columnar.hashing import INLINE_BYTES, first_bytes, hash_of, is_same
+from journeyman.columnar.loads import Bytes
 
 __all__ = ["Hashes", "KeyTable", "buckets_of", "hashes_of"]
 
@@ -39,16 +40,9 @@ _TOUCHED_ROWS = 256
 # What a slot holds.
 _HASH, _LENGTH_AND_NUMBER, _KEY_LOW, _KEY_HIGH = range(4)
 _SLOT_WORDS = 4
-_INLINE_BYTES = 16
 _LENGTH_SHIFT = np.uint64(32)
 _NUMBER_MASK = np.uint64(0xFFFF_FFFF)
 _NONE = np.uint64(0)
-
-# The constants of MurmurHash3 (x64), which is in the public domain.
-_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
-_F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-_FIVE, _STEP = np.uint64(5), np.uint64(0x52DCE729)
-_R27, _R31, _R33, _R37 = np.uint64(27), np.uint64(31), np.uint64(33), np.uint64(37)
 
 
 class KeyTable:
@@ -133,60 +127,9 @@ def _longer(array: npt.NDArray[W], size: int) -> npt.NDArray[W]:
 
 
 @kernel
-def _hash(data: Bytes, start: int, end: int) -> np.uint64:
-    value = np.uint64(end - start)
-    while start + 8 <= end:
-        word = np.uint64(little_i64(data, start)) * _C1
-        value ^= (word << _R31 | word >> _R33) * _C2
-        value = (value << _R27 | value >> _R37) * _FIVE + _STEP
-        start += 8
-    word = _some_bytes(data, start, end - start) * _C1
-    value ^= (word << _R31 | word >> _R33) * _C2
-    value = (value ^ value >> _R33) * _F1
-    value = (value ^ value >> _R33) * _F2
-    return value ^ value >> _R33
-
-
-@kernel
-def _some_bytes(data: Bytes, start: int, length: int) -> np.uint64:
-    """At most eight bytes as one word, the first the lowest; 0 where there are none."""
-    word = _NONE
-    for i in range(min(length, 8)):
-        word |= np.uint64(u8(data, start + i)) << np.uint64(8 * i)
-    return word
-
-
-@kernel
-def _first_bytes(data: Bytes, start: int, length: int) -> tuple[np.uint64, np.uint64]:
-    """The first 16 bytes of a key, zeros behind its end."""
-    if length >= _INLINE_BYTES:
-        return np.uint64(little_i64(data, start)), np.uint64(little_i64(data, start + 8))
-    if start + _INLINE_BYTES > data.size:
-        return _some_bytes(data, start, length), _some_bytes(data, start + 8, length - 8)
-    # Read too far, which is faster than byte by byte, and cut off what is not of the key.
-    low, high = np.uint64(little_i64(data, start)), np.uint64(little_i64(data, start + 8))
-    one = np.uint64(1)
-    if length <= 8:
-        high = _NONE
-        if length < 8:
-            low &= (one << np.uint64(8 * length)) - one
-    else:
-        high &= (one << np.uint64(8 * (length - 8))) - one
-    return low, high
-
-
-@kernel
-def _is_same(left: Bytes, at: int, right: Bytes, start: int, length: int) -> bool:
-    for i in range(length):  # noqa: SIM110 - numba has no generators here
-        if left[at + i] != right[start + i]:
-            return False
-    return True
-
-
-@kernel
 def _hash_keys(offsets: Ints, values: Bytes, hashes: Hashes) -> None:
     for row in range(hashes.size):
-        hashes[row] = _hash(values, int(offsets[row]), int(offsets[row + 1]))
+        hashes[row] = hash_of(values, int(offsets[row]), int(offsets[row + 1]))
 
 
 @kernel
@@ -225,7 +168,7 @@ def _number_keys(
         start = int(offsets[row])
         length = int(offsets[row + 1]) - start
         code = hashes[row]
-        low, high = _first_bytes(values, start, length)
+        low, high = first_bytes(values, start, length)
         slot = np.int64(code & np.uint64(mask))
         while True:
             mark = slots[slot, _LENGTH_AND_NUMBER]
@@ -239,9 +182,11 @@ def _number_keys(
                 and slots[slot, _KEY_HIGH] == high
             ):
                 number = int(mark & _NUMBER_MASK) - 1
-                rest = length - _INLINE_BYTES
-                at = ends[number] + _INLINE_BYTES
-                if rest <= 0 or _is_same(arena, at, values, start + _INLINE_BYTES, rest):
+                rest = length - INLINE_BYTES
+                if rest <= 0:
+                    break
+                at = ends[number] + INLINE_BYTES
+                if is_same(arena, at, values, start + INLINE_BYTES, rest):
                     break
             slot = (slot + 1) & mask
         if number < 0:

@@ -6,8 +6,8 @@
 A fold by last record may be done in parts: ``latest`` of a log is ``latest`` of the ``latest`` of
 its parts, in any order, since every row says where it stood in the log.
 
-``LatestJobs`` takes batch after batch and holds one line of numbers a job. Rules are few and have
-many shapes; ``latest_rules`` finds the rows to be kept and leaves their columns to Arrow.
+Jobs are in latest_jobs.py. Rules are few and have many shapes; ``latest_rules`` finds the rows to
+be kept and leaves their columns to Arrow.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar._jit import kernel
-from journeyman.columnar.arrays import Ints, binary, numbers
+from journeyman.columnar.arrays import Ints, numbers
 from journeyman.columnar.key_table import Hashes, KeyTable
 from journeyman.columnar.picking import rows_at, rows_where
 from journeyman.columnar.views import numbers_in, text_in
 
-__all__ = ["JOBS", "RULES", "LatestJobs", "jobs_and_rules", "latest_rules"]
+__all__ = ["JOBS", "RULES", "jobs_and_rules", "latest_rules"]
 
 _SHARED: list[tuple[str, pa.DataType]] = [
     ("identifier", pa.string()),
@@ -40,56 +40,6 @@ _RULE: list[tuple[str, pa.DataType]] = [
 ]
 JOBS = pa.schema(_SHARED + _JOB)
 RULES = pa.schema(_SHARED + _RULE)
-
-# What is known of a job. The last word is length << 16 | kind << 8 | status.
-_POSITION, _EXECUTION_NS, _SMALL = range(3)
-_WORDS = 4  # a power of two, so that no job's words lie in two lines of memory
-_FIRST_JOBS = 1 << 10
-_NEVER = -1
-
-
-class LatestJobs:
-    """The last record of every job seen so far."""
-
-    def __init__(self) -> None:
-        self._keys = KeyTable()
-        self._words = np.full((_FIRST_JOBS, _WORDS), _NEVER, np.int64)
-        self.rows = 0  # taken in so far
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    @property
-    def key_bytes(self) -> int:
-        return self._keys.key_bytes
-
-    @property
-    def hashes(self) -> Hashes:
-        return self._keys.hashes
-
-    def take(self, batch: pa.RecordBatch) -> None:
-        """Rows of JOBS, in any order."""
-        jobs = self._keys.numbers_of(*text_in(batch.column(0)))
-        while len(self._words) < len(self._keys):
-            empty = np.full_like(self._words, _NEVER)
-            self._words = np.concatenate([self._words, empty])
-        positions, lengths, kinds, executions_ns, statuses = map(numbers_in, batch.columns[1:])
-        _keep_latest(jobs, positions, lengths, kinds, executions_ns, statuses, self._words)
-        self.rows += batch.num_rows
-
-    def batch(self) -> pa.RecordBatch:
-        """One row of JOBS for each, in the order of their first records."""
-        words = self._words[: len(self)]
-        small = words[:, _SMALL]
-        columns = [
-            binary(pa.string(), *self._keys.keys()),
-            numbers(words[:, _POSITION].copy()),
-            numbers((small >> 16).astype(np.int32)),
-            numbers((small >> 8 & 0xFF).astype(np.int8)),
-            numbers(words[:, _EXECUTION_NS].copy()),
-            numbers((small & 0xFF).astype(np.int8)),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=JOBS)
 
 
 def latest_rules(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Hashes]:
@@ -125,29 +75,9 @@ def _narrowed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @kernel
-def _keep_latest(
-    jobs: Ints,
-    positions: Ints,
-    lengths: Ints,
-    kinds: Ints,
-    executions_ns: Ints,
-    statuses: Ints,
-    words: Ints,
-) -> None:
-    for row in range(jobs.size):
-        job = jobs[row]
-        if positions[row] > words[job, _POSITION]:
-            words[job, _POSITION] = positions[row]
-            words[job, _EXECUTION_NS] = executions_ns[row]
-            words[job, _SMALL] = (
-                np.int64(lengths[row]) << 16 | np.int64(kinds[row]) << 8 | np.int64(statuses[row])
-            )
-
-
-@kernel
 def _last_rows(keys: Ints, positions: Ints, last: Ints) -> None:
     """For each key the row with the highest position; ``last`` begins with a row of any key."""
-    seen = np.full(last.size, _NEVER, np.int64)
+    seen = np.full(last.size, -1, np.int64)
     for row in range(keys.size):
         if positions[row] > seen[keys[row]]:
             seen[keys[row]] = positions[row]

@@ -2,28 +2,39 @@
 
 Nothing here looks at the end of the buffer: every caller has checked that the bytes are there.
 The bytes are read one by one, which asks nothing of their alignment and can be run under numba's
-bounds checks; the compiler joins them into single loads by itself.
+bounds checks; mostly the compiler joins them into single loads by itself. Where it does not and it
+matters, there is ``any_i64``.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from journeyman.columnar._jit import kernel
 
 __all__ = [
     "Bytes",
+    "any_i64",
     "big_i64",
     "big_u16",
     "big_u32",
     "little_i32",
     "little_i64",
     "little_u32",
+    "prefetch",
     "u8",
 ]
 
 Bytes = npt.NDArray[np.uint8]
+
+_get_or_insert_function: Any = cgutils.get_or_insert_function
 
 
 @kernel
@@ -61,3 +72,39 @@ def little_i32(data: Bytes, at: int) -> int:
 @kernel
 def little_i64(data: Bytes, at: int) -> int:
     return little_u32(data, at + 4) << 32 | little_u32(data, at)
+
+
+def _emit_load(typing: Any, source: Any, at: Any) -> Any:  # noqa: ARG001
+    """Eight bytes from ``source[at]`` on as one number, in the processor's order, unchecked."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source_struct, at = arguments
+        data = context.make_array(signature.args[0])(context, builder, source_struct).data
+        word = context.get_value_type(types.int64).as_pointer()
+        return builder.load(builder.bitcast(builder.gep(data, [at]), word), align=1)
+
+    return types.int64(source, types.intp), generate
+
+
+def _emit_prefetch(typing: Any, source: Any, at: Any) -> Any:  # noqa: ARG001
+    """Have the line of memory fetched that element ``at`` of a contiguous array is in."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source_struct, at = arguments
+        data = context.make_array(signature.args[0])(context, builder, source_struct).data
+        byte_pointer = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        name = "llvm.prefetch.p0i8"
+        shape = ir.FunctionType(ir.VoidType(), [byte_pointer, number, number, number])
+        function = _get_or_insert_function(builder.module, shape, name)
+        place = builder.bitcast(builder.gep(data, [at]), byte_pointer)
+        read, keep, data_cache = number(0), number(3), number(1)
+        builder.call(function, [place, read, keep, data_cache])
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp), generate
+
+
+# Called in kernels without their first argument, which numba fills in.
+any_i64: Any = intrinsic(_emit_load)
+prefetch: Any = intrinsic(_emit_prefetch)

@@ -12,17 +12,15 @@ asked. This is how one huge file is read from the middle without a guess.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from journeyman.columnar import workq_scan
 from journeyman.columnar._jit import kernel
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import checked_offset, make_fields
-from journeyman.columnar.loads import Bytes, big_u16, big_u32, little_i32, u8
+from journeyman.columnar.loads import Bytes, any_i64, big_u16, big_u32, little_i32, u8
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.ztick_layout import (
@@ -77,23 +75,6 @@ WALKS: Final[dict[str, Walk]] = {
 }
 
 
-def _emit_load(typing: Any, source: Any, at: Any) -> Any:  # noqa: ARG001
-    """Eight bytes from ``source[at]`` on as one number, in any order, unchecked."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source_struct, at = arguments
-        data = context.make_array(signature.args[0])(context, builder, source_struct).data
-        word = context.get_value_type(types.int64).as_pointer()
-        return builder.load(builder.bitcast(builder.gep(data, [at]), word), align=1)
-
-    return types.int64(source, types.intp), generate
-
-
-# Called in kernels without its first argument, which numba fills in. Byte by byte, as in loads, the
-# compiler does not join these; and this is most of the time of a walk.
-_word: Any = intrinsic(_emit_load)
-
-
 @kernel
 def _walk_ztick(data: Bytes, position: int, target: int) -> int:
     while position < target and data.size - position >= _HEAD_BYTES:
@@ -123,9 +104,9 @@ def _is_ascii(data: Bytes, at: int, end: int) -> bool:
                 return False
             at += 1
         return True
-    seen = _word(data, end - _WORD_BYTES)
+    seen = any_i64(data, end - _WORD_BYTES)
     while at < end - _WORD_BYTES:
-        seen |= _word(data, at)
+        seen |= any_i64(data, at)
         at += _WORD_BYTES
     return bool(seen & _HIGH_BITS == 0)
 

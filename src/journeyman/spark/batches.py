@@ -10,8 +10,8 @@ each of its rows the columns are added that the path of its log stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,7 @@ from journeyman.spark.dialects import no_records
 from journeyman.spark.filesystem import read_range
 from journeyman.spark.options import DROPMALFORMED, FAILFAST, SourceOptions
 from journeyman.spark.pushdown import mask_of
-from journeyman.spark.reading import read_piece
+from journeyman.spark.reading import Stretch, read_piece, read_stretches
 from journeyman.spark.reduction import reducer_of
 from journeyman.spark.row_maker import RowMaker
 from journeyman.spark.rows import MAX_CORRUPT_BYTES
@@ -35,6 +35,8 @@ from journeyman.spark.selection import Selection
 from journeyman.spark.splits import Piece, SplitContext
 
 __all__ = ["read_pieces"]
+
+T = TypeVar("T")
 
 
 def read_pieces(
@@ -66,7 +68,7 @@ class _Task:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces:
-            for item in self._items(piece):
+            for item in self._items(piece, read_piece(piece, self._options)):
                 batch = self._rows_of(piece.context, item)
                 if batch.num_rows:
                     yield batch
@@ -76,22 +78,27 @@ class _Task:
             yield self._completed(batch)
         yield from self._damages
 
-    def _records(self) -> Iterator[tuple[SplitContext, Chunk]]:
+    def _records(self) -> Iterator[tuple[SplitContext, Chunk | Stretch]]:
         """What a reducer sees: of each file a chunk without rows first, so it sees them all."""
         for piece in self._pieces:
             if piece.begin == 0:
                 yield piece.context, no_records(self._options.dialect)
-            for item in self._items(piece):
-                if isinstance(item, Chunk):
-                    yield piece.context, item
-                else:
+            read = read_stretches if self._selection.takes_all else read_piece
+            for item in self._items(piece, read(piece, self._options)):
+                if isinstance(item, pa.RecordBatch):
                     self._damages.append(item)
+                else:
+                    yield piece.context, item
 
-    def _items(self, piece: Piece) -> Iterator[pa.RecordBatch | Chunk]:
-        """Wanted chunks, and batches of one row about damage."""
-        for item in read_piece(piece, self._options):
-            if not isinstance(item, Damage):
+    def _items(
+        self, piece: Piece, items: Iterable[Damage | Chunk | T]
+    ) -> Iterator[pa.RecordBatch | Chunk | T]:
+        """Wanted chunks, and batches of one row about damage; the others as they are."""
+        for item in items:
+            if isinstance(item, Chunk):
                 yield self._selection.of(item)
+            elif not isinstance(item, Damage):
+                yield item
             elif self._options.mode == FAILFAST:
                 raise LogError(item.file, _complaint(item))
             elif self._options.mode != DROPMALFORMED:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from journeyman.errors import UsageError
-from journeyman.spark.moments import parse_moment
+from journeyman.moments import parse_moment
 from journeyman.spark.schemas import CORRUPT_RECORD, DIALECT_COLUMNS, KESTREL, KEYSPACE, ZTICK
 
 __all__ = [

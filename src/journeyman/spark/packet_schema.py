@@ -33,7 +33,7 @@ PACKET_SCHEMA: Final = StructType(
         StructField("table", StringType()),  # which of the dialect's tables it is for
         StructField("bucket", IntegerType()),
         StructField("records", LongType()),  # of the log that were read for it and those beside it
-        StructField("least_id", LongType()),  # kestrel: of the items in the packet
+        StructField("least_id", LongType()),  # kestrel, in rows without a packet: of the items
         StructField("greatest_id", LongType()),
         StructField("queue", StringType()),
         StructField("reader", StringType()),

@@ -52,7 +52,6 @@ def pack(
     *,
     details: pa.RecordBatch | None = None,
     details_buckets: Ints | None = None,
-    ids: Ints | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of PACKET_SCHEMA: one for each bucket that ``rows`` fall into.
 
@@ -60,17 +59,13 @@ def pack(
     tells of all records of the source; with no rows there is no packet and nothing is told.
     """
     beside = {} if details is None else dict(_by_bucket(details, details_buckets))
-    id_spans = {} if ids is None else _spans(ids, buckets)
     made = []
     for bucket, part in _by_bucket(rows, buckets):
         extra = beside.get(bucket)
-        least, greatest = id_spans.get(bucket, (None, None))
         made.append(
             {
                 **_about(source, table, bucket),
                 "_position": int(part.column("position").to_numpy().min()),
-                "least_id": least,
-                "greatest_id": greatest,
                 "packet": memoryview(part.serialize()),
                 "details": None if extra is None else memoryview(extra.serialize()),
             }
@@ -80,9 +75,15 @@ def pack(
         yield _rows(made)
 
 
-def presence(source: Source, table: str) -> pa.RecordBatch:
-    """A row that says only that there is such a log or file, though it has no records."""
-    return _rows([_about(source, table, 0)])
+def presence(source: Source, table: str, ids: tuple[int, int] | None = None) -> pa.RecordBatch:
+    """A row that says only that there is such a log or file, and between which ids its items are.
+
+    It tells of the records that no packet has told of.
+    """
+    least, greatest = ids or (None, None)
+    row = {**_about(source, table, 0), "least_id": least, "greatest_id": greatest}
+    source.records = 0
+    return _rows([row])
 
 
 def unpack(serialised: bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -131,12 +132,3 @@ def _by_bucket(batch: pa.RecordBatch, buckets: Ints | None) -> list[tuple[int, p
         )
         if end > start
     ]
-
-
-def _spans(ids: Ints, buckets: Ints) -> dict[int, tuple[int, int]]:
-    """The least and the greatest id in each bucket."""
-    order = np.argsort(buckets.astype(np.uint16), kind="stable")
-    found, starts = np.unique(buckets[order], return_index=True)
-    least, greatest = (reduce.reduceat(ids[order], starts) for reduce in (np.minimum, np.maximum))
-    rows = zip(found.tolist(), least.tolist(), greatest.tolist(), strict=True)
-    return {bucket: (low, high) for bucket, low, high in rows}

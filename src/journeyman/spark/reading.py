@@ -15,6 +15,9 @@ while it is decoded. What was appended since planning is not read.
 
 The end of a log is not damage: zeros up to the end of a file, and an entry cut short at the end of
 the last one.
+
+Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
+does not take of them is decoded for it.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -36,22 +40,51 @@ from journeyman.spark.options import SourceOptions
 from journeyman.spark.splits import Piece
 from journeyman.spark.windows import Window
 
-__all__ = ["first_boundary", "read_piece"]
+__all__ = ["Stretch", "first_boundary", "read_piece", "read_stretches"]
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
 _FEW = 512  # records
+_LITTLE_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Bytes that nobody has looked at, from a boundary on. Who takes entries sets ``reached``.
+
+    ``begin``, ``end`` and ``reached`` count from the beginning of ``data``, which stands at
+    ``offset`` of the file. Entries that begin at ``end`` or behind it belong to another piece.
+    """
+
+    data: Buffer
+    begin: int
+    end: int
+    offset: int
+    reached: int | None = None  # None: not looked at
 
 
 def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
     """The items of a piece but for the end of the log; offsets are those in the file."""
+    for item in _read(piece, options, stretches=False):
+        assert not isinstance(item, Stretch)
+        yield item
+
+
+def read_stretches(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage | Stretch]:
+    """The same; but in front of what is to be decoded next, its bytes are offered."""
+    return _read(piece, options, stretches=True)
+
+
+def _read(
+    piece: Piece, options: SourceOptions, *, stretches: bool
+) -> Iterator[Chunk | Damage | Stretch]:
     with _opened(piece, options) as window:
         if window is None:
             return
         reading = _Reading(window, piece, options)
         begin = reading.first_boundary(piece.anchor, piece.begin)
         end = piece.end if piece.file.reader is None else window.size
-        for item in reading.items(begin, end, reading.decode):
+        for item in reading.items(begin, end, reading.decode, stretches=stretches):
             if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
                 yield item
 
@@ -107,7 +140,7 @@ class _Step(NamedTuple):
     ending: Ending | None  # None: there may be more in the window
 
 
-_Stepper = Callable[[int, int], _Step]
+_Stepper = Callable[[int, int, int], _Step]
 
 
 class _Reading:
@@ -129,7 +162,9 @@ class _Reading:
             return self._reached
         return anchor
 
-    def items(self, offset: int, end: int, step: _Stepper) -> Iterator[Chunk | Damage]:
+    def items(
+        self, offset: int, end: int, step: _Stepper, *, stretches: bool = False
+    ) -> Iterator[Chunk | Damage | Stretch]:
         """Items from the boundary ``offset`` on that begin before ``end``; then ``_reached``."""
         window = self._window
         if offset == 0 and end > 0:
@@ -140,7 +175,18 @@ class _Reading:
         while offset < end:
             if stale:
                 window.move(offset, end, at_least)
-            chunk, reached, ending = step(offset, end)
+            max_records = MAX_RECORDS
+            if stretches:
+                stretch = self._stretch(offset, end)
+                yield stretch
+                if stretch.reached is not None:
+                    max_records = _FEW  # a few more, and it may take bytes again
+                    if stretch.reached > stretch.begin:
+                        offset, at_least = window.begin + stretch.reached, 0
+                        # What little is left may be an entry that the window cuts.
+                        stale = window.end - offset < _LITTLE_BYTES and window.end < window.size
+                        continue
+            chunk, reached, ending = step(offset, end, max_records)
             if reached > offset:
                 if chunk is not None:
                     yield chunk
@@ -155,15 +201,19 @@ class _Reading:
                 offset, stale, at_least = damage.end, True, 0
         self._reached = offset
 
-    def walk(self, offset: int, end: int) -> _Step:
+    def _stretch(self, offset: int, end: int) -> Stretch:
+        window = self._window
+        return Stretch(window.data, offset - window.begin, end - window.begin, window.begin)
+
+    def walk(self, offset: int, end: int, _: int) -> _Step:
         """No rows: entry by entry while all is well, else a few of them by the decoder."""
         begin = self._window.begin
         if self._walk is None:
-            return self.decode(offset, end)
+            return self.decode(offset, end, MAX_RECORDS)
         reached = begin + self._walk(self._window.data, offset - begin, end - begin)
         return _Step(None, reached, None) if reached > offset else self.decode(offset, end, _FEW)
 
-    def decode(self, offset: int, end: int, max_records: int = MAX_RECORDS) -> _Step:
+    def decode(self, offset: int, end: int, max_records: int) -> _Step:
         """The rows of one chunk that begin before ``end``."""
         window = self._window
         local = self._bulk(window.data, offset - window.begin, max_records=max_records)

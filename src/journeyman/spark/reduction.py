@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from journeyman.columnar.chunks import Chunk
+    from journeyman.spark.reading import Stretch
     from journeyman.spark.splits import SplitContext
 
 __all__ = ["Reducer", "reducer_of"]
@@ -26,10 +27,13 @@ class Reducer(Protocol):
         """All columns of its rows; ``_log`` is one of them."""
         ...
 
-    def reduce(self, pieces: Iterator[tuple[SplitContext, Chunk]]) -> Iterator[pa.RecordBatch]:
+    def reduce(
+        self, pieces: Iterator[tuple[SplitContext, Chunk | Stretch]]
+    ) -> Iterator[pa.RecordBatch]:
         """Called once a partition, with the chunks of all of its pieces in order.
 
         In front of the chunks of each file comes one without rows, also of a file without records.
+        Instead of a chunk it may be offered the bytes: see Stretch.
         """
         ...
 

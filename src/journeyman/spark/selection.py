@@ -38,11 +38,11 @@ class Selection:
         self._behind = self._ceiling(options.end_ns)
         self._as_of = None if options.as_of_ns is None else options.as_of_ns // self._unit_ns
         limits = (options.kinds, options.start_ns, options.end_ns, options.as_of_ns)
-        self._takes_all = all(limit is None for limit in limits)
+        self.takes_all = all(limit is None for limit in limits)
 
     def of(self, chunk: Chunk) -> Chunk:
         """The chunk with only the rows that are wanted."""
-        if self._takes_all:
+        if self.takes_all:
             return chunk
         wanted = np.ones(chunk.batch.num_rows, np.bool_)
         if self._codes is not None:

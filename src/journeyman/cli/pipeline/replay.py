@@ -129,6 +129,9 @@ def _replay(
         frames = tables.tables_of(packets, dialect, payloads=asked.payloads)
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
         return
+    if _goes_straight_to_files(asked, options, answer):
+        _write_files(packets, dialect, paths, options, answer, several=several)
+        return
     packets.persist()
     try:
         _tell_damage(packets, paths, quiet=options.quiet)
@@ -144,12 +147,44 @@ def _replay(
         packets.unpersist()
 
 
+def _goes_straight_to_files(asked: _Asked, options: SessionOptions, answer: Answer) -> bool:
+    """Whether the tasks can write what is asked for: see journeyman.spark.replay.state_files."""
+    from journeyman.spark.replay.state_files import can_write_files
+
+    as_made = asked.limit is None and not asked.payloads and answer.format_ in (None, "parquet")
+    return as_made and options.output is not None and can_write_files(options.output)
+
+
+def _write_files(
+    packets: DataFrame,
+    dialect: str,
+    paths: list[str],
+    options: SessionOptions,
+    answer: Answer,
+    *,
+    several: bool,
+) -> None:
+    from journeyman.spark import tables
+    from journeyman.spark.replay.state_files import write_states
+
+    prefix = f"{dialect}." if several else ""
+    names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}
+    written = write_states(packets, dialect, names, overwrite=answer.force)
+    if not options.quiet:
+        _warn_of_damage(written.damaged_places, written.damaged_bytes, paths)
+
+
 def _tell_damage(packets: DataFrame, paths: list[str], *, quiet: bool) -> None:
     """Read the logs; what they hold that is not a record becomes a warning."""
     from journeyman.spark.glances import count_damage
 
     places, size = count_damage(packets)
-    if places and not quiet:
+    if not quiet:
+        _warn_of_damage(places, size, paths)
+
+
+def _warn_of_damage(places: int, size: int, paths: list[str]) -> None:
+    if places:
         where = paths[0] if len(paths) == 1 else f"{len(paths)} logs"
         warn(
             f"{where}: {counted(size, 'byte')} in {counted(places, 'place')} damaged and "

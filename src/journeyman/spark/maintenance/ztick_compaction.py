@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import posixpath
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+from pyspark.sql import SparkSession
 
 from journeyman.disk import Disk
 from journeyman.logs.replacement import put_in_place, remove_durably
@@ -28,10 +27,10 @@ from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
 from journeyman.spark.maintenance.reports import Outcome
 from journeyman.spark.maintenance.verification import COMPARED, check_same
-from journeyman.spark.sinks import write
+from journeyman.spark.maintenance.ztick_rewriting import write_compacted
 from journeyman.spark.tables import packets, states, tables_of
 
-__all__ = ["compact_ztick", "compacted_rows", "publish_ztick"]
+__all__ = ["compact_ztick", "publish_ztick"]
 
 
 def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
@@ -41,7 +40,7 @@ def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
         records = refuse_damage(held, hands.log.name)
         tables = tables_of(held, "ztick")
         staged = posixpath.join(hands.staging, "log")
-        write(compacted_rows(tables), "ztick", staged)
+        write_compacted(held, hands.log, staged)
         after = states(spark, "ztick", staged)
         for name, table in tables.items():
             check_same(hands.log.name, name, table, after[name], COMPARED["ztick", name])
@@ -51,13 +50,6 @@ def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
     size = disk.size(staged)
     publish_ztick(disk, hands.log.name, staged)
     return Outcome("ztick", hands.log.name, True, records, kept, hands.size, size)
-
-
-def compacted_rows(tables: dict[str, DataFrame]) -> DataFrame:
-    """Jobs and rules as rows of the source, ready for the sink."""
-    jobs = tables["jobs"].withColumn("kind", F.lit("set"))
-    rules = tables["rules"].withColumn("kind", F.lit("rule_set"))
-    return jobs.unionByName(rules, allowMissingColumns=True)
 
 
 def publish_ztick(disk: Disk, path: str, staged: str) -> None:

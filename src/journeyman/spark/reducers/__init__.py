@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from journeyman.columnar.chunks import Chunk
+    from journeyman.spark.reading import Stretch
     from journeyman.spark.splits import SplitContext
 
 __all__ = ["REDUCERS", "PacketReducer"]
@@ -39,7 +40,9 @@ class PacketReducer:
     def schema(self) -> StructType:
         return PACKET_SCHEMA
 
-    def reduce(self, pieces: Iterator[tuple[SplitContext, Chunk]]) -> Iterator[pa.RecordBatch]:
+    def reduce(
+        self, pieces: Iterator[tuple[SplitContext, Chunk | Stretch]]
+    ) -> Iterator[pa.RecordBatch]:
         """The packets of one partition."""
         from journeyman.spark.reducers.combining import combined
 

@@ -14,9 +14,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
+from journeyman.spark.reading import Stretch
 from journeyman.spark.splits import SplitContext
 
-__all__ = ["LogCombiner", "combined"]
+__all__ = ["LogCombiner", "RowCombiner", "combined"]
 
 
 class LogCombiner(Protocol):
@@ -26,22 +27,40 @@ class LogCombiner(Protocol):
         """Rows of the dialect's columnar schema, from one file."""
         ...
 
+    def take_bytes(self, context: SplitContext, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """As many of these entries as it can; it says in the stretch how far it came."""
+        ...
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """What is still held."""
         ...
 
 
+class RowCombiner:
+    """One that needs rows: it takes no bytes."""
+
+    def take_bytes(
+        self,
+        context: SplitContext,  # noqa: ARG002 - as every combiner
+        stretch: Stretch,  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
 def combined(
-    pieces: Iterator[tuple[SplitContext, Chunk]],
+    pieces: Iterator[tuple[SplitContext, Chunk | Stretch]],
     combiner_for: Callable[[SplitContext], LogCombiner],
 ) -> Iterator[pa.RecordBatch]:
     """The packets of a partition, whose pieces come log by log."""
     log, combiner = None, None
-    for context, chunk in pieces:
+    for context, item in pieces:
         if combiner is None or context.log != log:
             if combiner is not None:
                 yield from combiner.finish()
             log, combiner = context.log, combiner_for(context)
-        yield from combiner.take(context, chunk.batch)
+        if isinstance(item, Stretch):
+            yield from combiner.take_bytes(context, item)
+        else:
+            yield from combiner.take(context, item.batch)
     if combiner is not None:
         yield from combiner.finish()

@@ -1,6 +1,7 @@
 """kestrel ``items``: everything of a put but its data; and the records of checkpoints.
 
     writer files    --block of ids--> packets of PUTS, one a bucket     table ``items``
+                    --> a row with the least and the greatest id        table ``readers``
     reader files    --> one packet a file                               table ``readers``
 
 Ids ascend, so the puts of a bucket lie together: it gets blocks of neighbouring ids in turn. What
@@ -19,6 +20,7 @@ from journeyman.columnar.kestrel_items import puts_in
 from journeyman.columnar.picking import column_of, joined
 from journeyman.columnar.views import numbers_in
 from journeyman.spark.packets import Source, pack, presence
+from journeyman.spark.reducers.combining import RowCombiner
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.splits import SplitContext
 
@@ -40,7 +42,7 @@ _BLOCK_BITS: Final = 12  # 4,096 ids
 _MAX_ROWS: Final = 1_000_000  # held; about 60 bytes each
 
 
-class Combiner:
+class Combiner(RowCombiner):
     """Makes packets of one queue."""
 
     def __init__(self, context: SplitContext) -> None:
@@ -65,12 +67,11 @@ class Combiner:
             return
         puts = joined(self._puts)
         self._puts = []
-        if puts.num_rows == 0:
-            yield presence(self._source, ITEMS_TABLE)
-            return
         ids = numbers_in(puts.column("item_id"))
         buckets = ids >> _BLOCK_BITS & self._buckets - 1
-        yield from pack(self._source, ITEMS_TABLE, puts, buckets, ids=ids)
+        yield from pack(self._source, ITEMS_TABLE, puts, buckets)
+        span = (int(ids.min()), int(ids.max())) if len(ids) else None
+        yield presence(self._source, READERS_TABLE, span)
 
 
 def _checkpoint(

@@ -21,6 +21,7 @@ from journeyman.columnar.views import numbers_in, text_in
 from journeyman.columnar.workq_states import events_and_adds
 from journeyman.formats.workq import Command
 from journeyman.spark.packets import Source, pack
+from journeyman.spark.reducers.combining import RowCombiner
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.splits import SplitContext
 
@@ -31,7 +32,7 @@ JOBS_TABLE: Final = "jobs"
 _MAX_ROWS: Final = 1_000_000  # held; about 80 bytes each
 
 
-class Combiner:
+class Combiner(RowCombiner):
     """Makes packets of one log."""
 
     def __init__(self, context: SplitContext) -> None:

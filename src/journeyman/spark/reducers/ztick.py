@@ -2,10 +2,10 @@
 
     30,000,000 records of 1,000,000 jobs --> at most 1,000,000 rows a task, in packets
 
-Jobs go through a table in memory (LatestJobs). When that is full, its jobs go out as packets and
-it begins anew; a job may then be in several packets, which the merge sorts out, as it does for
-those of other tasks. Should the table have been filled with hardly a job seen twice, combining does
-not pay: from then on records are passed on as they are.
+Jobs go through a table in memory (LatestJobs), most of them without becoming rows before. When that
+is full, its jobs go out as packets and it begins anew; a job may then be in several packets, which
+the merge sorts out, as it does for those of other tasks. Should the table have been filled with
+hardly a job seen twice, combining does not pay: from then on records are passed on as they are.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Final
 import pyarrow as pa
 
 from journeyman.columnar.key_table import buckets_of, hashes_of
-from journeyman.columnar.latest import LatestJobs, jobs_and_rules, latest_rules
+from journeyman.columnar.latest import jobs_and_rules, latest_rules
+from journeyman.columnar.latest_jobs import LatestJobs
 from journeyman.columnar.picking import joined
 from journeyman.columnar.views import text_in
 from journeyman.spark.packets import Source, pack
+from journeyman.spark.reading import Stretch
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.splits import SplitContext
 
@@ -54,9 +56,19 @@ class Combiner:
             self._jobs.take(jobs)
         else:
             self._passing.append(jobs)
-        if self._is_full():
-            yield from self.finish()
-            self._source.files = {context.segment: context.file}
+        yield from self._finish_if_full(context)
+
+    def take_bytes(self, context: SplitContext, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        if self._passing is not None:
+            return
+        self._source.files[context.segment] = context.file
+        rows_before = self._jobs.rows
+        first_position = (context.segment << SEGMENT_SHIFT) + stretch.offset
+        stretch.reached = self._jobs.take_bytes(
+            stretch.data, stretch.begin, stretch.end, first_position
+        )
+        self._source.records += self._jobs.rows - rows_before
+        yield from self._finish_if_full(context)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if self._rules:
@@ -75,6 +87,11 @@ class Combiner:
         else:
             return
         yield from pack(self._source, JOBS_TABLE, jobs, buckets_of(hashes, self._buckets))
+
+    def _finish_if_full(self, context: SplitContext) -> Iterator[pa.RecordBatch]:
+        if self._is_full():
+            yield from self.finish()
+            self._source.files = {context.segment: context.file}
 
     def _is_full(self) -> bool:
         if _rows_in(self._rules) > _MAX_ROWS:

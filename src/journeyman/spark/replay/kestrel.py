@@ -5,7 +5,7 @@
     damage of a checkpoint  --/
 
 A reader is opened with the ids of the whole queue in mind (``open_queue``). All it needs of them is
-the least and the greatest, which each packet of puts says beside its bytes.
+the least and the greatest, of which a row without a packet tells.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark.packet_schema import PACKET_KIND
 from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
 from journeyman.spark.replay.merging import merged, of_table
 from journeyman.spark.replay.packing import packets_of
@@ -34,10 +33,10 @@ def items(frame: DataFrame) -> DataFrame:
 def readers(frame: DataFrame) -> DataFrame:
     """All readers of all queues, by the records of the source."""
     packets = packets_of(frame, "kestrel")
-    is_checkpoint = F.col("table") == "readers"
+    is_damage = F.col("kind") == DAMAGE_KIND
     wanted = (
-        packets.filter(F.col("kind").isin(PACKET_KIND, DAMAGE_KIND))
-        .withColumn("packet", F.when(is_checkpoint, F.col("packet")))
+        packets.filter(is_damage | (F.col("table") == "readers"))
+        .withColumn("table", F.lit("readers"))
         .withColumn("bucket", F.lit(0))
     )
     return merged(wanted, f"{_ROWS}:reader_rows", READERS)

@@ -141,10 +141,10 @@ def _checkpoints(group: Group, queue: str) -> dict[str, _Checkpoint]:
 
 
 def _checkpoint_file(each: Packet) -> str | None:
-    """The file that a packet of a checkpoint, or a damage, is about."""
+    """The file that a packet of a checkpoint, or a damage, is about; None: it is about puts."""
     file: str | None = each.row["_file"]
     if each.row["kind"] == PACKET_KIND:
-        file = each.row["files"][0] if each.row["table"] == "readers" else None
+        file = each.row["files"][0] if each.row["reader"] is not None else None
     return file
 
 

@@ -2,9 +2,9 @@
 
     packets --repartition by log and bucket, sort by position--> groups --merge--> rows of a table
 
-All packets of one log and bucket form a group, and hold every record of the keys in it; a group is
-merged in memory by a function of its dialect, which answers with columns. What is the same for a
-whole log, and the place of each deciding record, is added here.
+All packets of one log, table and bucket form a group, and hold every record of the keys in it; a
+group is merged in memory by a function of its dialect, which answers with columns. What is the same
+for a whole log, and the place of each deciding record, is added here.
 
 Sorting is of packets, not of records: a few rows a task.
 """
@@ -36,6 +36,7 @@ __all__ = [
     "Packet",
     "extra_columns",
     "files_at",
+    "groups_of",
     "merged",
     "of_table",
     "place_columns",
@@ -69,11 +70,16 @@ class Packet(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """All packets of one log and bucket, in log order. Some rows have no packet (see presence)."""
+    """All packets of one log, table and bucket, in log order; some rows have none (see presence).
+
+    ``kept`` is for a merge that makes several tables of one group.
+    """
 
     log: str
+    table: str | None
     extras: tuple[Any, ...]  # the values of the partition columns
     packets: list[Packet] = field(default_factory=list)
+    kept: Any = None
 
     def files(self) -> dict[int, str]:
         """The files of the log that records of this group may come from, by segment."""
@@ -112,7 +118,7 @@ def merged(packets: DataFrame, merge: str, schema: StructType) -> DataFrame:
     return (
         packets.select(*PACKET_SCHEMA.names, *(each.name for each in extras))
         .repartition("_log", "bucket")
-        .sortWithinPartitions("_log", "bucket", "_position")
+        .sortWithinPartitions("_log", "table", "bucket", "_position")
         .mapInArrow(partial(_merge_all, merge, schema, tuple(each.name for each in extras)), whole)
     )
 
@@ -124,23 +130,25 @@ def _merge_all(
     module, _, function = name.partition(":")
     merge: Merge = getattr(import_module(module), function)
     shape = arrow_schema(schema)
-    for group in _groups(batches, extras):
+    for group in groups_of(batches, extras):
         for batch in merge(group):
             if batch.num_rows:
                 yield from _completed(batch.cast(shape), extras, group.extras)
 
 
-def _groups(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Iterator[Group]:
+def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Iterator[Group]:
+    """The groups of rows that come one group after the other."""
     group: Group | None = None
-    bucket = None
+    named = None
     for batch in batches:
         blobs = [batch.column("packet"), batch.column("details")]
         for at, row in enumerate(batch.drop_columns(["packet", "details"]).to_pylist()):
-            if group is None or row["_log"] != group.log or row["bucket"] != bucket:
+            name = row["_log"], row["table"], row["bucket"]
+            if group is None or name != named:
                 if group is not None:
                     yield group
-                group = Group(row["_log"], tuple(row[name] for name in extras))
-                bucket = row["bucket"]
+                group = Group(row["_log"], row["table"], tuple(row[name] for name in extras))
+                named = name
             packet, details = (blob[at].as_py() or b"" for blob in blobs)
             group.packets.append(Packet(packet, details, row))
     if group is not None:

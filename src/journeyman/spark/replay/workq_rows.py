@@ -117,6 +117,13 @@ def orphan_rows(group: Group) -> Iterator[pa.RecordBatch]:
 
 
 def _folded(group: Group) -> _Folded:
+    if group.kept is None:
+        group.kept = _fold(group)
+    folded: _Folded = group.kept
+    return folded
+
+
+def _fold(group: Group) -> _Folded:
     packets = [each for each in group.packets if each.packet]
     events = joined([unpack(each.packet, EVENTS) for each in packets])
     no_adds = [pa.RecordBatch.from_pylist([], schema=ADDS)]

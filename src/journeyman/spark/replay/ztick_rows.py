@@ -9,7 +9,8 @@ import pyarrow as pa
 from journeyman.columnar.arrays import Column
 from journeyman.columnar.latest import JOBS as LAST_OF_JOBS
 from journeyman.columnar.latest import RULES as LAST_OF_RULES
-from journeyman.columnar.latest import LatestJobs, latest_rules
+from journeyman.columnar.latest import latest_rules
+from journeyman.columnar.latest_jobs import LatestJobs
 from journeyman.columnar.picking import joined, rows_where
 from journeyman.columnar.views import numbers_in
 from journeyman.spark.packets import unpack
@@ -17,18 +18,29 @@ from journeyman.spark.replay.merging import Group, place_columns
 from journeyman.spark.replay.ztick import JOBS, RULES
 from journeyman.spark.replay.ztick_words import RUNNERS, STATUSES
 
-__all__ = ["job_rows", "rule_rows"]
+__all__ = ["job_rows", "last_jobs", "last_rules", "rule_rows"]
 
 _JOB, _RULE = 0, 1  # the kinds of records that set something
 
 
-def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
-    """Rows of the table of jobs."""
+def last_jobs(group: Group) -> pa.RecordBatch:
+    """The last records of the jobs that there are, as columnar.latest has them."""
     latest = LatestJobs()
     for each in group.packets:
         latest.take(unpack(each.packet, LAST_OF_JOBS))
     rows = latest.batch()
-    rows = rows_where(rows, numbers_in(rows.column("kind")) == _JOB)
+    return rows_where(rows, numbers_in(rows.column("kind")) == _JOB)
+
+
+def last_rules(group: Group) -> pa.RecordBatch:
+    """The last records of the rules that there are."""
+    rows, _ = latest_rules(joined([unpack(each.packet, LAST_OF_RULES) for each in group.packets]))
+    return rows_where(rows, numbers_in(rows.column("kind")) == _RULE)
+
+
+def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of jobs."""
+    rows = last_jobs(group)
     columns = [
         *_places(group, rows),
         rows.column("identifier"),
@@ -40,8 +52,7 @@ def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
 
 def rule_rows(group: Group) -> Iterator[pa.RecordBatch]:
     """Rows of the table of rules."""
-    rows, _ = latest_rules(joined([unpack(each.packet, LAST_OF_RULES) for each in group.packets]))
-    rows = rows_where(rows, numbers_in(rows.column("kind")) == _RULE)
+    rows = last_rules(group)
     columns = [
         *_places(group, rows),
         rows.column("identifier"),

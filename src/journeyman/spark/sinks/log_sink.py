@@ -34,7 +34,7 @@ from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
 from journeyman.spark.sinks.staging import LocalDisk, remove_staging, remove_stale, staging_name
 
-__all__ = ["LogWriter", "log_writer", "write"]
+__all__ = ["LogWriter", "log_writer", "new_writer", "write"]
 
 MODES = ("append", "overwrite")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -44,7 +44,14 @@ def log_writer(
     dialect: str, options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
     """The writer of a data source; called in the driver before any task runs."""
-    parsed = SinkOptions.parse(dialect, options, schema.fieldNames())
+    return new_writer(dialect, options, schema.fieldNames(), overwrite=overwrite)
+
+
+def new_writer(
+    dialect: str, options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool = False
+) -> LogWriter:
+    """A writer for rows with these columns. Raises LogLocked when the log is in use."""
+    parsed = SinkOptions.parse(dialect, options, columns)
     if not parsed.is_remote:
         _commit_of(dialect).check_free(LocalDisk(), parsed.path)
     return LogWriter(parsed, overwrite, _staging(parsed))
@@ -98,41 +105,41 @@ class LogWriter(DataSourceArrowWriter):
     """One write of one log. Pickled to wherever a step of it runs."""
 
     def __init__(self, options: SinkOptions, overwrite: bool, staging: str) -> None:
-        self._options = options
+        self.options = options
+        self.staging = staging
         self._overwrite = overwrite
-        self._staging = staging
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        return write_parts(self._options, self._staging, partition, iterator)
+        return write_parts(self.options, self.staging, partition, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        strictly = self._options.dialect == "keyspace"
-        ordered = in_order(messages, self._options.order_by, strictly=strictly)
-        if self._options.is_remote:
+        strictly = self.options.dialect == "keyspace"
+        ordered = in_order(messages, self.options.order_by, strictly=strictly)
+        if self.options.is_remote:
             import_module("journeyman.spark.sinks.remote").commit(
-                self._options, self._overwrite, self._staging, ordered
+                self.options, self._overwrite, self.staging, ordered
             )
         else:
             self._commit_locally(ordered)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        if self._options.is_remote:
-            import_module("journeyman.spark.sinks.remote").abort(self._staging)
+        if self.options.is_remote:
+            import_module("journeyman.spark.sinks.remote").abort(self.staging)
             return
         disk = LocalDisk()
         # What was decided is finished by the next writer, from these very files.
-        if pending(disk, journal_path(self._options.path)) is None:
-            remove_staging(disk, self._staging)
+        if pending(disk, journal_path(self.options.path)) is None:
+            remove_staging(disk, self.staging)
 
     def _commit_locally(self, messages: Sequence[PartsWritten]) -> None:
         disk, clock = LocalDisk(), SystemClock()
-        job = Write(disk, clock, self._options, self._overwrite, self._staging, messages)
+        job = Write(disk, clock, self.options, self._overwrite, self.staging, messages)
         job.check()
-        _commit_of(self._options.dialect).commit(job)
-        remove_staging(disk, self._staging)
-        for directory in (self._options.path, posixpath.dirname(self._options.path)):
+        _commit_of(self.options.dialect).commit(job)
+        remove_staging(disk, self.staging)
+        for directory in (self.options.path, posixpath.dirname(self.options.path)):
             remove_stale(disk, directory, clock.now_ns())
 
 

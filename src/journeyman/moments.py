@@ -1,4 +1,4 @@
-"""Moments in options: ISO 8601, or nanoseconds since 1970 as the logs count.
+"""Moments as people write them: ISO 8601, or nanoseconds since 1970 as the logs count.
 
 2026-11-15T19:00:51.050695748Z     without a zone it is UTC; the fraction has up to nine digits
 2026-11-15 19:00:51, 2026-11-15

@@ -1,0 +1,259 @@
+"""A replay straight into Parquet files: one job, in which the tasks that merge also write.
+
+    packets --by log, table and bucket--> groups --merge--> rows --Arrow--> part files
+                                                                             |
+    driver   <-- names, rows, damage -----------------------------------------
+             --> all directories are put in their places, when every task has ended well
+
+Taking millions of rows out of Python, through Spark's row format, into its Parquet writer costs
+several times what the replay itself costs. Here rows never leave Arrow, and the logs are read once
+for all tables and for what is said about damage. It needs a file system that the driver and all
+tasks share, and that can rename a directory; to other places Spark's own writer goes
+(journeyman.spark.answers).
+
+A task that is tried again writes files of other names; only those are published that the driver
+was told of. What a killed run leaves is one directory whose name begins with ``_temporary-``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from journeyman.clock import SystemClock
+from journeyman.errors import UsageError
+from journeyman.spark.packet_schema import PACKET_KIND, PACKET_SCHEMA
+from journeyman.spark.replay import kestrel, workq, ztick
+from journeyman.spark.replay.merging import Group, extra_columns, groups_of, with_constants
+from journeyman.spark.rows import DAMAGE_KIND
+from journeyman.spark.schemas import arrow_schema
+from journeyman.spark.sinks.staging import staging_name
+
+__all__ = ["Written", "can_write_files", "routed", "write_states"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """How the groups of a packet's table become rows of a state table."""
+
+    name: str
+    rows: str  # module:function, imported by the task
+    schema: StructType
+
+    def merge(self, group: Group) -> Iterator[pa.RecordBatch]:
+        module, _, function = self.rows.partition(":")
+        made: Iterator[pa.RecordBatch] = getattr(import_module(module), function)(group)
+        return made
+
+
+_ROWS: Final = "journeyman.spark.replay"
+# By what packets call their table. Damage of a checkpoint is of interest to the readers.
+_TABLES: Final[Mapping[str, Mapping[str, tuple[_Table, ...]]]] = {
+    "ztick": {
+        "jobs": (_Table("jobs", f"{_ROWS}.ztick_rows:job_rows", ztick.JOBS),),
+        "rules": (_Table("rules", f"{_ROWS}.ztick_rows:rule_rows", ztick.RULES),),
+    },
+    "workq": {
+        "jobs": (
+            _Table("jobs", f"{_ROWS}.workq_rows:job_rows", workq.JOBS),
+            _Table("orphans", f"{_ROWS}.workq_rows:orphan_rows", workq.ORPHANS),
+        )
+    },
+    "kestrel": {
+        "items": (_Table("items", f"{_ROWS}.kestrel_rows:item_rows", kestrel.ITEMS),),
+        "readers": (_Table("readers", f"{_ROWS}.kestrel_rows:reader_rows", kestrel.READERS),),
+    },
+}
+_DAMAGE_TABLE: Final = {"kestrel": "readers"}
+_MESSAGE: Final = StructType(
+    [
+        StructField("table", StringType()),
+        StructField("file", StringType()),
+        StructField("rows", LongType()),
+        StructField("places", LongType()),
+        StructField("damaged_bytes", LongType()),
+    ]
+)
+_ROW_GROUP_ROWS: Final = 256 * 1024
+_SUCCESS: Final = "_SUCCESS"
+
+
+@dataclass(slots=True)
+class Written:
+    """What a replay came to."""
+
+    rows: dict[str, int] = field(default_factory=dict)  # by table
+    damaged_places: int = 0
+    damaged_bytes: int = 0
+
+
+def can_write_files(output: str) -> bool:
+    """Whether ``write_states`` can write there: a path of the file system."""
+    return "://" not in output
+
+
+def write_states(
+    packets: DataFrame, dialect: str, targets: Mapping[str, str], *, overwrite: bool = False
+) -> Written:
+    """All tables of the packets' state, each into the directory that ``targets`` names for it.
+
+    UsageError if one is there already and ``overwrite`` was not said.
+    """
+    places = {name: Path(path) for name, path in targets.items()}
+    if not overwrite:
+        for place in places.values():
+            _refuse_existing(place)
+    above = next(iter(places.values())).parent
+    staging = above / staging_name(SystemClock().now_ns())
+    extras = extra_columns(packets, PACKET_SCHEMA.names)
+    task = partial(_write_groups, dialect, str(staging), tuple(each.name for each in extras))
+    try:
+        staging.mkdir(parents=True)
+        told = routed(packets, dialect).mapInArrow(task, _MESSAGE).collect()
+        written = _summed(told, targets)
+        for table in _tables_of(dialect):
+            files = [row["file"] for row in told if row["table"] == table.name]
+            schema = arrow_schema(StructType([*table.schema.fields, *extras]))
+            _complete(staging / table.name, files, schema)
+        for name, place in places.items():
+            _put_in_place(staging / name, place, staging / f"{name}.old", overwrite=overwrite)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return written
+
+
+def routed(packets: DataFrame, dialect: str) -> DataFrame:
+    """Packets and damages, the rows of a group together and in order."""
+    of_damage = F.lit(_DAMAGE_TABLE.get(dialect, DAMAGE_KIND))
+    extras = extra_columns(packets, PACKET_SCHEMA.names)
+    return (
+        packets.select(*PACKET_SCHEMA.names, *(each.name for each in extras))
+        .filter(F.col("kind").isin(PACKET_KIND, DAMAGE_KIND))
+        .withColumn("table", F.coalesce("table", of_damage))
+        .withColumn("bucket", F.coalesce("bucket", F.lit(0)))
+        .repartition("_log", "table", "bucket")
+        .sortWithinPartitions("_log", "table", "bucket", "_position")
+    )
+
+
+def _tables_of(dialect: str) -> list[_Table]:
+    return [table for tables in _TABLES[dialect].values() for table in tables]
+
+
+def _summed(told: Sequence[Row], targets: Mapping[str, str]) -> Written:
+    written = Written(dict.fromkeys(targets, 0))
+    for row in told:
+        if row["table"] is not None:
+            written.rows[row["table"]] += row["rows"]
+        written.damaged_places += row["places"] or 0
+        written.damaged_bytes += row["damaged_bytes"] or 0
+    return written
+
+
+# -- in the tasks ----------------------------------------------------------------------------------
+
+
+def _write_groups(
+    dialect: str, staging: str, extras: tuple[str, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a task does: its groups into one file a table; then it tells of them."""
+    places, damaged_bytes = 0, 0
+    with ExitStack() as stack:
+        files: dict[str, _PartFile] = {}
+        for group in groups_of(batches, extras):
+            for packet in group.packets:
+                if packet.row["kind"] == DAMAGE_KIND:
+                    places += 1
+                    damaged_bytes += packet.row["_length"] or 0
+            for table in _TABLES[dialect].get(group.table or "", ()):
+                if table.name not in files:
+                    made = _PartFile(Path(staging) / table.name, table.schema, extras)
+                    files[table.name] = stack.enter_context(made)
+                for batch in table.merge(group):
+                    files[table.name].add(batch, group.extras)
+    told: list[dict[str, Any]] = [{"places": places, "damaged_bytes": damaged_bytes}]
+    told += [{"table": name, "file": file.name, "rows": file.rows} for name, file in files.items()]
+    yield pa.RecordBatch.from_pylist(told, schema=arrow_schema(_MESSAGE))
+
+
+class _PartFile:
+    """A Parquet file being written, in row groups of some size whatever the groups' sizes are."""
+
+    def __init__(self, directory: Path, schema: StructType, extras: tuple[str, ...]) -> None:
+        self._shape = arrow_schema(schema)
+        self._extras = extras
+        whole = self._shape
+        for name in extras:
+            whole = whole.append(pa.field(name, pa.string()))
+        directory.mkdir(parents=True, exist_ok=True)
+        self.name = f"part-{secrets.token_hex(8)}.zstd.parquet"
+        self.rows = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._writer = pq.ParquetWriter(directory / self.name, whole, compression="zstd")
+
+    def __enter__(self) -> _PartFile:
+        return self
+
+    def __exit__(self, *_how: object) -> None:
+        self._write()
+        self._writer.close()
+
+    def add(self, batch: pa.RecordBatch, extras: tuple[Any, ...]) -> None:
+        named = dict(zip(self._extras, extras, strict=True))
+        self._waiting.append(with_constants(batch.cast(self._shape), named))
+        self._waiting_rows += batch.num_rows
+        self.rows += batch.num_rows
+        if self._waiting_rows >= _ROW_GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        if self._waiting_rows:
+            self._writer.write_table(pa.Table.from_batches(self._waiting), _ROW_GROUP_ROWS)
+        self._waiting, self._waiting_rows = [], 0
+
+
+# -- in the driver ---------------------------------------------------------------------------------
+
+
+def _complete(directory: Path, files: list[str], schema: pa.Schema) -> None:
+    """See to it that just the files are there that were told of, or one without rows."""
+    directory.mkdir(exist_ok=True)
+    there = set(os.listdir(directory))
+    if missing := set(files) - there:
+        raise UsageError(
+            f"{directory}: {min(missing)} was written, but is not seen from here; "
+            "choose an --output that all machines share"
+        )
+    for stray in there - set(files):
+        (directory / stray).unlink()
+    if not files:
+        pq.write_table(schema.empty_table(), directory / f"part-{secrets.token_hex(8)}.parquet")
+    (directory / _SUCCESS).touch()
+
+
+def _put_in_place(made: Path, place: Path, aside: Path, *, overwrite: bool) -> None:
+    if overwrite and place.exists():
+        place.rename(aside)
+    else:
+        _refuse_existing(place)
+    made.rename(place)
+
+
+def _refuse_existing(place: Path) -> None:
+    if place.exists():
+        raise UsageError(f"{place} is there already: choose another --output, or give --force")

@@ -1,0 +1,136 @@
+"""A replay straight into files gives what the tables give; all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from journeyman.errors import UsageError
+from journeyman.formats import ztick
+from journeyman.spark import tables
+from journeyman.spark.replay import state_files
+from journeyman.spark.schemas import arrow_schema
+from tests.unit.cli_commands import run
+
+
+def rows_of(frame):
+    return sorted(json.dumps(row.asDict(True), default=str) for row in frame.collect())
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """Of each dialect the logs of two hosts, one of them damaged in the middle."""
+    root = tmp_path_factory.mktemp("logs")
+    for dialect in ("ztick", "workq", "kestrel"):
+        for host in ("a", "b"):
+            log = root / dialect / f"host={host}" / ("logfile" if dialect == "ztick" else "jobs")
+            log.parent.mkdir(parents=True)
+            arguments = ["generate", dialect, str(log), "--records", "3000", "--quiet"]
+            made = run(*arguments, "--seed", str(ord(host)))
+            assert made.exit_code == 0, made.output
+        file = log if log.is_file() else min(log.glob("*[0-9]*"))
+        data = bytearray(file.read_bytes())
+        # A journal has no checksums: there it is seen at the beginning of a record only.
+        at = 4 if dialect == "kestrel" else len(data) // 2
+        data[at : at + 40] = b"\xff" * 40
+        file.write_bytes(bytes(data))
+    return root
+
+
+@pytest.mark.parametrize("dialect", ["ztick", "workq", "kestrel"])
+def test_files_hold_the_tables(spark, logs, tmp_path, dialect):
+    path = str(logs / dialect)
+    packets = tables.packets(spark, dialect, path, recursiveFileLookup="true")
+    targets = {name: str(tmp_path / name) for name in tables.TABLES[dialect]}
+    written = state_files.write_states(packets, dialect, targets)
+    expected = tables.states(spark, dialect, path, recursiveFileLookup="true")
+    for name, frame in expected.items():
+        found = spark.read.parquet(targets[name])
+        assert found.dtypes == frame.dtypes
+        assert rows_of(found) == rows_of(frame)
+        assert written.rows[name] == frame.count()
+    assert written.damaged_places > 0
+    assert written.damaged_bytes >= 40
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(targets)
+
+
+def test_a_table_without_rows_has_columns(spark, tmp_path):
+    log = tmp_path / "logfile"
+    log.write_bytes(b"")
+    targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "rules")}
+    state_files.write_states(tables.packets(spark, "ztick", str(log)), "ztick", targets)
+    for name, frame in tables.states(spark, "ztick", str(log)).items():
+        found = spark.read.parquet(targets[name])
+        assert found.dtypes == frame.dtypes
+        assert found.count() == 0
+
+
+def test_what_is_there_stays_unless_told_otherwise(spark, tmp_path):
+    log = tmp_path / "logfile"
+    targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "rules")}
+
+    def write(job: str, *, overwrite: bool = False) -> list[str]:
+        log.write_bytes(ztick.CODEC.encode(ztick.JobSet(job, 1, ztick.Status.PLANNED)))
+        packets = tables.packets(spark, "ztick", str(log))
+        state_files.write_states(packets, "ztick", targets, overwrite=overwrite)
+        return [row["identifier"] for row in spark.read.parquet(targets["jobs"]).collect()]
+
+    assert write("first") == ["first"]
+    with pytest.raises(UsageError, match="is there already"):
+        write("second")
+    assert [r["identifier"] for r in spark.read.parquet(targets["jobs"]).collect()] == ["first"]
+    assert write("third", overwrite=True) == ["third"]
+    assert sorted(each.name for each in (tmp_path / "state").iterdir()) == ["jobs", "rules"]
+
+
+def test_a_task_that_fails_leaves_nothing(spark, tmp_path):
+    log = tmp_path / "logfile"
+    log.write_bytes(ztick.CODEC.encode(ztick.JobSet("a", 1, ztick.Status.PLANNED)))
+    packets = tables.packets(spark, "ztick", str(log))
+    cut = packets.withColumn("packet", packets["packet"].substr(1, 20))
+    targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "rules")}
+    with pytest.raises(Exception, match=r"(?i)arrow|ipc|packet|metadata"):
+        state_files.write_states(cut, "ztick", targets)
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_files_that_nobody_told_of_are_not_published(tmp_path):
+    directory = tmp_path / "jobs"
+    directory.mkdir()
+    (directory / "part-of-another-try.parquet").write_bytes(b"cut")
+    state_files._complete(directory, [], arrow_schema(tables.table_schema("ztick.jobs")))
+    names = [each.name for each in directory.iterdir()]
+    assert "part-of-another-try.parquet" not in names
+    assert "_SUCCESS" in names
+    with pytest.raises(UsageError, match="all machines share"):
+        state_files._complete(directory, ["part-elsewhere.parquet"], None)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_writes_files_and_tells_of_damage(spark, logs, tmp_path):
+    log = logs / "ztick" / "host=b" / "logfile"
+    done = run("pipeline", "replay", log, "--output", tmp_path / "state")
+    assert done.exit_code == 0, done.output
+    assert "in 1 place damaged and passed over" in done.stderr
+    expected = tables.states(spark, "ztick", str(log))
+    for name, frame in expected.items():
+        assert rows_of(spark.read.parquet(str(tmp_path / "state" / name))) == rows_of(frame)
+    again = run("pipeline", "replay", log, "--output", tmp_path / "state")
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_prints_json_and_tables(spark, logs):
+    log = logs / "ztick" / "host=a" / "logfile"
+    jobs = tables.states(spark, "ztick", str(log))["jobs"].count()
+    printed = run("pipeline", "replay", log)
+    assert printed.exit_code == 0, printed.output
+    rows = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert sum(row["table"] == "ztick.jobs" for row in rows) == jobs
+    shown = run("pipeline", "replay", log, "--format", "table", "--limit", "3")
+    assert f"# ztick.jobs: {jobs:,}, the first 3" in shown.stdout
+    refused = run("pipeline", "replay", log, "--as-of", "2026-01-01")
+    assert refused.exit_code == 2
+    assert "give FILE:OFFSET" in refused.stderr
