@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyspark.sql import DataFrame
 
 from journeyman.errors import UsageError
 from journeyman.formats import ztick
@@ -14,7 +15,7 @@ from journeyman.spark.schemas import arrow_schema
 from tests.unit.cli_commands import run
 
 
-def rows_of(frame):
+def rows_of(frame: DataFrame) -> list[str]:
     return sorted(json.dumps(row.asDict(True), default=str) for row in frame.collect())
 
 
@@ -99,12 +100,13 @@ def test_files_that_nobody_told_of_are_not_published(tmp_path):
     directory = tmp_path / "jobs"
     directory.mkdir()
     (directory / "part-of-another-try.parquet").write_bytes(b"cut")
-    state_files._complete(directory, [], arrow_schema(tables.table_schema("ztick.jobs")))
+    schema = arrow_schema(tables.table_schema("ztick.jobs"))
+    state_files._complete(directory, [], schema)
     names = [each.name for each in directory.iterdir()]
     assert "part-of-another-try.parquet" not in names
     assert "_SUCCESS" in names
     with pytest.raises(UsageError, match="all machines share"):
-        state_files._complete(directory, ["part-elsewhere.parquet"], None)
+        state_files._complete(directory, ["part-elsewhere.parquet"], schema)
 
 
 @pytest.mark.usefixtures("spark")
