@@ -76,10 +76,15 @@ class Bench:
     def ztick(self, records: int) -> Path:
         return self.log("ztick", records, "--ids", str(max(100, int(ZTICK_IDS * self.scale))))
 
-    def spark(self, master: str, dialect: str, log: Path, *more: str) -> dict[str, Any]:
+    def spark(
+        self, master: str, dialect: str, log: Path, *more: str, cores: int | None = None
+    ) -> dict[str, Any]:
+        """One application; ``cores``: all of its processes share so many."""
         arguments = ["--master", master, "--dialect", dialect, "--log", str(log)]
         arguments += ["--output", str(self.directory / "spark"), "--repeats", str(self.repeats)]
         command = [sys.executable, "-m", "bench.pipeline_spark", *arguments, *more]
+        if cores is not None:
+            command = ["taskset", "--cpu-list", f"0-{cores - 1}", *command]
         found = subprocess.run(command, cwd=report.ROOT, check=True, stdout=subprocess.PIPE)
         result: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
         return result
@@ -110,12 +115,15 @@ def measure_dialect(bench: Bench, dialect: str, log: Path) -> tuple[dict[str, An
         return found, [Bar(name, found["codec and fold"]["seconds"] / best, 6)]
     found["duckdb"] = bench.peer(pipeline_peers.DUCKDB[dialect], log, bench.repeats)
     one = found["local[1]"] = bench.spark("local[1]", dialect, log)
+    # With local[1] one task runs at a time, but Python and Java still work side by side.
+    alone = found["one core"] = bench.spark("local[1]", dialect, log, cores=1)
     return found, [
         Bar(
             "ztick: times as fast as the plain dict loop", found["plain loop"]["seconds"] / best, 10
         ),
         Bar("ztick: times as fast as DuckDB, two threads", found["duckdb"]["seconds"] / best, 1),
         Bar("ztick: local[1] to local[2]", one["replay"]["best_s"] / best, 1.7),
+        Bar("ztick: one core to two", alone["replay"]["best_s"] / best, 1.7),
         Bar("ztick: written back as a log", two["write_back"]["best_s"] / best, 1.5, most=True),
     ]
 

@@ -36,7 +36,7 @@ folds them.
 
 # command -> its examples: the words that follow it
 EXAMPLES: dict[str, list[list[str]]] = {
-    "replay": [["{ztick}"], ["{workq}"], ["{kestrel}"]],
+    "replay": [["{ztick}"], ["{workq}"], ["{kestrel}"], ["{ztick}", "--output", "state"]],
     "compact": [["{ztick}"], ["{kestrel}"]],
     "clean": [["{workq}"]],
     "archive": [["{workq}", "--output", "{new}"]],

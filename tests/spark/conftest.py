@@ -2,6 +2,9 @@
 
 Before it starts, Spark's start archive is built if it is not there: the programs that tests of this
 lane start and kill start in half the time with it.
+
+With ``-n 2 --dist loadgroup`` the tests of this session run in one process, and those that start
+programs of their own beside them in another.
 """
 
 from __future__ import annotations
@@ -14,6 +17,12 @@ from pyspark.sql import SparkSession
 from journeyman.spark.launch import prepare_launch
 from journeyman.spark.session import build_session
 from journeyman.spark.start_archive import build_archive
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        uses_session = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("session" if uses_session else "programs"))
 
 
 @pytest.fixture(scope="session")

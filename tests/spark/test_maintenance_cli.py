@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from journeyman.cli import journeyman
 from journeyman.formats import ztick
+from journeyman.spark.maintenance.archive import make_durable
+from journeyman.testing.simulated_disk import SimulatedDisk
 from tests.spark.stream_driver import open_workq, open_ztick, set_jobs, ztick_bytes
 from tests.workq_logs import added, deleted
 
@@ -70,3 +72,46 @@ def test_what_cannot_be_done_is_said_before_spark_starts(tmp_path):
         result = run(*words)
         assert result.exit_code == 2, words
         assert said in result.stderr, words
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_archive_by_the_command_frees_a_queue_of_what_its_readers_have_finished(tmp_path):
+    made = CliRunner().invoke(
+        journeyman,
+        ["generate", "kestrel", str(tmp_path / "jobs"), "--records", "500", "--quiet"],
+    )
+    assert made.exit_code == 0, made.output
+    result = run(
+        "archive", tmp_path / "jobs", "--output", tmp_path / "archive", "--remove", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    (told,) = map(json.loads, result.stdout.splitlines())
+    assert told["records_before"] >= 500
+    assert told["error"] is None
+    (archived,) = (tmp_path / "archive").iterdir()
+    assert archived.name.startswith("run=")
+    assert list(archived.rglob("*.parquet"))
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_log_goes_to_parquet_and_comes_back_by_the_command(tmp_path):
+    log = tmp_path / "logfile"
+    log.write_bytes(ztick_bytes(1, 2, 3))
+    to = run("convert", log, "--to", "parquet", "--output", tmp_path / "table")
+    assert to.exit_code == 0, to.output
+    back = run("convert", tmp_path / "table", "--to", "log", "--output", tmp_path / "again")
+    assert back.exit_code == 0, back.output
+    assert (tmp_path / "again").read_bytes() == log.read_bytes()
+    store = run("convert", log, "--to", "keyspace", "--output", tmp_path / "store")
+    assert store.exit_code == 0, store.output
+    assert list((tmp_path / "store").glob("*.jmkv"))
+
+
+def test_what_was_archived_survives_a_power_cut():
+    disk = SimulatedDisk()
+    disk.make_dirs("/archive/_run/log=a")
+    file = disk.open_append("/archive/_run/log=a/part-0.parquet")
+    file.write(b"rows")
+    file.close()
+    make_durable(disk, "/archive/_run")
+    assert disk.after_crash().files() == {"/archive/_run/log=a/part-0.parquet": b"rows"}

@@ -48,12 +48,11 @@ def compact(
         raise UsageError(f"{found['workq'][0]} is a workq log: use `journeyman pipeline clean`")
     with pipeline_session(options, logs) as spark:
         from journeyman.spark.maintenance import compact as compact_logs
-        from journeyman.spark.tables import states
+        from journeyman.spark.maintenance import compaction_plans
 
         if options.explain:
             for kind, paths in found.items():
-                tables = states(spark, kind, paths)
-                explain({f"{kind}.{name}": table for name, table in tables.items()})
+                explain(compaction_plans(spark, kind, paths))
             return
         outcomes = [
             outcome

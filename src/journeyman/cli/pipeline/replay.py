@@ -123,13 +123,17 @@ def _replay(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
+    from journeyman.spark.replay.state_files import writing
 
     packets = tables.packets(spark, dialect, paths, asOf=asked.as_of)
+    straight = _goes_straight_to_files(asked, options, answer)
     if options.explain:
         frames = tables.tables_of(packets, dialect, payloads=asked.payloads)
+        if straight:
+            frames = {"*": writing(packets, dialect, str(options.output))}
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
         return
-    if _goes_straight_to_files(asked, options, answer):
+    if straight:
         _write_files(packets, dialect, paths, options, answer, several=several)
         return
     packets.persist()

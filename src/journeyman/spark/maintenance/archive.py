@@ -17,7 +17,6 @@ was not verified is removed.)
 
 from __future__ import annotations
 
-import os
 import posixpath
 import zlib
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ from journeyman.spark.maintenance.verification import check_same
 from journeyman.spark.maintenance.workq_needs import unneeded_segments
 from journeyman.spark.tables import packets, tables_of
 
-__all__ = ["archive", "archived_rows"]
+__all__ = ["archive", "archived_rows", "make_durable"]
 
 _NS_PER_S: Final = 1_000_000_000
 
@@ -54,7 +53,7 @@ def archive(
     place = absolute(output).rstrip("/")
 
     def treat(disk: Disk, hands: Hands) -> Outcome:
-        records = _archive_one(spark, hands, place, now_ns)
+        records = _archive_one(spark, disk, hands, place, now_ns)
         went = _remove(spark, disk, hands, now_ns) if remove else ()
         left = hands.size - sum(file.size for file in hands.log.files if file.path in went)
         return Outcome(dialect, hands.log.name, True, records, records, hands.size, left)
@@ -70,7 +69,7 @@ def archived_rows(spark: SparkSession, dialect: str, paths: tuple[str, ...]) -> 
     return rows.withColumn("log", F.col("_log")).withColumn("day", day)
 
 
-def _archive_one(spark: SparkSession, hands: Hands, output: str, now_ns: int) -> int:
+def _archive_one(spark: SparkSession, disk: Disk, hands: Hands, output: str, now_ns: int) -> int:
     count = refuse_damage(packets(spark, hands.dialect, hands.paths), hands.log.name)
     rows = archived_rows(spark, hands.dialect, hands.paths)
     moment = datetime.fromtimestamp(now_ns // _NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -83,8 +82,25 @@ def _archive_one(spark: SparkSession, hands: Hands, output: str, now_ns: int) ->
     columns = [name for name in rows.columns if name not in ("log", "day")]
     check_same(hands.log.name, "record", rows, back, columns)
     if is_local:
-        os.rename(written, final)
+        make_durable(disk, written)
+        disk.rename(written, final)
+        disk.sync_dir(output)
     return count
+
+
+def make_durable(disk: Disk, directory: str) -> None:
+    """Sync all below a directory: Spark does not, and the log may go next."""
+    for name in disk.list_dir(directory):
+        path = posixpath.join(directory, name)
+        if disk.is_dir(path):
+            make_durable(disk, path)
+        else:
+            file = disk.open_append(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+    disk.sync_dir(directory)
 
 
 def _remove(spark: SparkSession, disk: Disk, hands: Hands, now_ns: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.clock import Clock, SystemClock
 from journeyman.errors import JourneymanError, UsageError
@@ -23,9 +23,11 @@ from journeyman.spark.maintenance.kestrel_compaction import compact_kestrel
 from journeyman.spark.maintenance.reports import Outcome
 from journeyman.spark.maintenance.workq_cleaning import clean_workq
 from journeyman.spark.maintenance.ztick_compaction import compact_ztick
+from journeyman.spark.maintenance.ztick_rewriting import explained
 from journeyman.spark.sinks.staging import LocalDisk, SinkDisk
+from journeyman.spark.tables import packets, states
 
-__all__ = ["clean", "compact", "each_log"]
+__all__ = ["clean", "compact", "compaction_plans", "each_log"]
 
 AT_ONCE: Final = 4
 
@@ -41,6 +43,18 @@ def compact(
     treat = compact_ztick if dialect == "ztick" else compact_kestrel
     logs = logs_at(dialect, tuple(paths), queue)
     return each_log(spark, dialect, logs, lambda disk, hands: treat(spark, disk, hands))
+
+
+def compaction_plans(
+    spark: SparkSession, dialect: str, paths: Sequence[str]
+) -> dict[str, DataFrame]:
+    """What compacting would run, by name; nothing is run."""
+    tables = states(spark, dialect, paths)
+    plans = {f"{dialect}.{name}": table for name, table in tables.items()}
+    if dialect == "ztick":
+        log = logs_at(dialect, tuple(paths))[0]
+        plans["ztick.log"] = explained(packets(spark, dialect, log.name), log)
+    return plans
 
 
 def clean(

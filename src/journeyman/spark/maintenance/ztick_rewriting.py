@@ -27,11 +27,11 @@ from journeyman.spark.replay.merging import groups_of
 from journeyman.spark.replay.state_files import routed
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.schemas import arrow_schema
-from journeyman.spark.sinks.log_sink import new_writer
+from journeyman.spark.sinks.log_sink import LogWriter, new_writer
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
 
-__all__ = ["cuts_of", "write_compacted"]
+__all__ = ["cuts_of", "explained", "write_compacted"]
 
 RANGE_BYTES: Final = 256 * 1024 * 1024  # of the log, at most
 FEW_RANGES: Final = 8  # at least, so that all cores are busy, unless they would be
@@ -59,18 +59,27 @@ _MESSAGES: Final = StructType([StructField("message", BinaryType())])
 
 def write_compacted(packets: DataFrame, log: Log, target: str) -> None:
     """What the packets of this log fold to, as a new log at ``target``."""
-    cuts = cuts_of(log)
     writer = new_writer("ztick", {"path": target}, ROWS.names)
-    ranged = routed(packets, "ztick").mapInArrow(partial(_to_ranges, cuts), _RANGED)
-    written = ranged.repartitionById(len(cuts) + 1, "range").mapInArrow(
-        partial(_write_range, writer.options, writer.staging), _MESSAGES
-    )
     try:
-        messages = [pickle.loads(row["message"]) for row in written.collect()]
-        writer.commit(messages)
+        rows = writing(packets, log, writer).collect()
+        writer.commit([pickle.loads(row["message"]) for row in rows])
     except BaseException:
         writer.abort([])
         raise
+
+
+def writing(packets: DataFrame, log: Log, writer: LogWriter) -> DataFrame:
+    """The messages about part files; these are written when it is asked for."""
+    cuts = cuts_of(log)
+    ranged = routed(packets, "ztick").mapInArrow(partial(_to_ranges, cuts), _RANGED)
+    return ranged.repartitionById(len(cuts) + 1, "range").mapInArrow(
+        partial(_write_range, writer.options, writer.staging), _MESSAGES
+    )
+
+
+def explained(packets: DataFrame, log: Log) -> DataFrame:
+    """What would be run to compact this log."""
+    return writing(packets, log, new_writer("ztick", {"path": f"{log.name}.new"}, ROWS.names))
 
 
 def cuts_of(log: Log) -> list[int]:

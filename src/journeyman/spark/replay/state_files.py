@@ -43,7 +43,7 @@ from journeyman.spark.rows import DAMAGE_KIND
 from journeyman.spark.schemas import arrow_schema
 from journeyman.spark.sinks.staging import staging_name
 
-__all__ = ["Written", "can_write_files", "routed", "write_states"]
+__all__ = ["Written", "can_write_files", "routed", "write_states", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,9 @@ def write_states(
     above = next(iter(places.values())).parent
     staging = above / staging_name(SystemClock().now_ns())
     extras = extra_columns(packets, PACKET_SCHEMA.names)
-    task = partial(_write_groups, dialect, str(staging), tuple(each.name for each in extras))
     try:
         staging.mkdir(parents=True)
-        told = routed(packets, dialect).mapInArrow(task, _MESSAGE).collect()
+        told = writing(packets, dialect, str(staging)).collect()
         written = _summed(told, targets)
         for table in _tables_of(dialect):
             files = [row["file"] for row in told if row["table"] == table.name]
@@ -134,6 +133,13 @@ def write_states(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return written
+
+
+def writing(packets: DataFrame, dialect: str, staging: str) -> DataFrame:
+    """What tells of the files that were written; they are when it is asked for."""
+    extras = tuple(each.name for each in extra_columns(packets, PACKET_SCHEMA.names))
+    task = partial(_write_groups, dialect, staging, extras)
+    return routed(packets, dialect).mapInArrow(task, _MESSAGE)
 
 
 def routed(packets: DataFrame, dialect: str) -> DataFrame:
