@@ -11,11 +11,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from journeyman.spark import read, register, tables
 from journeyman.spark.launch import prepare_launch
@@ -26,8 +24,8 @@ from journeyman.spark.sinks import write
 
 def main(log: str, directory: Path) -> None:
     prepare_launch(on_this_machine=True)
-    spark: Any = SparkSession.builder.remote("local[2]").getOrCreate()
-    assert isinstance(spark, ConnectSession)
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    assert type(spark).__module__ == "pyspark.sql.connect.session"
     register(spark)
     jobs = tables.states(spark, "ztick", log)["jobs"]
     targets = {name: str(directory / name) for name in tables.TABLES["ztick"]}
