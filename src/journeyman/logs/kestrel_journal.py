@@ -3,6 +3,7 @@
     <dir>/<queue>.<number>         segments: items in the order of their ids
     <dir>/<queue>.read.<reader>    checkpoints, see kestrel_checkpoints
     <dir>/<queue>.lock             held for as long as the queue is open; the original has none
+    <dir>/index/                   what closed segments hold, see kestrel_index
     <dir>/quarantine/              damaged bytes, see recovery
 
     put         an id, one record, and a new segment before it if it would not fit this one
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from journeyman.clock import Clock
@@ -33,14 +34,16 @@ from journeyman.formats.framing import Buffer, iter_entries
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.appender import Appender
 from journeyman.logs.kestrel_checkpoints import Checkpoints
+from journeyman.logs.kestrel_index import Segment, remove_index, save_index
+from journeyman.logs.kestrel_reading import ItemReader
 from journeyman.logs.kestrel_retention import (
-    Segment,
     SegmentCatalog,
     recover_segments,
     retire_segment,
 )
 from journeyman.logs.publication import finish, journal_path, pending
 from journeyman.logs.recovery import RecoveryReport
+from journeyman.logs.replacement import remove_durably
 from journeyman.logs.segments import (
     KestrelPlan,
     Position,
@@ -85,8 +88,10 @@ class KestrelJournal:
         self._catalog = catalog
         self._next_id = next_id
         self._refused_ids: set[int] = set()
+        self._reader = ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
         self.recovery = report
+        self.damages: list[tuple[str, int, str]] = []  # met since: path, offset, reason
 
     @classmethod
     def open(
@@ -188,6 +193,41 @@ class KestrelJournal:
             stored.add_done_callback(lambda future: self._note_put(item, future))
         return item, stored
 
+    def append(self, items: Sequence[ItemPut]) -> None:
+        """Write items whose ids were given out by whoever serves the queue, from ``next_id`` on.
+
+        As durable as the policy says when this returns; LogError: none of them is stored.
+        """
+        with self._ids:
+            next_id = self._next_id
+            if any(item.item_id < next_id + place for place, item in enumerate(items)):
+                raise UsageError(f"an id below {next_id} was given out before")
+            stored = self.appender.append_many([WRITER.encode(item) for item in items])
+        self.appender.commit()
+        positions = stored.result()
+        with self._ids:
+            self._next_id = items[-1].item_id + 1
+            for position, item in zip(positions, items, strict=True):
+                self._catalog.note(position, item)
+
+    def read_after(self, item_id: int, *, max_items: int, max_bytes: int) -> list[ItemPut]:
+        """The first items with ids above this one, in order. Only what was committed is seen."""
+        return self._reader.read_after(self.segments, item_id, max_items, max_bytes)
+
+    def left_for(self, reader: Reader) -> tuple[int, int]:
+        """How many items, and bytes, this reader still has to be given."""
+        return self._reader.left_for(self.segments, reader)
+
+    def save_indexes(self) -> int:
+        """Write the index of each closed segment that has none; how many."""
+        end = self.appender.end()
+        closed = [s for s in self.segments if end is None or s.path != end.path]
+        with self._files:
+            missing = [s for s in closed if not s.indexed and self._disk.exists(s.path)]
+            for segment in missing:
+                save_index(self._disk, segment)
+        return len(missing)
+
     def commit(self) -> int:
         """Write what was put, for whoever does not use a CommitThread."""
         return self.appender.commit()
@@ -210,6 +250,14 @@ class KestrelJournal:
         """Write down how far a reader has come. Durable when this returns."""
         with self._files:
             self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+
+    def checkpoint_if_known(self, name: str, reader: Reader) -> bool:
+        """The same, unless the reader has been dropped or renamed meanwhile; whether it was."""
+        with self._files:
+            if name not in self._checkpoints.durable:
+                return False
+            self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+            return True
 
     def add_reader(self, name: str) -> Reader:
         """A new reader, at the tail; or in the place of the default reader if there is one.
@@ -255,6 +303,32 @@ class KestrelJournal:
             finally:
                 self._lock.release()
 
+    def _end_of(self, segment: Segment) -> int:
+        end = self.appender.end()
+        if end is not None and end.path == segment.path:
+            return end.offset
+        return self._disk.size(segment.path) if self._disk.exists(segment.path) else 0
+
+    def _note_damage(self, path: str, offset: int, reason: str) -> None:
+        self.damages.append((path, offset, reason))
+
+    def erase(self) -> None:
+        """Close the queue and remove all its files, the readers' first: a crash in between leaves
+        a queue without readers, not readers without a queue."""
+        with self._files:
+            for name in list(self._checkpoints.durable):
+                self._checkpoints.drop(name)
+            self.appender.close()
+            for segment in [*self.segments, Segment(self._active_path())]:
+                if self._disk.exists(segment.path):
+                    remove_durably(self._disk, segment.path)
+                remove_index(self._disk, segment.path)
+            self._lock.release()
+
+    def _active_path(self) -> str:
+        end = self.appender.end()
+        return end.path if end is not None else ""
+
     def __enter__(self) -> KestrelJournal:
         return self
 
@@ -285,8 +359,7 @@ def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
     locks: list[Lock] = []
     try:
         for other in sorted(others):
-            path = posixpath.join(directory, kestrel_lock_name(other))
-            locks.append(disk.lock(path))  # one at a time: those had so far are let go again
+            locks.append(disk.lock(posixpath.join(directory, kestrel_lock_name(other))))
         finish(disk, journal_path(directory))
     finally:
         for lock in locks:

@@ -1,0 +1,191 @@
+"""Items on their way: put, taken, waited for, confirmed, given back, too old.
+
+    put --> window --> take --> open --> confirm --> finished
+                        |        |
+                        |        +-- abort, or the client goes --> returned: first to be taken
+                        +-- too old --> finished, and put into another queue if so set
+
+Every change begins with ``_touch``, so that its batch can be taken back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from journeyman.engines.kestrel_outcomes import (
+    END,
+    Answer,
+    Append,
+    Client,
+    Fetch,
+    Reply,
+)
+from journeyman.engines.kestrel_queue import FanReader, NotHere, Queue
+from journeyman.engines.kestrel_state import NS_PER_MS, FanOutState
+from journeyman.engines.kestrel_waits import Wait
+from journeyman.formats.kestrel import ItemPut
+from journeyman.protocols import kestrel_replies as words
+from journeyman.protocols.kestrel_commands import Key
+
+__all__ = ["Delivery"]
+
+
+class Delivery(FanOutState):
+    # -- putting --
+
+    def _append(
+        self,
+        queue: Queue,
+        data: bytes,
+        add_ms: int,
+        expire_ms: int | None,
+        errors: int,
+        now_ns: int,
+    ) -> None:
+        self._touch(queue)
+        self._grown.add(queue)
+        item = ItemPut(queue.next_id, add_ms, expire_ms, errors, data)
+        self._writes.append(Append(queue.name, item))
+        queue.add(item)
+        if queue.is_limited:
+            for reader in queue.readers.values():
+                if reader.settings.drops_oldest:
+                    self._drop_surplus(queue, reader)
+        if queue.waiting:
+            for reader in tuple(queue.waiting):
+                self._serve(queue, reader, now_ns)
+
+    def _drop_surplus(self, queue: Queue, reader: FanReader) -> None:
+        while reader.is_over_limit:
+            self._touch(reader)
+            item = reader.take()
+            if not isinstance(item, ItemPut):
+                self._fetch(queue, reader)  # the rest goes when it is here
+                return
+            reader.finish(item)
+            reader.discarded += 1
+
+    # -- taking --
+
+    def _take_live(self, queue: Queue, reader: FanReader, now_ns: int) -> ItemPut | NotHere | None:
+        """The next item that is not too old; those that are, are dealt with."""
+        now_ms = now_ns // NS_PER_MS
+        while True:
+            item = reader.take()
+            if not isinstance(item, ItemPut) or not reader.is_expired(item, now_ms):
+                self._fetch(queue, reader)
+                return item
+            self._expire(reader, item, now_ns)
+
+    def _sweep(self, reader: FanReader, now_ns: int, limit: int | None) -> int:
+        """Deal with what is too old at the front, as far as it is in memory; how many."""
+        now_ms = now_ns // NS_PER_MS
+        swept = 0
+        while limit is None or swept < limit:
+            self._touch(reader)
+            item = reader.take()
+            if not isinstance(item, ItemPut):
+                break
+            if not reader.is_expired(item, now_ms):
+                reader.returned.appendleft(item)
+                break
+            self._expire(reader, item, now_ns)
+            swept += 1
+        return swept
+
+    def _expire(self, reader: FanReader, item: ItemPut, now_ns: int) -> None:
+        reader.finish(item)
+        reader.expired += 1
+        self._move(reader.settings.expire_to, item, now_ns // NS_PER_MS, now_ns)
+
+    def _move(self, target: str | None, item: ItemPut, add_ms: int, now_ns: int) -> None:
+        """To another queue, without an expiry; if there is none, the item is gone."""
+        queue = self._queue_for(target, now_ns) if target is not None else None
+        if queue is not None:
+            self._append(queue, item.data, add_ms, None, item.error_count, now_ns)
+
+    def _fetch(self, queue: Queue, reader: FanReader) -> None:
+        after = reader.wants()
+        if after is not None:
+            self._effects.append(Fetch(queue.name, reader.name, after))
+
+    # -- handing out --
+
+    def _item_or_wait(
+        self, queue: Queue, reader: FanReader, wait: Wait, now_ns: int
+    ) -> Reply | None:
+        self._touch(reader)
+        if not reader.waiters:
+            item = self._take_live(queue, reader, now_ns)
+            if isinstance(item, ItemPut):
+                return self._hand_out(reader, wait, item)
+            if wait.over and item is None and reader.fetching is None:
+                return END
+        elif wait.over and reader.fetching is None:
+            return END
+        self._begin_wait(queue, reader, wait)
+        return None
+
+    def _hand_out(self, reader: FanReader, wait: Wait, item: ItemPut) -> Reply:
+        if wait.peeks:
+            reader.returned.appendleft(item)
+        elif wait.opens:
+            self._touch_client(wait.client)
+            reader.open(item)
+            self._open.setdefault(wait.client, {}).setdefault(wait.key, deque()).append(item)
+        else:
+            reader.finish(item)
+        return Reply(words.value(wait.key, item.data))
+
+    def _serve(self, queue: Queue, reader: FanReader, now_ns: int) -> None:
+        """Give what is there to those who wait, in their order."""
+        self._touch(reader)
+        while reader.waiters:
+            item = self._take_live(queue, reader, now_ns)
+            if not isinstance(item, ItemPut):
+                if item is None and reader.fetching is None:
+                    self._end_waits_that_are_over(queue, reader)
+                return
+            if not reader.waiters:  # dealing with what was too old has served them meanwhile
+                reader.returned.appendleft(item)
+                return
+            self._serve_first(queue, reader, item)
+
+    def _serve_first(self, queue: Queue, reader: FanReader, item: ItemPut) -> None:
+        wait = next(iter(reader.waiters))
+        reply = self._hand_out(reader, wait, item)
+        if wait.left is None:
+            self._end_wait(queue, reader, wait, reply)
+            return
+        self._effects.append(Answer(wait.client, reply, final=False))
+        self._waits.served(wait)
+        if self._monitor_is_full(reader, wait):
+            self._end_wait(queue, reader, wait, END)
+
+    def _monitor_is_full(self, reader: FanReader, wait: Wait) -> bool:
+        assert wait.left is not None
+        opened = len(self._opened(wait.client, wait.key))
+        return wait.left <= 0 or opened >= reader.settings.max_open
+
+    # -- finishing --
+
+    def _confirm_oldest(self, reader: FanReader, key: Key, client: Client, count: int) -> None:
+        self._touch(reader)
+        self._touch_client(client)
+        for _ in range(count):
+            item = self._take_opened(client, key)
+            reader.no_longer_open(item)
+            reader.finish(item)
+
+    def _give_back(self, reader: FanReader, item: ItemPut, now_ns: int) -> None:
+        """An abort is an error of the item; too many, and it goes elsewhere."""
+        self._touch(reader)
+        reader.no_longer_open(item)
+        item = replace(item, error_count=item.error_count + 1)
+        limit = reader.settings.max_errors
+        if limit is not None and item.error_count >= limit:
+            reader.finish(item)
+            self._move(reader.settings.errors_to, item, item.add_time_ms, now_ns)
+        else:
+            reader.returned.append(item)

@@ -1,0 +1,373 @@
+"""One queue in memory: the newest items, and where each reader stands.
+
+    journal on disk   1 2 3 4 5 6 7 8 9 10 11 12
+    window                          8 9 10 11 12        the newest, shared by all readers
+    reader a          next 12: takes from the window
+    reader b          next 3:  its buffer holds 3 4 5, read from disk; the rest is still there
+
+A put goes to the window and to nothing else, so its cost does not grow with the readers: how many
+items a reader has before it is worked out from totals when somebody asks.
+
+Both classes can be saved and restored, for a batch that could not be written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final
+
+from journeyman.engines.kestrel_intervals import Intervals
+from journeyman.folds.kestrel import Reader
+from journeyman.formats.kestrel import ItemPut
+
+if TYPE_CHECKING:
+    from journeyman.engines.kestrel_settings import QueueSettings, ReaderSettings
+    from journeyman.engines.kestrel_waits import Wait
+
+__all__ = ["NOT_HERE", "FanReader", "NotHere", "Queue"]
+
+LOW_BUFFER_ITEMS = 64  # so few left, and the next ones are asked for
+
+
+class NotHere:
+    """The next item is on disk."""
+
+
+NOT_HERE: Final = NotHere()
+
+
+class FanReader:
+    """How far one reader has come, and what it has in hand."""
+
+    __slots__ = (
+        "_queue",
+        "backlog_bytes",
+        "backlog_items",
+        "buffer",
+        "changed",
+        "discarded",
+        "done",
+        "expired",
+        "fetch_limit",
+        "fetching",
+        "finished_bytes",
+        "finished_items",
+        "head",
+        "name",
+        "next_id",
+        "open_bytes",
+        "open_items",
+        "returned",
+        "settings",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        queue: Queue,
+        name: str,
+        settings: ReaderSettings,
+        place: Reader,
+        *,
+        items: int = 0,
+        data_bytes: int = 0,
+    ) -> None:
+        """``items`` and ``data_bytes``: what it still has to be given, of all that is stored."""
+        self._queue = queue
+        self.name = name
+        self.settings = settings
+        self.head = place.head
+        self.done = Intervals(place.done)
+        self.next_id = place.head + 1
+        self.buffer: deque[ItemPut] = deque()
+        self.fetching: int | None = None  # items behind this id have been asked for
+        self.fetch_limit = 0  # where the window began when they were
+        self.returned: deque[ItemPut] = deque()
+        self.waiters: OrderedDict[Wait, None] = OrderedDict()
+        # What is before it = backlog + all that was put - all that was finished.
+        self.backlog_items = items - queue.puts
+        self.backlog_bytes = data_bytes - queue.put_bytes
+        self.finished_items = 0
+        self.finished_bytes = 0
+        self.open_items = 0
+        self.open_bytes = 0
+        self.expired = 0
+        self.discarded = 0
+        self.changed = False
+
+    @property
+    def items(self) -> int:
+        """How many it still has to be given; those that are open do not count."""
+        return self.backlog_items + self._queue.puts - self.finished_items - self.open_items
+
+    @property
+    def data_bytes(self) -> int:
+        total = self.backlog_bytes + self._queue.put_bytes
+        return total - self.finished_bytes - self.open_bytes
+
+    def place(self) -> Reader:
+        return Reader(self.head, set(self.done))
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether the oldest have to go."""
+        most, most_bytes = self.settings.max_items, self.settings.max_bytes
+        return (most is not None and self.items > most) or (
+            most_bytes is not None and self.data_bytes > most_bytes
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a put has to be refused. What is open counts: it may come back."""
+        if self.settings.drops_oldest:
+            return False
+        most, most_bytes = self.settings.max_items, self.settings.max_bytes
+        return (most is not None and self.items + self.open_items >= most) or (
+            most_bytes is not None and self.data_bytes + self.open_bytes >= most_bytes
+        )
+
+    def is_expired(self, item: ItemPut, now_ms: int) -> bool:
+        if item.expire_time_ms is not None and item.expire_time_ms <= now_ms:
+            return True
+        max_age_ms = self.settings.max_age_ms
+        return max_age_ms is not None and item.add_time_ms + max_age_ms <= now_ms
+
+    # -- taking and finishing --
+
+    def take(self) -> ItemPut | NotHere | None:
+        """The next item, given back ones first; None: there is none now."""
+        if self.returned:
+            return self.returned.popleft()
+        queue = self._queue
+        while True:
+            if self.buffer:
+                item = self.buffer.popleft()
+                if item.item_id > self.next_id:
+                    self._pass(self.next_id, item.item_id - 1)
+                self.next_id = max(self.next_id, item.item_id + 1)
+            elif self.next_id >= queue.next_id:
+                return None
+            elif self.next_id >= queue.window_start:
+                item = queue.window[self.next_id - queue.window_start]
+                self.next_id += 1
+            else:
+                return NOT_HERE
+            if item.item_id > self.head and item.item_id not in self.done:
+                return item
+
+    def open(self, item: ItemPut) -> None:
+        self.open_items += 1
+        self.open_bytes += len(item.data)
+
+    def no_longer_open(self, item: ItemPut) -> None:
+        self.open_items -= 1
+        self.open_bytes -= len(item.data)
+
+    def finish(self, item: ItemPut) -> None:
+        self.finished_items += 1
+        self.finished_bytes += len(item.data)
+        self._pass(item.item_id, item.item_id)
+
+    def finish_all_but(self, open_items: list[ItemPut]) -> int:
+        """Everything that is stored now, except what is open; how many items that were."""
+        count = self.items
+        self.finished_items += count
+        self.finished_bytes += self.data_bytes
+        self.returned.clear()
+        self.buffer.clear()
+        self.fetching = None
+        self.next_id = self._queue.next_id
+        first = self.head + 1
+        for item_id in sorted(item.item_id for item in open_items):
+            if item_id > first:
+                self._pass(first, item_id - 1)
+            first = item_id + 1
+        if first < self.next_id:
+            self._pass(first, self.next_id - 1)
+        return count
+
+    def _pass(self, first: int, last: int) -> None:
+        """These ids are finished, or do not exist."""
+        self.changed = True
+        if first > self.head + 1:
+            self.done.add(first, last)
+        elif last > self.head:
+            self.head = self.done.end_of_run(last + 1)
+            self.done.drop_through(self.head)
+
+    # -- items from disk --
+
+    def wants(self) -> int | None:
+        """Behind which id items should be read from disk now; None: no need, or under way."""
+        if self.fetching is not None or len(self.buffer) > LOW_BUFFER_ITEMS:
+            return None
+        after = self.buffer[-1].item_id if self.buffer else self.next_id - 1
+        if after + 1 >= self._queue.window_start:
+            return None
+        self.fetching, self.fetch_limit = after, self._queue.window_start
+        return after
+
+    def fetched(self, after: int, items: tuple[ItemPut, ...]) -> bool:
+        """Take in what was read; False: it was not asked for, or not any more."""
+        if self.fetching != after:
+            return False
+        self.fetching = None
+        window_start = self._queue.window_start
+        here = [item for item in items if item.item_id < window_start]
+        self.buffer.extend(here)
+        if not here and not self.buffer and self.next_id < self.fetch_limit:
+            # Nothing is stored under the ids up to where the window began when we asked.
+            self._pass(self.next_id, self.fetch_limit - 1)
+            self.next_id = self.fetch_limit
+        return True
+
+    # -- for a batch that is taken back --
+
+    def save(self) -> tuple[Any, ...]:
+        return (
+            self.head,
+            self.done.copy(),
+            self.next_id,
+            self.buffer.copy(),
+            self.fetching,
+            self.fetch_limit,
+            self.returned.copy(),
+            self.waiters.copy(),
+            self.finished_items,
+            self.finished_bytes,
+            self.open_items,
+            self.open_bytes,
+            self.expired,
+            self.discarded,
+            self.changed,
+        )
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        (
+            self.head,
+            self.done,
+            self.next_id,
+            self.buffer,
+            self.fetching,
+            self.fetch_limit,
+            self.returned,
+            self.waiters,
+            self.finished_items,
+            self.finished_bytes,
+            self.open_items,
+            self.open_bytes,
+            self.expired,
+            self.discarded,
+            self.changed,
+        ) = saved
+
+
+class Queue:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "created_ms",
+        "flushes",
+        "is_limited",
+        "may_expire",
+        "name",
+        "next_id",
+        "put_bytes",
+        "puts",
+        "readers",
+        "settings",
+        "waiting",
+        "window",
+        "window_bytes",
+        "window_start",
+    )
+
+    def __init__(self, name: str, settings: QueueSettings, next_id: int, created_ms: int) -> None:
+        self.name = name
+        self.settings = settings
+        self.next_id = next_id
+        self.created_ms = created_ms
+        self.puts = 0  # since the start, and their bytes
+        self.put_bytes = 0
+        self.flushes = 0
+        self.window: deque[ItemPut] = deque()  # contiguous ids, up to next_id - 1
+        self.window_start = next_id
+        self.window_bytes = 0
+        self.readers: dict[str, FanReader] = {}
+        self.waiting: dict[FanReader, None] = {}  # those that somebody waits for
+        self.is_limited = False
+        self.may_expire = False
+
+    def add_reader(
+        self, name: str, place: Reader, *, items: int = 0, data_bytes: int = 0
+    ) -> FanReader:
+        settings = self.settings.of_reader(name)
+        reader = FanReader(self, name, settings, place, items=items, data_bytes=data_bytes)
+        self.readers[name] = reader
+        self._look_at_settings()
+        return reader
+
+    def rename_reader(self, name: str, new_name: str) -> FanReader:
+        """The place of one reader goes over to another name."""
+        reader = self.readers.pop(name)
+        reader.name = new_name
+        reader.settings = self.settings.of_reader(new_name)
+        reader.changed = True  # a checkpoint under the old name may be on its way, in vain
+        self.readers[new_name] = reader
+        self._look_at_settings()
+        return reader
+
+    def remove_reader(self, name: str) -> None:
+        del self.readers[name]
+        self._look_at_settings()
+
+    def _look_at_settings(self) -> None:
+        self.is_limited = any(reader.settings.is_limited for reader in self.readers.values())
+        ages = any(reader.settings.max_age_ms is not None for reader in self.readers.values())
+        self.may_expire = self.may_expire or ages
+
+    def is_too_old(self, now_ms: int) -> bool:
+        """Whether it may go: it has its age, and nobody has anything left in it."""
+        max_age_ms = self.settings.max_age_ms
+        if max_age_ms is None or now_ms <= self.created_ms + max_age_ms:
+            return False
+        return not any(reader.items or reader.open_items for reader in self.readers.values())
+
+    def add(self, item: ItemPut) -> None:
+        size = len(item.data)
+        self.window.append(item)
+        self.window_bytes += size
+        self.puts += 1
+        self.put_bytes += size
+        self.next_id = item.item_id + 1
+        if item.expire_time_ms is not None:
+            self.may_expire = True
+
+    def shrink(self, max_items: int, max_bytes: int) -> None:
+        """Forget the oldest of the window: they are on disk. One item may always stay."""
+        window = self.window
+        while len(window) > max_items or (self.window_bytes > max_bytes and len(window) > 1):
+            self.window_bytes -= len(window.popleft().data)
+            self.window_start += 1
+
+    def save(self) -> tuple[Any, ...]:
+        readers = {name: (reader, reader.settings) for name, reader in self.readers.items()}
+        return (
+            self.next_id,
+            self.puts,
+            self.put_bytes,
+            self.flushes,
+            len(self.window),
+            readers,
+            self.waiting.copy(),
+        )
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        self.next_id, self.puts, self.put_bytes, self.flushes, length, readers, self.waiting = saved
+        while len(self.window) > length:
+            self.window_bytes -= len(self.window.pop().data)
+        self.readers = {}
+        for name, (reader, settings) in readers.items():
+            reader.name, reader.settings = name, settings
+            self.readers[name] = reader
+        self._look_at_settings()

@@ -1,0 +1,147 @@
+"""What clients may ask of the fan-out server itself: figures, version, status.
+
+    UP           everything
+    WRITEAVOID   everything; says that puts should rather go elsewhere
+    READONLY     no set, delete, flush
+    QUIESCENT    nothing but confirm, and questions like these
+
+The names of the figures, and their order, are those of the original. Where it counts something
+that does not exist here the figure is 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from journeyman import __version__
+from journeyman.clock import Clock
+from journeyman.engines.kestrel import FanOut
+from journeyman.engines.kestrel_outcomes import Reply
+from journeyman.engines.kestrel_queue import FanReader, Queue
+from journeyman.protocols import kestrel_commands as ask
+from journeyman.protocols import kestrel_replies as words
+from journeyman.servers.fanout_session import FanOutSurroundings
+
+__all__ = ["FanOutFacts"]
+
+NS_PER_S = 1_000_000_000
+UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
+STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
+
+_NOT_RELOADED = Reply(words.server_error("settings are read when the server starts"))
+_BAD_STATUS = Reply(words.refusal(ask.Refused("no such status")), hangup=True)
+_CHANGES = (ask.Put, ask.PutTooLarge, ask.Delete, ask.Flush, ask.FlushAll)
+_CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
+_READS = (ask.Get, ask.Monitor)
+
+
+class FanOutFacts:
+    """Made once a door."""
+
+    def __init__(
+        self, engine: FanOut, clock: Clock, around: Callable[[], FanOutSurroundings]
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._around = around
+        self._started_ns = clock.monotonic_ns()
+        self._counts: Counter[str] = Counter()
+        self.status = UP
+
+    def answer(self, request: Any) -> Reply | None:
+        """The answer, if the request is for the server; None: it is for the queues."""
+        kind = type(request)
+        if kind is ask.Put and self.status in (UP, WRITEAVOID):
+            return None  # nearly always, so it is asked first
+        if kind is ask.Refused:
+            return Reply(words.refusal(request), request.hangup)
+        if kind is ask.Stats:
+            return Reply(words.stat_lines(self._all_figures()))
+        if kind is ask.DumpStats:
+            return Reply(words.queue_dump(self._dumped(request.queues)))
+        if kind is ask.Version:
+            return Reply(words.version(__version__))
+        if kind is ask.Reload:
+            return _NOT_RELOADED
+        if kind is ask.Status:
+            return self._tell_status(request.word)
+        return self._forbidden(kind)
+
+    def _tell_status(self, word: str | None) -> Reply:
+        if word is None:
+            return Reply(words.word(self.status))
+        if word not in STATUSES:
+            return _BAD_STATUS
+        self.status = word
+        return Reply(words.END)
+
+    def _forbidden(self, kind: type) -> Reply | None:
+        changes = kind in _CHANGES or kind in _CHANGES_MORE
+        if (self.status == READONLY and changes) or (
+            self.status == QUIESCENT and (changes or kind in _READS)
+        ):
+            return Reply(words.server_error(f"the server is {self.status}"), hangup=True)
+        return None
+
+    def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
+        """A batch was answered."""
+        for (_client, request), outcome in zip(requests, outcomes, strict=False):
+            kind = type(request)
+            if kind is ask.Put:
+                self._counts["cmd_set"] += 1
+            elif kind is ask.Get:
+                self._counts["cmd_peek" if request.peek else "cmd_get"] += 1
+                if isinstance(outcome, Reply):
+                    hit = outcome.data.startswith(b"VALUE")
+                    self._counts["get_hits" if hit else "get_misses"] += 1
+
+    # -- figures --
+
+    def _all_figures(self) -> list[tuple[str, object]]:
+        stats, around, counts = self._engine.stats(), self._around(), self._counts
+        queues = self._engine.queues.values()
+        figures: list[tuple[str, object]] = [
+            ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
+            ("time", self._clock.now_ns() // NS_PER_S),
+            ("version", __version__),
+            ("curr_items", stats.items),
+            ("total_items", sum(queue.puts for queue in queues)),
+            ("bytes", stats.data_bytes),
+            ("reserved_memory_ratio", "0.000"),
+            ("curr_connections", len(around.sessions)),
+            ("total_connections", around.total_connections),
+            *((name, counts[name]) for name in ("cmd_get", "cmd_set", "cmd_peek")),
+            *((name, counts[name]) for name in ("get_hits", "get_misses")),
+            ("bytes_read", around.bytes_read),
+            ("bytes_written", around.bytes_written),
+        ]
+        for name, its_figures in self._dumped(()).items():
+            figures += ((f"queue_{name}_{key}", value) for key, value in its_figures)
+        return figures
+
+    def _dumped(self, names: Iterable[str]) -> dict[str, list[tuple[str, object]]]:
+        chosen = list(names) or sorted(self._engine.queues)
+        found = [self._engine.queues[name] for name in chosen if name in self._engine.queues]
+        return {
+            (f"{queue.name}+{reader.name}" if reader.name else queue.name): _figures(queue, reader)
+            for queue in found
+            for reader in queue.readers.values()
+        }
+
+
+def _figures(queue: Queue, reader: FanReader) -> list[tuple[str, object]]:
+    return [
+        ("items", reader.items),
+        ("bytes", reader.data_bytes),
+        ("total_items", queue.puts),
+        ("expired_items", reader.expired),
+        ("mem_items", len(queue.window)),
+        ("mem_bytes", queue.window_bytes),
+        ("discarded", reader.discarded),
+        ("waiters", len(reader.waiters)),
+        ("open_transactions", reader.open_items),
+        ("total_flushes", queue.flushes),
+        ("create_time", queue.created_ms // 1000),
+    ]

@@ -1,0 +1,197 @@
+"""The journals of all queues in one folder, as the writer of the fan-out door sees them.
+
+    write        in the writer's thread: items to append, readers to register, queues to erase
+    read_after   in another thread: items that are not in memory
+    save         in a third: checkpoints, retention, indexes
+
+    always      each journal is written and synced        in the writer's thread
+    interval    written; synced by the clock, see sync    here and now, if nothing would wait
+    os          written                                   here and now
+
+A batch may touch several journals, and each is a file of its own. If one of them cannot be written
+the others may have been: PartlyWritten says which items are stored all the same.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk
+from journeyman.engines.kestrel_outcomes import (
+    AddReader,
+    Append,
+    EraseQueue,
+    RemoveReader,
+    SaveCheckpoint,
+    Write,
+)
+from journeyman.errors import LogError, LogPoisoned
+from journeyman.formats.kestrel import ItemPut
+from journeyman.logs.kestrel_journal import DEFAULT_SEGMENT_BYTES, KestrelJournal
+from journeyman.logs.segments import kestrel_queues
+from journeyman.logs.sync import SyncPolicy
+
+__all__ = ["Journals", "PartlyWritten"]
+
+FETCH_ITEMS = 512
+FETCH_BYTES = 256 * 1024
+
+
+class PartlyWritten(LogError):
+    """One journal could not be written; ``written`` are the items that are stored all the same."""
+
+    def __init__(self, error: LogError, written: dict[str, list[ItemPut]]) -> None:
+        super().__init__(error.path, error.reason)
+        self.written = written
+
+
+class Journals:
+    """``write`` and ``sync`` never run at the same time: the writer sees to that."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        *,
+        waits_for_sync: bool,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        archive_directory: str | None = None,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._waits = waits_for_sync
+        self._segment_bytes = segment_bytes
+        self._archive_directory = archive_directory
+        self._journals: dict[str, KestrelJournal] = {}
+        self._unsynced: set[str] = set()
+
+    # -- start and end --
+
+    def open_all(self) -> dict[str, KestrelJournal]:
+        """Every queue that the folder holds."""
+        names = self._disk.list_dir(self._directory) if self._disk.is_dir(self._directory) else []
+        for queue in kestrel_queues(names):
+            self._open(queue)
+        return self._journals
+
+    def close(self) -> None:
+        for journal in self._journals.values():
+            journal.close()
+
+    def _open(self, queue: str) -> KestrelJournal:
+        policy = SyncPolicy.always() if self._waits else SyncPolicy.os()
+        journal = KestrelJournal.open(
+            self._disk,
+            self._clock,
+            self._directory,
+            queue,
+            sync=policy,
+            segment_bytes=self._segment_bytes,
+            archive_directory=self._archive_directory,
+        )
+        self._journals[queue] = journal
+        return journal
+
+    # -- in the writer's thread --
+
+    @property
+    def is_unsynced(self) -> bool:
+        return bool(self._unsynced)
+
+    def is_quick(self, writes: Sequence[Write]) -> bool:
+        """Whether writing these now would wait for no disk."""
+        if self._waits:
+            return False
+        sizes: dict[str, int] = {}
+        for write in writes:
+            if type(write) is not Append or write.queue not in self._journals:
+                return False
+            sizes[write.queue] = sizes.get(write.queue, 0) + len(write.item.data) + 64
+        return all(self._fits(queue, size) for queue, size in sizes.items())
+
+    def _fits(self, queue: str, size: int) -> bool:
+        end = self._journals[queue].appender.end()
+        return end is not None and end.offset + size < self._segment_bytes
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """JourneymanError: nothing was written, unless it is PartlyWritten or LogPoisoned."""
+        items: dict[str, list[ItemPut]] = {}
+        written: dict[str, list[ItemPut]] = {}
+        for write in writes:
+            if type(write) is Append:
+                items.setdefault(write.queue, []).append(write.item)
+                continue
+            if write.queue in items:
+                self._append(write.queue, items.pop(write.queue), written)
+            self._change(write)
+        for queue, its_items in items.items():
+            self._append(queue, its_items, written)
+
+    def _append(self, queue: str, items: list[ItemPut], written: dict[str, list[ItemPut]]) -> None:
+        try:
+            self._journals[queue].append(items)
+        except LogPoisoned:
+            raise
+        except LogError as error:
+            raise PartlyWritten(error, written) if written else error from error
+        written.setdefault(queue, []).extend(items)
+        self._unsynced.add(queue)
+
+    def _change(self, write: AddReader | RemoveReader | EraseQueue | Append) -> None:
+        journal = self._journals.get(write.queue)
+        if isinstance(write, EraseQueue):
+            if journal is not None:
+                journal.erase()
+                del self._journals[write.queue]
+                self._unsynced.discard(write.queue)
+        elif isinstance(write, AddReader):
+            if journal is None:
+                journal = self._open(write.queue)
+            if write.reader not in journal.readers:
+                journal.add_reader(write.reader)
+        elif isinstance(write, RemoveReader) and journal is not None:
+            journal.drop_reader(write.reader)
+
+    def sync(self) -> None:
+        """Make durable what was written. LogPoisoned: it is not, and never will be."""
+        unsynced, self._unsynced = self._unsynced, set()
+        for queue in unsynced:
+            if queue in self._journals:
+                self._journals[queue].appender.sync()
+
+    # -- in other threads --
+
+    def read_after(self, queue: str, item_id: int) -> tuple[ItemPut, ...]:
+        journal = self._journals.get(queue)
+        if journal is None:
+            return ()
+        return tuple(journal.read_after(item_id, max_items=FETCH_ITEMS, max_bytes=FETCH_BYTES))
+
+    def save(self, checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
+        """Write checkpoints, let go of what nobody needs; the segments that went."""
+        went: list[str] = []
+        touched: dict[str, KestrelJournal] = {}
+        for queue, reader, state in checkpoints:
+            journal = self._journals.get(queue)
+            if journal is not None and journal.checkpoint_if_known(reader, state):
+                touched[queue] = journal
+        for journal in touched.values():
+            went += journal.retain()
+            journal.save_indexes()
+        return went
+
+    def new_damages(self) -> list[tuple[str, int, str]]:
+        """Damage met in reading since the last time: path, offset, reason."""
+        found = []
+        for journal in list(self._journals.values()):
+            while journal.damages:
+                found.append(journal.damages.pop())
+        return found
+
+    @property
+    def folder(self) -> str:
+        return posixpath.normpath(self._directory)

@@ -1,0 +1,321 @@
+"""The single writer of the fan-out queues: every command passes through here, in batches.
+
+    sessions       --commands--> +--------+ --items--> journals
+    ticker         --Due-------> | writer | --answers--> clients, also those that waited
+    a client went  --Gone------> |        | --Fetch----> a thread that reads --Fetched--> here again
+    checkpoints    --Checkpoint> +--------+ --Save-----> a thread that writes them
+
+How batches are made, written and taken back is in group_commit.py. What is special here:
+
+- Many gets of one connection may be decided in one batch. One that has to wait holds up those
+  behind it: they are kept aside, and come back when it is answered.
+- A client that went away gets nothing: its open reads go back before anything else is decided.
+- When a batch was taken back for lack of room, puts that were stored all the same stand; other
+  changes are answered with an error, reads are decided anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+from journeyman.clock import Clock
+from journeyman.engines.kestrel import FanOut
+from journeyman.engines.kestrel_outcomes import (
+    Answer,
+    Append,
+    Due,
+    Effect,
+    Fetch,
+    Fetched,
+    Gone,
+    Outcome,
+    Reply,
+)
+from journeyman.errors import JourneymanError
+from journeyman.formats.kestrel import ItemPut
+from journeyman.protocols import kestrel_commands as ask
+from journeyman.protocols import kestrel_replies as words
+from journeyman.servers.fanout_journals import Journals, PartlyWritten
+from journeyman.servers.group_commit import MAX_BATCH, Batch, GroupCommit, Submitter, Told
+
+__all__ = ["Client", "FanOutWriter", "item_bytes"]
+
+MAX_BATCH_BYTES = 8 * 1024 * 1024  # of items
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
+NO_ROOM = Reply(words.server_error("the journal cannot be written"))
+STORED = Reply(words.STORED)
+
+
+def item_bytes(request: Any) -> int:
+    """How much memory a request takes, beyond a little."""
+    return len(request.data) if type(request) is ask.Put else 0
+
+
+class _Released(NamedTuple):
+    """An effect of the writer's own: this client waits no longer."""
+
+    client: Any
+    goes_on: bool = True
+
+
+class Client(Submitter, Protocol):
+    """Whoever submits commands; ``answered`` is given (reply, whether it is the last) pairs."""
+
+    @property
+    def is_leaving(self) -> bool: ...
+
+    @property
+    def is_lost(self) -> bool: ...
+
+
+class FanOutWriter(GroupCommit):
+    """See the module's docstring. All methods are called on the event loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        engine: FanOut,
+        journals: Journals,
+        *,
+        facts: Callable[[Any], Reply | None],
+        on_effect: Callable[[Effect], None],
+        on_batch: Callable[[], None],
+        on_trouble: Callable[[JourneymanError | None], None],
+        on_failure: Callable[[BaseException], None],
+        on_told: Told | None = None,
+        max_waiting: int = 10_000,
+    ) -> None:
+        """``facts`` answers what is asked of the server, and refuses what its status forbids."""
+        super().__init__(
+            loop,
+            clock,
+            engine,
+            is_recorded=True,
+            on_batch=on_batch,
+            on_trouble=on_trouble,
+            on_failure=on_failure,
+            on_told=on_told,
+            max_waiting=max_waiting,
+        )
+        self._fan_out = engine
+        self._journals = journals
+        self._facts = facts
+        self._on_effect = on_effect
+        self._waiting_bytes = 0
+        self._due_waits = False
+        self._held: dict[Any, list[Any]] = {}  # what stands behind a command that waits
+        self._newly_held: set[Any] = set()  # by the batch that is decided or written
+        self._errands: deque[Callable[[], None]] = deque()
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="journeyman-reading")
+
+    # -- from clients and from the server itself --
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._waiting) < self._max_waiting and self._waiting_bytes < MAX_WAITING_BYTES
+
+    def submit(self, client: Submitter, requests: Iterable[Any]) -> None:
+        requests = list(requests)
+        self._waiting_bytes += sum(map(item_bytes, requests))
+        super().submit(client, requests)
+
+    def submit_due(self) -> None:
+        if not self._due_waits:
+            self._due_waits = True
+            self._waiting.appendleft((None, Due()))
+            self._set_turn()
+
+    def leave(self, client: Any) -> None:
+        """The client is gone: what it had open goes back, and it waits for nothing."""
+        self._waiting.appendleft((client, Gone(client)))
+        self._set_turn()
+
+    def run_between(self, errand: Callable[[], None]) -> None:
+        """Have the writer's thread do this between two batches. If it raises, that is final."""
+        self._errands.append(errand)
+        self._set_turn()
+
+    def close(self) -> None:
+        super().close()
+        self._readers.shutdown(wait=True)
+
+    # -- deciding --
+
+    def _take_waiting(self) -> list[tuple[Any, Any]]:
+        waiting = self._waiting
+        taken: list[tuple[Any, Any]] = []
+        size = 0
+        while waiting and len(taken) < MAX_BATCH and size < MAX_BATCH_BYTES:
+            entry = waiting.popleft()
+            size += item_bytes(entry[1])
+            taken.append(entry)
+        self._waiting_bytes = max(0, self._waiting_bytes - size) if waiting else 0
+        return taken
+
+    def _decide_next(self) -> Batch | None:
+        if not self._errands:
+            return super()._decide_next()
+        self._writing = Batch([])
+        errand = self._thread.submit(self._errands.popleft())
+        errand.add_done_callback(self._errand_done_elsewhere)
+        return None
+
+    def _errand_done_elsewhere(self, future: Future[None]) -> None:
+        self._loop.call_soon_threadsafe(self._errand_done, future.exception())
+
+    def _errand_done(self, error: BaseException | None) -> None:
+        self._writing = None
+        if error is not None:
+            self._fail(error)
+        else:
+            self._go_on(None)
+
+    def _decide(self, batch: Batch) -> None:
+        now_ns = batch.begun_ns = self._clock.now_ns()
+        self._newly_held.clear()
+        for client, request in batch.requests:
+            batch.outcomes.append(self._decide_one(batch, client, request, now_ns))
+
+    def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
+        kind = type(request)
+        if client is None:
+            self._due_waits = self._due_waits and kind is not Due
+        elif kind is Gone:
+            self._let_go(batch, client)
+        elif client in self._held:
+            self._held[client].append(request)
+            return None
+        elif client.is_lost and kind in NOT_FOR_THE_LOST:
+            return None
+        else:
+            reply = self._facts(request)
+            if reply is not None:
+                batch.answer(client, (reply, True))
+                return reply
+        outcome = self._fan_out.decide(request, now_ns, client)
+        self._gather(batch, client, kind, outcome)
+        if outcome.reply is None and client is not None and kind is not Gone and client.is_leaving:
+            self._decide_one(batch, client, Gone(client), now_ns)
+        return outcome.reply
+
+    def _gather(self, batch: Batch, client: Any, kind: type, outcome: Outcome) -> None:
+        writes, reply, effects = outcome
+        batch.records += writes
+        if client is not None and kind is not Gone:
+            if reply is not None:
+                batch.answer(client, (reply, True))
+            else:
+                self._held[client] = []  # until its Answer comes
+                self._newly_held.add(client)
+        for effect in effects:
+            if type(effect) is Answer:
+                batch.answer(effect.client, (effect.reply, effect.final))
+                if effect.final:
+                    batch.effects.append(_Released(effect.client))
+            else:
+                batch.effects.append(effect)
+
+    def _let_go(self, batch: Batch, client: Any) -> None:
+        """A client that has left: nothing is said to what it has in flight."""
+        if client in self._held:
+            for _ in range(1 + len(self._held[client])):
+                batch.answer(client, (Reply(b""), True))
+            batch.effects.append(_Released(client, goes_on=False))
+
+    def _release(self, released: _Released) -> None:
+        """The command that waited is answered: what stood behind it comes before all else."""
+        behind = self._held.pop(released.client, ())
+        if released.goes_on:
+            for request in reversed(behind):
+                self._waiting.appendleft((released.client, request))
+
+    # -- writing --
+
+    def _is_quick(self, batch: Batch) -> bool:
+        return self._journals.is_quick(batch.records)
+
+    def _write(self, batch: Batch) -> None:
+        self._journals.write(batch.records)
+
+    def _carry_out(self, batch: Batch) -> None:
+        for effect in batch.effects:
+            if type(effect) is Fetch:
+                self._fetch(effect)
+            elif type(effect) is _Released:
+                self._release(effect)
+            else:
+                self._on_effect(effect)
+
+    def _fetch(self, fetch: Fetch) -> None:
+        queue, reader, after = fetch
+        self._readers.submit(self._journals.read_after, queue, after).add_done_callback(
+            lambda future: self._loop.call_soon_threadsafe(
+                self._fetched, queue, reader, after, future
+            )
+        )
+
+    def _fetched(
+        self, queue: str, reader: str, after: int, future: Future[tuple[ItemPut, ...]]
+    ) -> None:
+        error = future.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        self.submit_own(Fetched(queue, reader, after, future.result()))
+
+    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        for client in self._newly_held:
+            self._held.pop(client, None)
+        waited_before = set(self._held)
+        written = error.written if isinstance(error, PartlyWritten) else {}
+        stored = {id(item.data) for items in written.values() for item in items}
+        anew = Batch([])
+        self._fan_out.begin_batch()
+        for queue, items in written.items():
+            outcome = self._fan_out.adopt(queue, items, self._clock.now_ns())
+            self._gather(anew, None, Append, outcome)
+        self._fan_out.commit_batch()
+        outcomes: list[Any] = []
+        for client, request in batch.requests:
+            if client in waited_before and type(request) is not Gone:
+                outcomes.append(None)  # it is kept aside already
+            else:
+                outcomes.append(self._decide_again(anew, client, request, stored, error))
+        self._carry_out(anew)
+        return anew, outcomes
+
+    def _decide_again(
+        self, anew: Batch, client: Any, request: Any, stored: set[int], error: JourneymanError
+    ) -> object:
+        """What needs no room is decided anew; the rest is told that there is none."""
+        kind = type(request)
+        if client is None:
+            if kind is not Due:  # the ticker sees for itself what is due
+                self._say_again_later(request)
+            return error
+        if kind is Gone:
+            self.leave(client)
+            return error
+        if kind is ask.Put and id(request.data) in stored:
+            anew.answer(client, (STORED, True))
+            return STORED
+        self._fan_out.begin_batch()
+        trial = Batch([])
+        reply = self._decide_one(trial, client, request, self._clock.now_ns())
+        if trial.records:
+            self._fan_out.undo_batch()
+            self._held.pop(client, None)
+            anew.answer(client, (NO_ROOM, True))
+            return error
+        self._fan_out.commit_batch()
+        anew.effects += trial.effects
+        for told, answers in trial.answers.items():
+            for answer in answers:
+                anew.answer(told, answer)
+        return reply

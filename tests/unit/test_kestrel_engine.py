@@ -1,0 +1,286 @@
+"""The fan-out engine: limits, age, errors, gaps, and memory, case by case."""
+
+from __future__ import annotations
+
+from journeyman.engines.kestrel import FanOut
+from journeyman.engines.kestrel_intervals import Intervals
+from journeyman.engines.kestrel_outcomes import (
+    Answer,
+    Append,
+    Checkpoint,
+    Due,
+    EraseQueue,
+    Fetch,
+    Fetched,
+    SaveCheckpoint,
+    StopServer,
+)
+from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel_state import LoadedReader
+from journeyman.folds.kestrel import Reader
+from journeyman.formats.kestrel import ItemPut
+from journeyman.protocols.kestrel_commands import (
+    FlushAll,
+    FlushAllExpired,
+    FlushExpired,
+    Get,
+    Key,
+    Put,
+    PutTooLarge,
+    Shutdown,
+)
+
+S = 1_000_000_000
+NOW = 1_700_000_000 * S
+Q = Key("q")
+END = b"END\r\n"
+
+
+class World:
+    """An engine whose batches hold one command each."""
+
+    def __init__(self, *, max_queues: int = 10, shutdown: bool = False, **queues: QueueSettings):
+        self.engine = FanOut(
+            FanOutSettings(
+                queues=queues, max_queues=max_queues, window_items=4, shutdown_allowed=shutdown
+            )
+        )
+        self.now_ns = NOW
+
+    def __call__(self, command, client=1):
+        self.engine.begin_batch()
+        self.outcome = self.engine.decide(command, self.now_ns, client)
+        self.engine.commit_batch()
+        return None if self.outcome.reply is None else self.outcome.reply.data
+
+    def put(self, *items: bytes, queue: str = "q", expiry: int = 0) -> list[bytes | None]:
+        return [self(Put(queue, expiry, item)) for item in items]
+
+    def get(self, key: Key = Q, **options) -> bytes:
+        reply = self(Get(key, **options))
+        if reply is None or reply == END:
+            return b""
+        return bytes(reply.split(b"\r\n")[1])
+
+    def items(self, key: Key = Q) -> int:
+        return self.engine.queues[key.queue].readers[key.reader].items
+
+
+def of_reader(**settings) -> QueueSettings:
+    return QueueSettings(ReaderSettings(**settings))
+
+
+def test_a_full_queue_refuses_and_takes_again_when_there_is_room():
+    world = World(q=of_reader(max_items=2))
+    assert world.put(b"1", b"2", b"3") == [b"STORED\r\n", b"STORED\r\n", b"NOT_STORED\r\n"]
+    assert world.get() == b"1"
+    assert world.put(b"4") == [b"STORED\r\n"]
+    assert [world.get(), world.get(), world.get()] == [b"2", b"4", b""]
+
+
+def test_bytes_are_looked_at_before_the_put_so_one_item_may_overshoot():
+    world = World(q=of_reader(max_bytes=10))
+    assert world.put(b"123456", b"123456", b"7")[-2:] == [b"STORED\r\n", b"NOT_STORED\r\n"]
+
+
+def test_open_reads_count_against_the_limit_that_refuses():
+    world = World(q=of_reader(max_items=1))
+    world.put(b"1")
+    assert world.get(open=True) == b"1"
+    assert world.put(b"2") == [b"NOT_STORED\r\n"]
+
+
+def test_any_full_reader_refuses_the_put_for_all():
+    settings = QueueSettings(readers={"small": ReaderSettings(max_items=1)})
+    world = World(q=settings)
+    world.get(Key("q", "big"))
+    world.get(Key("q", "small"))
+    assert world.put(b"1", b"2") == [b"STORED\r\n", b"NOT_STORED\r\n"]
+
+
+def test_a_full_queue_may_drop_its_oldest_item_but_never_the_new_one():
+    world = World(q=of_reader(max_items=2, drops_oldest=True, max_open=5))
+    world.put(b"1", b"2", b"3")
+    assert [world.get(open=True), world.get(open=True)] == [b"2", b"3"]
+    world.put(b"4", b"5")
+    assert [world.get(open=True), world.get(open=True)] == [b"4", b"5"]
+    assert world.engine.queues["q"].readers[""].discarded == 1
+
+
+def test_an_item_over_the_size_limit_of_its_queue_or_of_the_format_is_refused():
+    world = World(q=QueueSettings(max_item_bytes=3))
+    assert world.put(b"1234", b"123") == [b"NOT_STORED\r\n", b"STORED\r\n"]
+    assert world(PutTooLarge("q", 2**30)) == b"NOT_STORED\r\n"
+
+
+def test_expired_items_are_passed_over_at_the_moment_itself():
+    world = World()
+    world.put(b"soon", expiry=5)
+    world.put(b"later")
+    world.now_ns += 5 * S
+    assert world.get() == b"later"
+
+
+def test_an_expiry_is_relative_when_small_absolute_when_large_and_over_when_negative():
+    world = World()
+    world.put(b"gone", expiry=-1)
+    world.put(b"absolute", expiry=1_700_000_010)
+    assert world.get() == b"absolute"
+    world.put(b"absolute", expiry=1_700_000_010)
+    world.now_ns += 10 * S
+    assert world.get() == b""
+
+
+def test_items_that_are_too_old_go_to_another_queue_without_an_expiry():
+    world = World(q=of_reader(max_age_ms=1000, expire_to="old"))
+    world.put(b"x", expiry=50)
+    world.now_ns += S
+    assert world.get() == b""
+    (moved,) = [write for write in world.outcome.writes if isinstance(write, Append)]
+    assert moved.queue == "old"
+    assert (moved.item.data, moved.item.expire_time_ms) == (b"x", None)
+    assert world.get(Key("old")) == b"x"
+
+
+def test_the_sweep_finds_what_is_too_old_without_anybody_asking():
+    world = World(q=of_reader(expire_to="old"))
+    world.put(b"1", b"2", expiry=1)
+    world.put(b"3")
+    world.now_ns = max(world.engine.next_due_ns() or 0, world.now_ns + 2 * S)
+    world(Due())
+    assert (world.items(), world.items(Key("old"))) == (1, 2)
+
+
+def test_flush_expired_says_how_many_and_keeps_to_its_limit():
+    world = World(q=of_reader(max_expire_sweep=2))
+    world.put(b"1", b"2", b"3", expiry=1)
+    world.put(b"4", queue="r", expiry=1)
+    world.now_ns += 2 * S
+    assert world(FlushExpired(Q)) == b"2\r\n"
+    assert world(FlushAllExpired()) == b"2\r\n"
+    assert world(FlushExpired(Key("unknown"))) == b"0\r\n"
+
+
+def test_an_item_that_fails_too_often_goes_to_the_queue_for_errors():
+    world = World(q=of_reader(max_errors=2, errors_to="dead"))
+    world.put(b"x")
+    for _ in range(2):
+        assert world.get(open=True) == b"x"
+        world(Get(Q, abort=True))
+    (moved,) = [write for write in world.outcome.writes if isinstance(write, Append)]
+    assert (moved.queue, moved.item.error_count) == ("dead", 2)
+    assert world.get() == b""
+    assert world.get(Key("dead")) == b"x"
+
+
+def test_a_dead_letter_wakes_who_waits_there():
+    world = World(q=of_reader(max_errors=1, errors_to="dead"))
+    world.put(b"x")
+    world.get(open=True)
+    assert world(Get(Key("dead"), 1000), 2) is None
+    world(Get(Q, abort=True))
+    assert [e.client for e in world.outcome.effects if isinstance(e, Answer)] == [2]
+
+
+def test_a_queue_that_is_old_and_empty_goes():
+    world = World(q=QueueSettings(max_age_ms=5000))
+    world.put(b"x")
+    world.now_ns += 6 * S
+    world(Due())
+    assert "q" in world.engine.queues
+    world.get()
+    world.now_ns += 6 * S
+    world(Due())
+    assert "q" not in world.engine.queues
+    assert EraseQueue("q") in world.outcome.writes
+
+
+def test_there_is_an_end_to_the_number_of_queues():
+    world = World(max_queues=2)
+    world.put(b"1", queue="a")
+    world.get(Key("b"))
+    assert world(Put("c", 0, b"x")).startswith(b"SERVER_ERROR")
+    assert world(Get(Key("c"))).startswith(b"SERVER_ERROR")
+    assert world.put(b"2", queue="a") == [b"STORED\r\n"]
+
+
+def test_flush_with_an_open_read_ends_and_leaves_it_open():
+    world = World(q=of_reader(max_open=5))
+    world.put(b"1", b"2", b"3")
+    world.get(open=True)
+    assert world(FlushAll()) == b"Flushed all queues.\r\n"
+    assert world.get(open=True) == b""
+    world(Get(Q, abort=True))
+    assert world.get() == b"1"
+
+
+def test_ids_that_do_not_exist_are_stepped_over_and_the_head_passes_them():
+    world = World()
+    place = Reader(1)
+    world.engine.load("q", next_id=50, created_ms=0, readers=[LoadedReader("", place, 2, 2)])
+    assert world(Get(Q, open=True)) is None
+    (fetch,) = world.outcome.effects
+    assert fetch == Fetch("q", "", 1)
+    items = (ItemPut(10, 0, None, 0, b"a"), ItemPut(20, 0, None, 0, b"b"))
+    world(Fetched("q", "", 1, items), None)
+    assert world.get(close=True, open=True) == b"b"
+    world(Get(Q, close=True))
+    world(Checkpoint())
+    (saved,) = [e for e in world.outcome.effects if isinstance(e, SaveCheckpoint)]
+    assert saved.state.head >= 20
+    assert saved.state.done == set()
+
+
+def test_what_was_confirmed_before_a_restart_is_not_delivered_again():
+    world = World()
+    place = Reader(1, {3, 4})
+    world.engine.load("q", next_id=6, created_ms=0, readers=[LoadedReader("", place, 2, 2)])
+    world(Get(Q, open=True))
+    items = tuple(ItemPut(number, 0, None, 0, b"%d" % number) for number in range(2, 6))
+    world(Fetched("q", "", 1, items), None)
+    (answer,) = [e for e in world.outcome.effects if isinstance(e, Answer)]
+    assert b"\r\n2\r\n" in answer.reply.data
+    assert world.get(close=True, open=True) == b"5"
+
+
+def test_a_stale_answer_from_the_disk_changes_nothing():
+    world = World()
+    world.put(b"1")
+    world(Fetched("q", "", 7, (ItemPut(9, 0, None, 0, b"no"),)), None)
+    world(Fetched("unknown", "", 0, ()), None)
+    assert world.get() == b"1"
+    assert world.get() == b""
+
+
+def test_one_stuck_item_does_not_make_the_memory_grow():
+    world = World(q=of_reader(max_open=10))
+    world.put(b"stuck")
+    world(Get(Q, open=True), 2)
+    for _ in range(500):
+        world.put(b"x")
+        assert world.get() == b"x"
+    reader = world.engine.queues["q"].readers[""]
+    assert reader.done.ranges() == [(2, 501)]
+    assert reader.head == 0
+
+
+def test_shutdown_is_off_unless_it_is_switched_on():
+    assert World()(Shutdown()).startswith(b"SERVER_ERROR")
+    world = World(shutdown=True)
+    world(Shutdown())
+    assert world.outcome.effects == (StopServer(),)
+
+
+def test_intervals_join_when_they_touch():
+    ids = Intervals([1, 2, 5, 9])
+    assert ids.ranges() == [(1, 2), (5, 5), (9, 9)]
+    ids.add(3, 4)
+    assert ids.ranges() == [(1, 5), (9, 9)]
+    ids.add(4, 8)
+    assert ids.ranges() == [(1, 9)]
+    ids.drop_through(4)
+    assert ids.ranges() == [(5, 9)]
+    assert 4 not in ids
+    assert 9 in ids
+    assert ids.end_of_run(5) == 9
+    assert ids.end_of_run(20) == 19
