@@ -96,7 +96,7 @@ class Server:
 
     def __init__(self) -> None:
         words = ["serve", "--listen", "127.0.0.1:0", "--log", f"{DEMO}/server.log"]
-        words += ["--workq-listen", "off"]
+        words += ["--workq-listen", "off", "--kestrel-listen", "off"]
         say(f"\n$ journeyman {' '.join(words)}")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "journeyman", *words],

@@ -25,7 +25,18 @@ from journeyman.protocols.kestrel_commands import (
     Status,
 )
 
-__all__ = ["Reader", "confirm", "dump_stats", "get", "monitor", "of_a_key", "read_queue", "status"]
+__all__ = [
+    "Reader",
+    "confirm",
+    "dump_stats",
+    "get",
+    "is_queue_name",
+    "is_reader_name",
+    "monitor",
+    "of_a_key",
+    "read_queue",
+    "status",
+]
 
 Reader: TypeAlias = Callable[[list[str]], Event]
 
@@ -42,9 +53,17 @@ _BAD_OPTIONS = Refused("these options do not go together", hangup=True)
 _NO_QUEUE = Refused("no queue is named", hangup=True)
 
 
+def is_queue_name(text: str) -> bool:
+    return _QUEUE_NAME.fullmatch(text) is not None
+
+
+def is_reader_name(text: str) -> bool:
+    return _READER_NAME.fullmatch(text) is not None
+
+
 def read_queue(text: str) -> str | Refused:
     """The name of a queue to put into: a reader cannot be named here."""
-    return text if _QUEUE_NAME.fullmatch(text) else _BAD_NAME
+    return text if is_queue_name(text) else _BAD_NAME
 
 
 def get(words: list[str]) -> Event:
@@ -117,7 +136,7 @@ def status(words: list[str]) -> Event:
 
 def _read_key(text: str) -> Key | Refused:
     queue, plus, reader = text.partition("+")
-    if not _QUEUE_NAME.fullmatch(queue) or (plus and not _READER_NAME.fullmatch(reader)):
+    if not is_queue_name(queue) or (plus and not is_reader_name(reader)):
         return _BAD_NAME
     return Key(queue, reader)
 

@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from journeyman.clock import Clock
 from journeyman.config import Address
@@ -27,13 +26,13 @@ from journeyman.engines.kestrel_outcomes import (
     SaveCheckpoint,
     StopServer,
 )
-from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.engines.kestrel_state import LoadedReader
 from journeyman.errors import JourneymanError
-from journeyman.logs.kestrel_journal import DEFAULT_SEGMENT_BYTES, KestrelJournal
+from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.sync import SyncMode
 from journeyman.servers.fanout_facts import FanOutFacts
 from journeyman.servers.fanout_journals import Journals
+from journeyman.servers.fanout_plan import FanOutPlan
 from journeyman.servers.fanout_session import FanOutSession, FanOutSurroundings
 from journeyman.servers.fanout_writer import FanOutWriter
 from journeyman.servers.group_commit import RETRY_S
@@ -42,28 +41,11 @@ from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.ticker import Ticker
 
-__all__ = ["FanOutPlan", "FanOutServer"]
+__all__ = ["FanOutServer"]
 
 ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 NS_PER_MS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class FanOutPlan:
-    """What the settings say of this door."""
-
-    listen: Address
-    directory: str
-    queues: FanOutSettings = field(default_factory=FanOutSettings)
-    sync: SyncMode = SyncMode.ALWAYS
-    sync_interval_ms: int = 1000
-    checkpoint_ms: int = 1000
-    segment_bytes: int = DEFAULT_SEGMENT_BYTES
-    archive_directory: str | None = None
-    unsent_bytes: int = 1024 * 1024
-    max_connections: int = 1024
-    waiting_commands: int = 10_000
 
 
 class FanOutServer:

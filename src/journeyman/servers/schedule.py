@@ -62,6 +62,7 @@ from journeyman.servers.tls import server_context
 from journeyman.servers.writer import RETRY_S, Writer
 
 if TYPE_CHECKING:
+    from journeyman.servers.fanout import FanOutServer
     from journeyman.servers.http import HttpPort
     from journeyman.servers.workqueue import WorkQueueServer
 
@@ -83,8 +84,9 @@ class ScheduleServer:
         *,
         failed: Callable[[BaseException], None],
         work: WorkQueueServer | None = None,
+        fan_out: FanOutServer | None = None,
     ) -> None:
-        """``work`` is the other door, if it is open: it shares the HTTP port."""
+        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port."""
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
@@ -92,6 +94,7 @@ class ScheduleServer:
         self._runner = runner
         self._failed = failed
         self._work = work
+        self._fan_out = fan_out
         self._loop = asyncio.get_running_loop()
         self._ztick_log: ZtickLog | None = None
         self._listener: Listener
