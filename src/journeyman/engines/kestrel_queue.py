@@ -14,6 +14,7 @@ Both classes can be saved and restored, for a batch that could not be written.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from journeyman.engines.kestrel_intervals import Intervals
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["NOT_HERE", "FanReader", "NotHere", "Queue"]
 
 LOW_BUFFER_ITEMS = 64  # so few left, and the next ones are asked for
+# A checkpoint lists ids one by one. Who keeps an item open and finishes millions behind it has, if
+# the server dies, all but this many of them delivered once more.
+MAX_SAVED_DONE = 200_000
 
 
 class NotHere:
@@ -106,7 +110,8 @@ class FanReader:
         return total - self.finished_bytes - self.open_bytes
 
     def place(self) -> Reader:
-        return Reader(self.head, set(self.done))
+        """What a checkpoint says. Of very many ids finished out of order it holds the first."""
+        return Reader(self.head, set(islice(self.done, MAX_SAVED_DONE)))
 
     @property
     def is_over_limit(self) -> bool:
@@ -138,22 +143,24 @@ class FanReader:
         """The next item, given back ones first; None: there is none now."""
         if self.returned:
             return self.returned.popleft()
+        if self.buffer:
+            item = self.buffer.popleft()
+            if item.item_id > self.next_id:
+                self._pass(self.next_id, item.item_id - 1)
+            self.next_id = max(self.next_id, item.item_id + 1)
+            return item
+        if self.next_id <= self.head:  # what it was about to be given is finished already
+            self.next_id = self.head + 1
+        if self.done:
+            self.next_id = self.done.end_of_run(self.next_id) + 1
         queue = self._queue
-        while True:
-            if self.buffer:
-                item = self.buffer.popleft()
-                if item.item_id > self.next_id:
-                    self._pass(self.next_id, item.item_id - 1)
-                self.next_id = max(self.next_id, item.item_id + 1)
-            elif self.next_id >= queue.next_id:
-                return None
-            elif self.next_id >= queue.window_start:
-                item = queue.window[self.next_id - queue.window_start]
-                self.next_id += 1
-            else:
-                return NOT_HERE
-            if item.item_id > self.head and item.item_id not in self.done:
-                return item
+        if self.next_id >= queue.next_id:
+            return None
+        if self.next_id < queue.window_start:
+            return NOT_HERE
+        item = queue.window[self.next_id - queue.window_start]
+        self.next_id += 1
+        return item
 
     def open(self, item: ItemPut) -> None:
         self.open_items += 1
@@ -202,6 +209,7 @@ class FanReader:
         if self.fetching is not None or len(self.buffer) > LOW_BUFFER_ITEMS:
             return None
         after = self.buffer[-1].item_id if self.buffer else self.next_id - 1
+        after = self.done.end_of_run(max(after, self.head) + 1)
         if after + 1 >= self._queue.window_start:
             return None
         self.fetching, self.fetch_limit = after, self._queue.window_start
@@ -214,11 +222,17 @@ class FanReader:
         self.fetching = None
         window_start = self._queue.window_start
         here = [item for item in items if item.item_id < window_start]
-        self.buffer.extend(here)
-        if not here and not self.buffer and self.next_id < self.fetch_limit:
-            # Nothing is stored under the ids up to where the window began when we asked.
-            self._pass(self.next_id, self.fetch_limit - 1)
-            self.next_id = self.fetch_limit
+        # Looked at here and not when it is taken: one id may stand for two items.
+        self.buffer.extend(
+            item for item in here if item.item_id > self.head and item.item_id not in self.done
+        )
+        if not self.buffer:
+            # Nothing is stored under the ids up to the last of these; or, if there are none, up to
+            # where the window began when we asked.
+            first_left = here[-1].item_id + 1 if here else self.fetch_limit
+            if self.next_id < first_left:
+                self._pass(self.next_id, first_left - 1)
+                self.next_id = first_left
         return True
 
     # -- for a batch that is taken back --

@@ -42,6 +42,7 @@ from journeyman.logs.kestrel_retention import (
     retire_segment,
 )
 from journeyman.logs.publication import finish, journal_path, pending
+from journeyman.logs.quarantine import copy_aside
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.replacement import remove_durably
 from journeyman.logs.segments import (
@@ -113,8 +114,10 @@ class KestrelJournal:
         """
         check_queue_name(queue)
         disk.make_dirs(directory)
+        lock_path = posixpath.join(directory, kestrel_lock_name(queue))
+        was_ours = disk.exists(lock_path)
         try:
-            lock = disk.lock(posixpath.join(directory, kestrel_lock_name(queue)))
+            lock = disk.lock(lock_path)
         except LogLocked as error:
             reason = f"another process has queue {queue} open"
             raise LogLocked(directory, reason) from error
@@ -128,6 +131,10 @@ class KestrelJournal:
             catalog = SegmentCatalog(segments)
             checkpoints = Checkpoints(disk, directory, queue)
             found, reader_reports = checkpoints.load(names, catalog.tail)
+            if was_ours and not found and len(catalog):
+                # Here a queue has a checkpoint before it has an item, so one was lost. (That the
+                # original leaves none means that nobody has read yet, and begins at the tail.)
+                found = {DEFAULT_READER: None}
             view = open_queue(catalog.edge_ids(), found, notes)
             checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
 
@@ -193,10 +200,11 @@ class KestrelJournal:
             stored.add_done_callback(lambda future: self._note_put(item, future))
         return item, stored
 
-    def append(self, items: Sequence[ItemPut]) -> None:
+    def append(self, items: Sequence[ItemPut]) -> bool:
         """Write items whose ids were given out by whoever serves the queue, from ``next_id`` on.
 
         As durable as the policy says when this returns; LogError: none of them is stored.
+        Whether a segment was left for the next one: see ``save_indexes``.
         """
         with self._ids:
             next_id = self._next_id
@@ -206,9 +214,11 @@ class KestrelJournal:
         self.appender.commit()
         positions = stored.result()
         with self._ids:
+            segments_before = len(self._catalog)
             self._next_id = items[-1].item_id + 1
             for position, item in zip(positions, items, strict=True):
                 self._catalog.note(position, item)
+            return len(self._catalog) > max(segments_before, 1)
 
     def read_after(self, item_id: int, *, max_items: int, max_bytes: int) -> list[ItemPut]:
         """The first items with ids above this one, in order. Only what was committed is seen."""
@@ -218,15 +228,22 @@ class KestrelJournal:
         """How many items, and bytes, this reader still has to be given."""
         return self._reader.left_for(self.segments, reader)
 
+    @property
+    def is_unindexed(self) -> bool:
+        """Whether a closed segment has no index."""
+        return bool(self._without_index())
+
     def save_indexes(self) -> int:
         """Write the index of each closed segment that has none; how many."""
-        end = self.appender.end()
-        closed = [s for s in self.segments if end is None or s.path != end.path]
         with self._files:
-            missing = [s for s in closed if not s.indexed and self._disk.exists(s.path)]
+            missing = [s for s in self._without_index() if self._disk.exists(s.path)]
             for segment in missing:
                 save_index(self._disk, segment)
         return len(missing)
+
+    def _without_index(self) -> list[Segment]:
+        active = self._active_path()
+        return [s for s in self.segments if s.path != active and not s.indexed]
 
     def commit(self) -> int:
         """Write what was put, for whoever does not use a CommitThread."""
@@ -278,9 +295,20 @@ class KestrelJournal:
             return Reader(durable[name].head, set(durable[name].done))
 
     def drop_reader(self, name: str) -> None:
-        """Forget a reader; what only it still had to read may then go."""
+        """Forget a reader; what only it still had to read may then go.
+
+        In the place of the last one stands a default reader, at the tail: a queue without any
+        checkpoint is one that has lost it.
+        """
         with self._files:
-            self._checkpoints.drop(name)
+            if set(self._checkpoints.durable) == {name}:
+                self._write_default_at_tail()
+            if name != DEFAULT_READER:
+                self._checkpoints.drop(name)
+
+    def _write_default_at_tail(self) -> None:
+        now_ms = self._clock.now_ns() // _NS_PER_MS
+        self._checkpoints.write(DEFAULT_READER, Reader(self._next_id - 1), now_ms)
 
     def retain(self) -> list[str]:
         """Let go of segments that nobody needs; their names, or where they are archived."""
@@ -309,20 +337,29 @@ class KestrelJournal:
             return end.offset
         return self._disk.size(segment.path) if self._disk.exists(segment.path) else 0
 
-    def _note_damage(self, path: str, offset: int, reason: str) -> None:
-        self.damages.append((path, offset, reason))
+    def _note_damage(self, path: str, begin: int, end: int, reason: str) -> None:
+        """Its items will never be given out, and the segment goes one day: a copy is kept."""
+        copy_aside(self._disk, path, self._disk.view(path), begin, end)
+        self.damages.append((path, begin, reason))
 
     def erase(self) -> None:
-        """Close the queue and remove all its files, the readers' first: a crash in between leaves
-        a queue without readers, not readers without a queue."""
+        """Close the queue and remove all its files.
+
+        First it is made a queue in which all has been read, by removing the last named reader; a
+        crash behind that leaves an empty queue, whose ids go on where they were.
+        """
         with self._files:
+            self._write_default_at_tail()
             for name in list(self._checkpoints.durable):
-                self._checkpoints.drop(name)
+                if name != DEFAULT_READER:
+                    self._checkpoints.drop(name)
+            # The active one may hold nothing yet, and then is not among the segments.
+            paths = {segment.path for segment in self.segments} | {self._active_path()}
             self.appender.close()
-            for segment in [*self.segments, Segment(self._active_path())]:
-                if self._disk.exists(segment.path):
-                    remove_durably(self._disk, segment.path)
-                remove_index(self._disk, segment.path)
+            for path in sorted(paths - {""}):
+                remove_durably(self._disk, path)
+                remove_index(self._disk, path)
+            self._checkpoints.drop(DEFAULT_READER)
             self._lock.release()
 
     def _active_path(self) -> str:

@@ -7,7 +7,8 @@ Segments that overlap, or whose ids do not ascend, are read together and sorted:
 been given to twice is delivered twice (see journeyman.folds.kestrel).
 
 A closed segment that has an index was not read when the queue was opened, so damage inside it is
-met here: it is told once, and reading goes on at the next mark.
+met here: it is told once, and reading goes on at the next mark. A segment that goes while it is
+read (all readers are past it by now, or the queue is erased) holds nothing that anybody needs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["Damaged", "ItemReader"]
 STRETCH_BYTES = 256 * 1024
 _MAX_ENTRY_BYTES = MAX_DATA_BYTES + 64
 
-Damaged = Callable[[str, int, str], object]  # path, offset, reason
+Damaged = Callable[[str, int, int, str], object]  # path, begin, end, reason
 
 
 class ItemReader:
@@ -52,16 +53,25 @@ class ItemReader:
         items = data_bytes = 0
         read_through = max(reader.done, default=reader.head)
         for segment in segments:
-            if segment.first_id > read_through:
-                items += segment.items
-                data_bytes += segment.data_bytes
-                continue
             if segment.last_id <= reader.head:
                 continue
-            for item in self._items(segment, reader.head):
-                if not reader.is_past(item.item_id):
-                    items += 1
-                    data_bytes += len(item.data)
+            items += segment.items
+            data_bytes += segment.data_bytes
+            if segment.first_id <= read_through:
+                past_items, past_bytes = self._past(segment, reader, read_through)
+                items -= past_items
+                data_bytes -= past_bytes
+        return items, data_bytes
+
+    def _past(self, segment: Segment, reader: Reader, read_through: int) -> tuple[int, int]:
+        """What of a segment the reader has finished: what stands before a mark is known."""
+        _, _, items, data_bytes = segment.mark_before(reader.head + 1)
+        for item in self._items_from_mark(segment, reader.head):
+            if item.item_id > read_through and segment.ascending:
+                break
+            if reader.is_past(item.item_id):
+                items += 1
+                data_bytes += len(item.data)
         return items, data_bytes
 
     def _all(self, segments: Sequence[Segment], after: int) -> Iterator[ItemPut]:
@@ -69,7 +79,16 @@ class ItemReader:
             yield from self._items(segment, after)
 
     def _items(self, segment: Segment, after: int) -> Iterator[ItemPut]:
-        offset = segment.mark_before(after + 1)[1]
+        return (i for i in self._items_from_mark(segment, after) if i.item_id > after)
+
+    def _items_from_mark(self, segment: Segment, after: int) -> Iterator[ItemPut]:
+        """Those above this id, and a few before them."""
+        try:
+            yield from self._read(segment, segment.mark_before(after + 1)[1])
+        except FileNotFoundError:
+            return
+
+    def _read(self, segment: Segment, offset: int) -> Iterator[ItemPut]:
         end = self._end_of(segment)
         length = STRETCH_BYTES
         while offset < end:
@@ -77,26 +96,27 @@ class ItemReader:
             if not data:
                 return
             items, taken, fault = _decode(data, offset)
-            yield from (item for item in items if item.item_id > after)
+            yield from items
             is_cut = isinstance(fault, IncompleteEntry) and offset + len(data) < end
             if is_cut and (taken or length < _MAX_ENTRY_BYTES):
                 length = STRETCH_BYTES if taken else _MAX_ENTRY_BYTES
                 offset += taken
                 continue
-            if fault is None and not taken:
-                return  # zeros: the end of what was written
             offset += taken
-            if fault is not None:
-                self._tell(segment.path, offset, fault.reason)
-                behind = segment.mark_behind(offset)
+            behind = segment.mark_behind(offset)
+            if fault is None and not taken:
                 if behind is None:
-                    return
+                    return  # zeros: the end of what was written
+                self._tell(segment.path, offset, behind, "zeros where items stood")
                 offset = behind
+            elif fault is not None:
+                self._tell(segment.path, offset, behind or end, fault.reason)
+                offset = behind or end
 
-    def _tell(self, path: str, offset: int, reason: str) -> None:
-        if (path, offset) not in self._told:
-            self._told.add((path, offset))
-            self._damaged(path, offset, reason)
+    def _tell(self, path: str, begin: int, end: int, reason: str) -> None:
+        if (path, begin) not in self._told:
+            self._told.add((path, begin))
+            self._damaged(path, begin, end, reason)
 
 
 def _decode(data: bytes, offset: int) -> tuple[list[ItemPut], int, FormatError | None]:
@@ -126,8 +146,10 @@ def _first(items: Iterator[ItemPut], max_items: int, max_bytes: int) -> list[Ite
     chosen: list[ItemPut] = []
     size = 0
     for item in items:
+        # What one id stands for comes together: the next stretch begins behind it.
+        is_enough = len(chosen) >= max_items or size >= max_bytes
+        if is_enough and item.item_id != chosen[-1].item_id:
+            break
         chosen.append(item)
         size += len(item.data)
-        if len(chosen) >= max_items or size >= max_bytes:
-            break
     return chosen

@@ -68,6 +68,7 @@ class Journals:
         self._archive_directory = archive_directory
         self._journals: dict[str, KestrelJournal] = {}
         self._unsynced: set[str] = set()
+        self._unindexed: set[str] = set()  # queues that have closed segments without an index
 
     # -- start and end --
 
@@ -75,7 +76,8 @@ class Journals:
         """Every queue that the folder holds."""
         names = self._disk.list_dir(self._directory) if self._disk.is_dir(self._directory) else []
         for queue in kestrel_queues(names):
-            self._open(queue)
+            if self._open(queue).is_unindexed:
+                self._unindexed.add(queue)
         return self._journals
 
     def close(self) -> None:
@@ -133,7 +135,8 @@ class Journals:
 
     def _append(self, queue: str, items: list[ItemPut], written: dict[str, list[ItemPut]]) -> None:
         try:
-            self._journals[queue].append(items)
+            if self._journals[queue].append(items):
+                self._unindexed.add(queue)
         except LogPoisoned:
             raise
         except LogError as error:
@@ -171,8 +174,13 @@ class Journals:
             return ()
         return tuple(journal.read_after(item_id, max_items=FETCH_ITEMS, max_bytes=FETCH_BYTES))
 
+    @property
+    def is_unindexed(self) -> bool:
+        """Whether ``save`` has something to do without any checkpoint."""
+        return bool(self._unindexed)
+
     def save(self, checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
-        """Write checkpoints, let go of what nobody needs; the segments that went."""
+        """Write checkpoints, let go of what nobody needs, index what stays; what went."""
         went: list[str] = []
         touched: dict[str, KestrelJournal] = {}
         for queue, reader, state in checkpoints:
@@ -181,7 +189,10 @@ class Journals:
                 touched[queue] = journal
         for journal in touched.values():
             went += journal.retain()
-            journal.save_indexes()
+        while self._unindexed:
+            unindexed = self._journals.get(self._unindexed.pop())
+            if unindexed is not None:
+                unindexed.save_indexes()
         return went
 
     def new_damages(self) -> list[tuple[str, int, str]]:
