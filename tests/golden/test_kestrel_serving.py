@@ -352,7 +352,7 @@ class OriginalReading:
         return head.item_id, list(done.item_ids)
 
     def left_for(self, reader: str) -> list[bytes]:
-        """By what READ_HEAD and READ_DONE mean. (To give out what is done is the original's bug.)"""
+        """By what READ_HEAD and READ_DONE mean (the original gives out what is done, its bug)."""
         head, done = self.places[reader]
         return [i.data for i in self.items if i.item_id > head and i.item_id not in done]
 
