@@ -81,6 +81,7 @@ class FanOutServer:
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._to_save: list[SaveCheckpoint] = []
         self._saving: Future[list[str]] | None = None
+        self._being_saved: list[SaveCheckpoint] = []
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="journeyman-checkpoints")
         self._listener: Listener
         self.writer: FanOutWriter
@@ -183,14 +184,15 @@ class FanOutServer:
     def _checkpoint(self) -> None:
         if self._saving is None:
             self.writer.submit_own(Checkpoint())
+            self._save()  # what could not be saved the last time, and indexes
         self._plan_checkpoint()
 
     def _save(self) -> None:
         """Hand all that is to be saved to the thread; what comes meanwhile goes with the next."""
-        if self._saving is not None or not self._to_save:
+        if self._saving is not None or not (self._to_save or self._journals.is_unindexed):
             return
-        checkpoints, self._to_save = self._to_save, []
-        self._saving = self._saver.submit(self._journals.save, checkpoints)
+        self._being_saved, self._to_save = self._to_save, []
+        self._saving = self._saver.submit(self._journals.save, self._being_saved)
         self._saving.add_done_callback(
             lambda future: self._loop.call_soon_threadsafe(self._saved, future)
         )
@@ -201,13 +203,15 @@ class FanOutServer:
         if error is not None:
             # The journals are whole: after a crash a little more is delivered again.
             self._messages.warn("checkpoints could not be written", reason=error)
+            self._to_save = self._being_saved + self._to_save  # with the next ones
         for path, offset, reason in self._journals.new_damages():
             self._messages.warn(
                 f"damaged bytes in a journal: {reason}; the next items are read on",
                 file=path,
                 offset=offset,
             )
-        self._save()
+        if error is None and self._to_save:
+            self._save()
 
     def _on_trouble(self, error: JourneymanError | None) -> None:
         if error is None:
@@ -249,8 +253,10 @@ class FanOutServer:
         await asyncio.sleep(0)  # what the last batch has to save is handed over now
         self.writer.close()
         await self._loop.run_in_executor(None, self._saver.shutdown)
-        if self._to_save:
+        try:
             await self._loop.run_in_executor(None, self._journals.save, self._to_save)
+        except (OSError, JourneymanError) as error:
+            self._messages.warn("checkpoints could not be written", reason=error)
         await self._loop.run_in_executor(None, self._journals.close)
 
     async def _sessions_closed(self) -> None:
