@@ -257,7 +257,7 @@ class KestrelSettings:
     archive_path: str | None = _setting(
         Optional(Text()), None, "directory for segments that are read by all; else they are removed"
     )
-    max_queues: int = _setting(Integer(1, 1_000_000), 10_000, "queues that may exist")
+    max_queues: int = _setting(Integer(1, 1_000_000), 4096, "queues that may exist")
     window_items: int = _setting(
         Integer(1, 10_000_000), 8192, "items of each queue kept in memory; the rest is on disk only"
     )

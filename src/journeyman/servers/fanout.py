@@ -30,6 +30,7 @@ from journeyman.engines.kestrel_state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.sync import SyncMode
+from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_facts import FanOutFacts
 from journeyman.servers.fanout_journals import Journals
 from journeyman.servers.fanout_plan import FanOutPlan
@@ -87,10 +88,15 @@ class FanOutServer:
         self.writer: FanOutWriter
         self.around: FanOutSurroundings
         self.facts: FanOutFacts
+        self.calls: FanOutCalls
 
     @property
     def address(self) -> Address:
         return self._listener.address
+
+    async def put(self, queue: str, data: bytes) -> str:
+        """For the schedule's rules: why the item could not be put, or nothing."""
+        return await self.calls.put(queue, data)
 
     # -- start --
 
@@ -141,6 +147,7 @@ class FanOutServer:
             on_told=self.facts.told,
             max_waiting=plan.waiting_commands,
         )
+        self.calls = FanOutCalls(self._loop, self.writer)
         self.around = FanOutSurroundings(
             self._loop,
             self.writer,

@@ -11,7 +11,7 @@
     GET    /runs?prefix=p   the last runs of these jobs, newest first: how each went, what it said
 
 ``execution`` is nanoseconds since 1970 in answers. ``runner`` and ``args`` are the words of RULE
-SET, for all seven runners. Identifiers in paths are percent-decoded and may hold slashes.
+SET, for all eight runners. Identifiers in paths are percent-decoded and may hold slashes.
 
     400 the request is wrong   401 no or a wrong token   403 outside the token's namespace
     404 not there              413 body too large        503 could not be recorded; try again

@@ -36,6 +36,7 @@ Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 
 CLEAN, FORCED = 0, 1
 FILES_OF_OUR_OWN = 64  # log, listeners, pipes
+FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
 
 # The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
 # event loop keep it waiting for longer than the sync itself.
@@ -103,7 +104,11 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         fan_out = FanOutServer(
             plan_of(settings), disk, clock, messages, failed=failed, stop_server=stopping.set
         )
-    runners = RunnerSet(settings, None if work is None else work.add)
+    runners = RunnerSet(
+        settings,
+        add_work=None if work is None else work.add,
+        put_item=None if fan_out is None else fan_out.put,
+    )
     server = ScheduleServer(
         configuration, disk, clock, messages, runners, failed=failed, work=work, fan_out=fan_out
     )
@@ -157,6 +162,8 @@ async def _stop(doors: Doors, server: ScheduleServer, hurry: asyncio.Event) -> i
 def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
     """Raise the limit on open files as far as the settings may need it and the system lets us."""
     needed = 4 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
+    if settings.kestrel.enabled:
+        needed += FILES_OF_A_QUEUE * settings.kestrel.max_queues
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
