@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from journeyman.engines.kestrel_outcomes import Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.formats.kestrel import WRITER
 from journeyman.testing import SimulatedDisk
@@ -279,3 +280,19 @@ def test_a_checkpoint_lists_no_more_than_a_bounded_number_of_ids(monkeypatch):
         life.get("q", "a")
     life.close()
     assert numbers(world(disk).drained("q", "a")) == [1, *range(7, 21)]
+
+
+def test_a_checkpoint_that_comes_late_is_not_taken_for_one_of_a_new_reader_of_that_name():
+    disk = SimulatedDisk()
+    life = world(disk)
+    life.put("q", b"000001", b"000002", b"000003")
+    life.drained("q")
+    life.engine.begin_batch()
+    late = life.engine.decide(Checkpoint(), 0).effects
+    life.engine.commit_batch()
+    life.delete("q")
+    life.put("q", b"000004", b"000005", b"000006")
+    life.journals.save([each for each in late if isinstance(each, SaveCheckpoint)])
+    life.journals.close()
+    assert len(late) == 1
+    assert numbers(world(disk).drained("q")) == [4, 5, 6]

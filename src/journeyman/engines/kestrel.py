@@ -334,13 +334,17 @@ class FanOut(Delivery):
                 if reader.changed:
                     self._touch(reader)
                     reader.changed = False
-                    self._effects.append(SaveCheckpoint(queue.name, reader.name, reader.place()))
+                    self._effects.append(_checkpoint_of(queue, reader))
 
     def _shutdown(self, *_: object) -> Reply:
         if not self.settings.shutdown_allowed:
             return _SHUTDOWN_OFF
         self._effects.append(StopServer())
         return Reply(b"", hangup=True)
+
+
+def _checkpoint_of(queue: Queue, reader: FanReader) -> SaveCheckpoint:
+    return SaveCheckpoint(queue.name, reader.name, reader.serial, reader.place())
 
 
 def _expiry_ms(expiry: int, now_ms: int) -> int | None:

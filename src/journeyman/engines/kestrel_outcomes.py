@@ -93,12 +93,16 @@ class Append(NamedTuple):
 
 
 class AddReader(NamedTuple):
-    """Register a reader; the default one's place is handed over if ``takes_over``."""
+    """Register a reader; the default one's place is handed over if ``takes_over``.
+
+    ``serial`` is its own: a reader of the same name that is made later has another one.
+    """
 
     queue: str
     reader: str
     head: int
     takes_over: bool
+    serial: int
 
 
 class RemoveReader(NamedTuple):
@@ -132,8 +136,11 @@ class Fetch(NamedTuple):
 
 
 class SaveCheckpoint(NamedTuple):
+    """To be written unless the reader with this serial is no more; 0: it was loaded."""
+
     queue: str
     reader: str
+    serial: int
     state: Reader
 
 

@@ -62,6 +62,7 @@ class FanReader:
         "open_bytes",
         "open_items",
         "returned",
+        "serial",
         "settings",
         "waiters",
     )
@@ -80,6 +81,7 @@ class FanReader:
         self._queue = queue
         self.name = name
         self.settings = settings
+        self.serial = 0  # see AddReader
         self.head = place.head
         self.done = Intervals(place.done)
         self.next_id = place.head + 1
@@ -365,7 +367,7 @@ class Queue:
             self.window_start += 1
 
     def save(self) -> tuple[Any, ...]:
-        readers = {name: (reader, reader.settings) for name, reader in self.readers.items()}
+        readers = {name: (r, r.settings, r.serial) for name, r in self.readers.items()}
         return (
             self.next_id,
             self.puts,
@@ -381,7 +383,7 @@ class Queue:
         while len(self.window) > length:
             self.window_bytes -= len(self.window.pop().data)
         self.readers = {}
-        for name, (reader, settings) in readers.items():
-            reader.name, reader.settings = name, settings
+        for name, (reader, settings, serial) in readers.items():
+            reader.name, reader.settings, reader.serial = name, settings, serial
             self.readers[name] = reader
         self._look_at_settings()

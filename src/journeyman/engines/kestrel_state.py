@@ -62,6 +62,7 @@ class FanOutState:
         self._saved_queues: dict[str, Queue] | None = None
         self._saved_open: dict[Client, dict[Key, deque[ItemPut]]] = {}
         self._grown: set[Queue] = set()
+        self._serial = self._saved_serial = 0  # of the reader that was made last
 
     def load(
         self, queue: str, *, next_id: int, created_ms: int, readers: Iterable[LoadedReader]
@@ -76,6 +77,7 @@ class FanOutState:
 
     def begin_batch(self) -> None:
         assert not self._saved, "the batch before has not ended"
+        self._saved_serial = self._serial
 
     def commit_batch(self) -> None:
         for queue in self._grown:
@@ -84,6 +86,7 @@ class FanOutState:
         self._waits.commit()
 
     def undo_batch(self) -> None:
+        self._serial = self._saved_serial
         if self._saved_queues is not None:
             self.queues = self._saved_queues
         for thing, state in self._saved.items():
@@ -170,7 +173,9 @@ class FanOutState:
             self._rename_open(Key(queue.name), Key(queue.name, name))
         else:
             reader = queue.add_reader(name, Reader(queue.next_id - 1))
-        self._writes.append(AddReader(queue.name, name, reader.head, takes_over))
+        self._serial += 1
+        reader.serial = self._serial
+        self._writes.append(AddReader(queue.name, name, reader.head, takes_over, reader.serial))
         return reader
 
     # -- waiting --

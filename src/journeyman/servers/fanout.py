@@ -80,9 +80,9 @@ class FanOutServer:
         self._in_trouble = False
         self._sync_timer: asyncio.TimerHandle | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None
-        self._to_save: list[SaveCheckpoint] = []
+        self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
         self._saving: Future[list[str]] | None = None
-        self._being_saved: list[SaveCheckpoint] = []
+        self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="journeyman-checkpoints")
         self._listener: Listener
         self.writer: FanOutWriter
@@ -178,7 +178,7 @@ class FanOutServer:
 
     def _on_effect(self, effect: Effect) -> None:
         if isinstance(effect, SaveCheckpoint):
-            self._to_save.append(effect)
+            self._to_save[effect.queue, effect.reader] = effect
             self._loop.call_soon(self._save)
         elif isinstance(effect, StopServer):
             self._messages.info("a client asked for shutdown")
@@ -198,8 +198,8 @@ class FanOutServer:
         """Hand all that is to be saved to the thread; what comes meanwhile goes with the next."""
         if self._saving is not None or not (self._to_save or self._journals.is_unindexed):
             return
-        self._being_saved, self._to_save = self._to_save, []
-        self._saving = self._saver.submit(self._journals.save, self._being_saved)
+        self._being_saved, self._to_save = self._to_save, {}
+        self._saving = self._saver.submit(self._journals.save, self._being_saved.values())
         self._saving.add_done_callback(
             lambda future: self._loop.call_soon_threadsafe(self._saved, future)
         )
@@ -210,7 +210,7 @@ class FanOutServer:
         if error is not None:
             # The journals are whole: after a crash a little more is delivered again.
             self._messages.warn("checkpoints could not be written", reason=error)
-            self._to_save = self._being_saved + self._to_save  # with the next ones
+            self._to_save = self._being_saved | self._to_save  # with the next ones
         for path, offset, reason in self._journals.new_damages():
             self._messages.warn(
                 f"damaged bytes in a journal: {reason}; the next items are read on",
@@ -261,7 +261,7 @@ class FanOutServer:
         self.writer.close()
         await self._loop.run_in_executor(None, self._saver.shutdown)
         try:
-            await self._loop.run_in_executor(None, self._journals.save, self._to_save)
+            await self._loop.run_in_executor(None, self._journals.save, self._to_save.values())
         except (OSError, JourneymanError) as error:
             self._messages.warn("checkpoints could not be written", reason=error)
         await self._loop.run_in_executor(None, self._journals.close)

@@ -68,6 +68,8 @@ class Journals:
         self._archive_directory = archive_directory
         self._journals: dict[str, KestrelJournal] = {}
         self._unsynced: set[str] = set()
+        # Of readers that were not loaded, by queue and name; see AddReader.
+        self._serials: dict[str, dict[str, int]] = {}
         self._unindexed: set[str] = set()  # queues that have closed segments without an index
 
     # -- start and end --
@@ -150,14 +152,17 @@ class Journals:
             if journal is not None:
                 journal.erase()
                 del self._journals[write.queue]
+                self._serials.pop(write.queue, None)
                 self._unsynced.discard(write.queue)
         elif isinstance(write, AddReader):
             if journal is None:
                 journal = self._open(write.queue)
             if write.reader not in journal.readers:
                 journal.add_reader(write.reader)
+            self._serials.setdefault(write.queue, {})[write.reader] = write.serial
         elif isinstance(write, RemoveReader) and journal is not None:
             journal.drop_reader(write.reader)
+            self._serials.get(write.queue, {}).pop(write.reader, None)
 
     def sync(self) -> None:
         """Make durable what was written. LogPoisoned: it is not, and never will be."""
@@ -183,9 +188,11 @@ class Journals:
         """Write checkpoints, let go of what nobody needs, index what stays; what went."""
         went: list[str] = []
         touched: dict[str, KestrelJournal] = {}
-        for queue, reader, state in checkpoints:
+        for queue, reader, serial, state in checkpoints:
             journal = self._journals.get(queue)
-            if journal is not None and journal.checkpoint_if_known(reader, state):
+            if journal is None or self._serials.get(queue, {}).get(reader, 0) != serial:
+                continue  # it is gone, and there may be another of its name
+            if journal.checkpoint_if_known(reader, state):
                 touched[queue] = journal
         for journal in touched.values():
             went += journal.retain()
