@@ -10,9 +10,9 @@ Of every item, for every reader of its queue:
     confirmed, answered     is not delivered again in this life
     checkpointed            is not delivered again in any life
 
-What was checkpointed is read from the files after a kill. An item that was put and is neither in the
-segments for a reader to come, nor confirmed by it, is lost: that is seen in the files already, and
-once more in the end, when all is delivered. No sockets and no clock here.
+What was checkpointed is read from the files after a kill. An item that was put and is neither in
+the segments for a reader to come, nor confirmed by it, is lost: that is seen in the files already,
+and once more in the end, when all is delivered. No sockets and no clock here.
 """
 
 from __future__ import annotations
@@ -105,9 +105,8 @@ class FanBook:
 
     def settle(self, left: Mapping[str, set[str]]) -> None:
         """The files say that this is left for each reader: a new life begins with it."""
-        wrong = list(self.wrong)
-        for reader in self._pages.keys() - left.keys():
-            wrong.append(f"lost: the reader {reader}")
+        forgotten = sorted(self._pages.keys() - left.keys())
+        wrong = self.wrong + [f"lost: the reader {reader}" for reader in forgotten]
         for reader, items in left.items():
             page = self._pages[reader]
             missing = self._stored - items
