@@ -104,7 +104,7 @@ def test_a_full_queue_may_drop_its_oldest_item_but_never_the_new_one():
     assert [world.get(open=True), world.get(open=True)] == [b"2", b"3"]
     world.put(b"4", b"5")
     assert [world.get(open=True), world.get(open=True)] == [b"4", b"5"]
-    assert world.engine.queues["q"].readers[""].discarded == 1
+    assert world.engine.queues["q"].readers[""].tally.discarded == 1
 
 
 def test_an_item_over_the_size_limit_of_its_queue_or_of_the_format_is_refused():

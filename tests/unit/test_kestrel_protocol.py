@@ -153,10 +153,10 @@ def test_other_storage_commands_are_unknown_but_their_item_is_no_command():
     assert parser.closed
 
 
-def test_a_short_set_is_told_and_a_size_that_is_no_number_ends_the_connection():
-    assert [type(event) for event in events(b"set q 0 0", b"version")] == [Refused, Version]
+@pytest.mark.parametrize("line", [b"set q 0 0", b"set", b"set q 0 0 -5", b"set q 0 0 x"])
+def test_without_a_size_the_item_could_be_taken_for_commands_so_the_connection_ends(line):
     parser = Parser()
-    (refused,) = parser.feed(b"set q 0 0 -5\r\nversion\r\n")
+    (refused,) = parser.feed(line + b"\r\nflush_all\r\n")
     assert isinstance(refused, Refused)
     assert parser.closed
 

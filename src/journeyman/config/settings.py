@@ -258,6 +258,7 @@ class KestrelSettings:
         Optional(Text()), None, "directory for segments that are read by all; else they are removed"
     )
     max_queues: int = _setting(Integer(1, 1_000_000), 4096, "queues that may exist")
+    max_readers: int = _setting(Integer(1, 1_000_000), 1000, "readers that a queue may have")
     window_items: int = _setting(
         Integer(1, 10_000_000), 8192, "items of each queue kept in memory; the rest is on disk only"
     )

@@ -58,6 +58,7 @@ from journeyman.protocols.kestrel_commands import Key
 __all__ = ["FanOut"]
 
 MS_PER_S = 1000
+LATEST_MS = 2**63 - 1  # the journal knows no later moment
 RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
 
 _FLUSHED_ALL = Reply(words.FLUSHED_ALL)
@@ -131,21 +132,18 @@ class FanOut(Delivery):
 
     def _get(self, command: ask.Get, now_ns: int, client: Client) -> Reply | None:
         key = command.key
+        if command.abort:
+            return self._abort_oldest(key, now_ns, client)
+        if command.close:
+            known = self._known_reader(key)
+            if known is not None and self._opened(client, key):
+                self._confirm_oldest(known[1], key, client, 1)
+            if not command.open:
+                return END
         found = self._reader_for(key, now_ns)
         if isinstance(found, Reply):
             return found
         queue, reader = found
-        if command.abort:
-            if self._opened(client, key):
-                self._touch_client(client)
-                self._give_back(reader, self._take_opened(client, key), now_ns)
-                self._serve(queue, reader, now_ns)
-            return END
-        if command.close:
-            if self._opened(client, key):
-                self._confirm_oldest(reader, key, client, 1)
-            if not command.open:
-                return END
         opened = len(self._opened(client, key))
         if opened and not (command.open or command.peek):
             return ERROR_AND_CLOSE
@@ -153,7 +151,19 @@ class FanOut(Delivery):
             return ERROR_AND_CLOSE
         over_ns = now_ns + command.wait_ms * NS_PER_MS
         wait = Wait(client, key, over_ns, command.wait_ms <= 0, command.open, command.peek)
-        return self._item_or_wait(queue, reader, wait, now_ns)
+        reply = self._item_or_wait(queue, reader, wait, now_ns)
+        self.counts.misses += reply is END
+        return reply
+
+    def _abort_oldest(self, key: Key, now_ns: int, client: Client) -> Reply:
+        """The oldest that this client has open goes back; nothing is made for it."""
+        if self._opened(client, key):
+            found = self._known_reader(key)
+            assert found is not None  # a reader that is taken away takes what is open with it
+            self._touch_client(client)
+            self._give_back(found[1], self._take_opened(client, key), now_ns)
+            self._serve(*found, now_ns)
+        return END
 
     def _monitor(self, command: ask.Monitor, now_ns: int, client: Client) -> Reply | None:
         found = self._reader_for(command.key, now_ns)
@@ -268,6 +278,7 @@ class FanOut(Delivery):
         for reader in queue.readers.values():
             self._let_go(queue, reader)
         del self.queues[queue.name]
+        self.counts.queues_deleted += 1
         self._writes.append(EraseQueue(queue.name))
 
     def _let_go(self, queue: Queue, reader: FanReader) -> None:
@@ -324,6 +335,7 @@ class FanOut(Delivery):
             limit -= self._sweep(reader, now_ns, limit if most is None else min(limit, most))
             if queue.is_too_old(now_ns // NS_PER_MS):
                 self._erase(queue)
+                self.counts.queues_expired += 1
         if not self._to_sweep:
             interval_ns = self.settings.sweep_interval_ms * NS_PER_MS
             self._sweep_due_ns = now_ns + interval_ns if swept_any else None
@@ -351,7 +363,8 @@ def _expiry_ms(expiry: int, now_ms: int) -> int | None:
     """When an item is too old; None: never."""
     if expiry == 0:
         return None
-    return now_ms + expiry * MS_PER_S if expiry < RELATIVE_BELOW else expiry * MS_PER_S
+    when_ms = now_ms + expiry * MS_PER_S if expiry < RELATIVE_BELOW else expiry * MS_PER_S
+    return min(max(when_ms, 0), LATEST_MS)
 
 
 _HANDLERS: dict[type, Callable[[Any, Any, int, Client], Reply | None]] = {

@@ -64,7 +64,7 @@ class Delivery(FanOutState):
                 self._fetch(queue, reader)  # the rest goes when it is here
                 return
             reader.finish(item)
-            reader.discarded += 1
+            reader.tally.discarded += 1
 
     # -- taking --
 
@@ -96,7 +96,7 @@ class Delivery(FanOutState):
 
     def _expire(self, reader: FanReader, item: ItemPut, now_ns: int) -> None:
         reader.finish(item)
-        reader.expired += 1
+        reader.tally.expired += 1
         self._move(reader.settings.expire_to, item, now_ns // NS_PER_MS, now_ns)
 
     def _move(self, target: str | None, item: ItemPut, add_ms: int, now_ns: int) -> None:
@@ -119,7 +119,7 @@ class Delivery(FanOutState):
         if not reader.waiters:
             item = self._take_live(queue, reader, now_ns)
             if isinstance(item, ItemPut):
-                return self._hand_out(reader, wait, item)
+                return self._hand_out(reader, wait, item, now_ns)
             if wait.over and item is None and reader.fetching is None:
                 return END
         elif wait.over and reader.fetching is None:
@@ -127,12 +127,15 @@ class Delivery(FanOutState):
         self._begin_wait(queue, reader, wait)
         return None
 
-    def _hand_out(self, reader: FanReader, wait: Wait, item: ItemPut) -> Reply:
+    def _hand_out(self, reader: FanReader, wait: Wait, item: ItemPut, now_ns: int) -> Reply:
+        self.counts.hits += 1
+        reader.tally.age_ms = max(0, now_ns // NS_PER_MS - item.add_time_ms)
         if wait.peeks:
             reader.returned.appendleft(item)
         elif wait.opens:
             self._touch_client(wait.client)
             reader.open(item)
+            reader.tally.opened += 1
             self._open.setdefault(wait.client, {}).setdefault(wait.key, deque()).append(item)
         else:
             reader.finish(item)
@@ -150,11 +153,11 @@ class Delivery(FanOutState):
             if not reader.waiters:  # dealing with what was too old has served them meanwhile
                 reader.returned.appendleft(item)
                 return
-            self._serve_first(queue, reader, item)
+            self._serve_first(queue, reader, item, now_ns)
 
-    def _serve_first(self, queue: Queue, reader: FanReader, item: ItemPut) -> None:
+    def _serve_first(self, queue: Queue, reader: FanReader, item: ItemPut, now_ns: int) -> None:
         wait = next(iter(reader.waiters))
-        reply = self._hand_out(reader, wait, item)
+        reply = self._hand_out(reader, wait, item, now_ns)
         if wait.left is None:
             self._end_wait(queue, reader, wait, reply)
             return
@@ -182,6 +185,7 @@ class Delivery(FanOutState):
         """An abort is an error of the item; too many, and it goes elsewhere."""
         self._touch(reader)
         reader.no_longer_open(item)
+        reader.tally.given_back += 1
         item = replace(item, error_count=item.error_count + 1)
         limit = reader.settings.max_errors
         if limit is not None and item.error_count >= limit:

@@ -28,6 +28,7 @@ __all__ = [
     "Append",
     "Checkpoint",
     "Client",
+    "Counts",
     "Due",
     "Effect",
     "EraseQueue",
@@ -36,6 +37,7 @@ __all__ = [
     "Fetched",
     "Gone",
     "Outcome",
+    "ReaderTally",
     "RemoveReader",
     "Reply",
     "SaveCheckpoint",
@@ -150,6 +152,28 @@ class StopServer(NamedTuple):
 
 Write: TypeAlias = Append | AddReader | RemoveReader | EraseQueue
 Effect: TypeAlias = Answer | Fetch | SaveCheckpoint | StopServer
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start."""
+
+    hits: int = 0  # gets that were given an item
+    misses: int = 0
+    queues_made: int = 0
+    queues_deleted: int = 0
+    queues_expired: int = 0
+
+
+@dataclass(slots=True)
+class ReaderTally:
+    """The same of one reader."""
+
+    expired: int = 0
+    discarded: int = 0
+    opened: int = 0  # reads that were left open
+    given_back: int = 0
+    age_ms: int = 0  # how long the last item that was given out had waited
 
 
 class FanOutStats(NamedTuple):

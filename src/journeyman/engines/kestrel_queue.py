@@ -14,10 +14,12 @@ Both classes can be saved and restored, for a batch that could not be written.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from journeyman.engines.kestrel_intervals import Intervals
+from journeyman.engines.kestrel_outcomes import ReaderTally
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 
@@ -49,9 +51,7 @@ class FanReader:
         "backlog_items",
         "buffer",
         "changed",
-        "discarded",
         "done",
-        "expired",
         "fetch_limit",
         "fetching",
         "finished_bytes",
@@ -64,6 +64,7 @@ class FanReader:
         "returned",
         "serial",
         "settings",
+        "tally",
         "waiters",
     )
 
@@ -97,8 +98,7 @@ class FanReader:
         self.finished_bytes = 0
         self.open_items = 0
         self.open_bytes = 0
-        self.expired = 0
-        self.discarded = 0
+        self.tally = ReaderTally()
         self.changed = False
 
     @property
@@ -253,8 +253,7 @@ class FanReader:
             self.finished_bytes,
             self.open_items,
             self.open_bytes,
-            self.expired,
-            self.discarded,
+            replace(self.tally),
             self.changed,
         )
 
@@ -272,8 +271,7 @@ class FanReader:
             self.finished_bytes,
             self.open_items,
             self.open_bytes,
-            self.expired,
-            self.discarded,
+            self.tally,
             self.changed,
         ) = saved
 

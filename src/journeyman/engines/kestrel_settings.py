@@ -50,6 +50,7 @@ class FanOutSettings:
     default: QueueSettings = field(default_factory=QueueSettings)
     queues: Mapping[str, QueueSettings] = field(default_factory=dict)
     max_queues: int = 4096
+    max_readers: int = 1000  # of one queue
     window_items: int = 8192
     window_bytes: int = 2 * 1024 * 1024
     sweep_interval_ms: int = 1000

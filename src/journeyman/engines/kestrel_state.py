@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from journeyman.engines.kestrel_outcomes import (
@@ -18,6 +19,7 @@ from journeyman.engines.kestrel_outcomes import (
     AddReader,
     Answer,
     Client,
+    Counts,
     Effect,
     Reply,
     Write,
@@ -35,6 +37,7 @@ __all__ = ["NS_PER_MS", "TOO_MANY_QUEUES", "FanOutState", "LoadedReader"]
 NS_PER_MS = 1_000_000
 
 TOO_MANY_QUEUES = Reply(words.server_error("there are too many queues"))
+_TOO_MANY_READERS = Reply(words.server_error("the queue has too many readers"))
 _NAMED_READERS = Reply(words.server_error("the queue has named readers: ask for queue+reader"))
 _NOTHING: deque[ItemPut] = deque()
 
@@ -54,6 +57,7 @@ class FanOutState:
         self.queues: dict[str, Queue] = {}
         self._open: dict[Client, dict[Key, deque[ItemPut]]] = {}
         self._waits = Waits()
+        self.counts = Counts()
         # Of the command that is being decided.
         self._writes: list[Write] = []
         self._effects: list[Effect] = []
@@ -62,6 +66,7 @@ class FanOutState:
         self._saved_queues: dict[str, Queue] | None = None
         self._saved_open: dict[Client, dict[Key, deque[ItemPut]]] = {}
         self._grown: set[Queue] = set()
+        self._saved_counts = Counts()
         self._serial = self._saved_serial = 0  # of the reader that was made last
 
     def load(
@@ -77,6 +82,7 @@ class FanOutState:
 
     def begin_batch(self) -> None:
         assert not self._saved, "the batch before has not ended"
+        self._saved_counts = replace(self.counts)
         self._saved_serial = self._serial
 
     def commit_batch(self) -> None:
@@ -97,6 +103,7 @@ class FanOutState:
             else:
                 self._open.pop(client, None)
         self._waits.undo()
+        self.counts = self._saved_counts
         self._end_batch()
 
     def _end_batch(self) -> None:
@@ -149,6 +156,8 @@ class FanOutState:
         if reader is None:
             if key.reader == DEFAULT_READER and queue.readers:
                 return _NAMED_READERS
+            if len(queue.readers) >= self.settings.max_readers:
+                return _TOO_MANY_READERS
             reader = self._make_reader(queue, key.reader)
         return queue, reader
 
@@ -158,6 +167,7 @@ class FanOutState:
         self._touch_queues()
         queue = Queue(name, self.settings.of_queue(name), 1, now_ns // NS_PER_MS)
         self.queues[name] = queue
+        self.counts.queues_made += 1
         return queue
 
     def _make_reader(self, queue: Queue, name: str) -> FanReader:
@@ -194,6 +204,7 @@ class FanOutState:
             del queue.waiting[reader]
         self._waits.end(wait)
         if reply is not None:
+            self.counts.misses += reply is END and wait.left is None
             self._effects.append(Answer(wait.client, reply))
 
     def _end_waits_that_are_over(self, queue: Queue, reader: FanReader) -> None:

@@ -11,7 +11,7 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
         |        | a SIZE over the limit +---------+
         |        | --------------------> | discard | passed -> PutTooLarge, or Refused -> line
         +--------+                       +---------+
-             | quit, a line over the limit, a command that is not known, a SIZE that is no number
+             | quit, a line over the limit, an unknown command, a SIZE that is missing or no number
              +----------------> closed      feeds give nothing more
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
@@ -54,7 +54,7 @@ _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 _HANGUP = Hangup()
-_TOO_FEW = Refused("an argument is missing")
+_SHORT_SET = Refused("an argument is missing", hangup=True)
 _UNKNOWN = Refused("unknown command", hangup=True)
 _BAD_SIZE = Refused("the size of the item is no number", hangup=True)
 _BAD_NUMBER = Refused("a number was expected")
@@ -185,7 +185,7 @@ class Parser:
 
     def _await_item(self, command: str, words: list[str], events: list[Event]) -> None:
         if len(words) < _LEAST_SET_WORDS:
-            events.append(_TOO_FEW)
+            self._end_with(_SHORT_SET, events)  # there is no telling how long its item is
             return
         if not _SIZE.fullmatch(words[4]):
             self._end_with(_BAD_SIZE, events)

@@ -33,11 +33,13 @@ from journeyman.logs.sync import SyncMode
 from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_facts import FanOutFacts
 from journeyman.servers.fanout_journals import Journals
+from journeyman.servers.fanout_metrics import FanOutMetrics
 from journeyman.servers.fanout_plan import FanOutPlan
 from journeyman.servers.fanout_session import FanOutSession, FanOutSurroundings
 from journeyman.servers.fanout_writer import FanOutWriter
 from journeyman.servers.group_commit import RETRY_S
 from journeyman.servers.listener import Listener, listen
+from journeyman.servers.metric_families import Family
 from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.ticker import Ticker
@@ -88,11 +90,16 @@ class FanOutServer:
         self.writer: FanOutWriter
         self.around: FanOutSurroundings
         self.facts: FanOutFacts
+        self.figures: FanOutMetrics
         self.calls: FanOutCalls
 
     @property
     def address(self) -> Address:
         return self._listener.address
+
+    def families(self) -> list[Family]:
+        """The figures; ready to be asked when the door has started."""
+        return self.figures.families()
 
     async def put(self, queue: str, data: bytes) -> str:
         """For the schedule's rules: why the item could not be put, or nothing."""
@@ -133,7 +140,11 @@ class FanOutServer:
 
     def _build(self) -> None:
         plan = self._plan
-        self.facts = FanOutFacts(self._engine, self._clock, lambda: self.around)
+        sessions: set[FanOutSession] = set()
+        self.figures = FanOutMetrics(self._engine.stats, lambda: self._engine.counts, sessions)
+        self.facts = FanOutFacts(
+            self._engine, self._clock, lambda: self.around, self.figures, self._journals.size_of
+        )
         self.writer = FanOutWriter(
             self._loop,
             self._clock,
@@ -154,6 +165,7 @@ class FanOutServer:
             self._messages,
             unsent_bytes=plan.unsent_bytes,
             max_connections=plan.max_connections,
+            sessions=sessions,
         )
         self._ticker = Ticker(
             self._loop,

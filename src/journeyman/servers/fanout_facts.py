@@ -11,7 +11,6 @@ that does not exist here the figure is 0.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,6 +21,8 @@ from journeyman.engines.kestrel_outcomes import Reply
 from journeyman.engines.kestrel_queue import FanReader, Queue
 from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
+from journeyman.servers.fanout_journals import JournalSize
+from journeyman.servers.fanout_metrics import FanOutMetrics
 from journeyman.servers.fanout_session import FanOutSurroundings
 
 __all__ = ["FanOutFacts"]
@@ -41,13 +42,19 @@ class FanOutFacts:
     """Made once a door."""
 
     def __init__(
-        self, engine: FanOut, clock: Clock, around: Callable[[], FanOutSurroundings]
+        self,
+        engine: FanOut,
+        clock: Clock,
+        around: Callable[[], FanOutSurroundings],
+        figures: FanOutMetrics,
+        size_of: Callable[[str], JournalSize],
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._around = around
+        self._size_of = size_of
+        self.figures = figures
         self._started_ns = clock.monotonic_ns()
-        self._counts: Counter[str] = Counter()
         self.status = UP
 
     def answer(self, request: Any) -> Reply | None:
@@ -87,20 +94,12 @@ class FanOutFacts:
 
     def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
         """A batch was answered."""
-        for (_client, request), outcome in zip(requests, outcomes, strict=False):
-            kind = type(request)
-            if kind is ask.Put:
-                self._counts["cmd_set"] += 1
-            elif kind is ask.Get:
-                self._counts["cmd_peek" if request.peek else "cmd_get"] += 1
-                if isinstance(outcome, Reply):
-                    hit = outcome.data.startswith(b"VALUE")
-                    self._counts["get_hits" if hit else "get_misses"] += 1
+        self.figures.told(requests, outcomes)
 
     # -- figures --
 
     def _all_figures(self) -> list[tuple[str, object]]:
-        stats, around, counts = self._engine.stats(), self._around(), self._counts
+        stats, around, counts = self._engine.stats(), self._around(), self._engine.counts
         queues = self._engine.queues.values()
         figures: list[tuple[str, object]] = [
             ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
@@ -112,10 +111,16 @@ class FanOutFacts:
             ("reserved_memory_ratio", "0.000"),
             ("curr_connections", len(around.sessions)),
             ("total_connections", around.total_connections),
-            *((name, counts[name]) for name in ("cmd_get", "cmd_set", "cmd_peek")),
-            *((name, counts[name]) for name in ("get_hits", "get_misses")),
+            ("cmd_get", self.figures.asked("get")),
+            ("cmd_set", self.figures.asked("set")),
+            ("cmd_peek", self.figures.asked("peek")),
+            ("get_hits", counts.hits),
+            ("get_misses", counts.misses),
             ("bytes_read", around.bytes_read),
             ("bytes_written", around.bytes_written),
+            ("queue_creates", counts.queues_made),
+            ("queue_deletes", counts.queues_deleted),
+            ("queue_expires", counts.queues_expired),
         ]
         for name, its_figures in self._dumped(()).items():
             figures += ((f"queue_{name}_{key}", value) for key, value in its_figures)
@@ -125,23 +130,31 @@ class FanOutFacts:
         chosen = list(names) or sorted(self._engine.queues)
         found = [self._engine.queues[name] for name in chosen if name in self._engine.queues]
         return {
-            (f"{queue.name}+{reader.name}" if reader.name else queue.name): _figures(queue, reader)
+            (f"{queue.name}+{reader.name}" if reader.name else queue.name): self._of_reader(
+                queue, reader
+            )
             for queue in found
             for reader in queue.readers.values()
         }
 
-
-def _figures(queue: Queue, reader: FanReader) -> list[tuple[str, object]]:
-    return [
-        ("items", reader.items),
-        ("bytes", reader.data_bytes),
-        ("total_items", queue.puts),
-        ("expired_items", reader.expired),
-        ("mem_items", len(queue.window)),
-        ("mem_bytes", queue.window_bytes),
-        ("discarded", reader.discarded),
-        ("waiters", len(reader.waiters)),
-        ("open_transactions", reader.open_items),
-        ("total_flushes", queue.flushes),
-        ("create_time", queue.created_ms // 1000),
-    ]
+    def _of_reader(self, queue: Queue, reader: FanReader) -> list[tuple[str, object]]:
+        tally, size = reader.tally, self._size_of(queue.name)
+        return [
+            ("items", reader.items),
+            ("bytes", reader.data_bytes),
+            ("total_items", queue.puts),
+            ("logsize", size.stored_bytes),
+            ("expired_items", tally.expired),
+            ("mem_items", len(queue.window)),
+            ("mem_bytes", queue.window_bytes),
+            ("age", tally.age_ms),
+            ("discarded", tally.discarded),
+            ("waiters", len(reader.waiters)),
+            ("open_transactions", reader.open_items),
+            ("transactions", tally.opened),
+            ("canceled_transactions", tally.given_back),
+            ("total_flushes", queue.flushes),
+            ("journal_rewrites", 0),
+            ("journal_rotations", size.closed_segments),
+            ("create_time", queue.created_ms // 1000),
+        ]

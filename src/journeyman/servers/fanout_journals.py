@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk
@@ -33,10 +34,16 @@ from journeyman.logs.kestrel_journal import DEFAULT_SEGMENT_BYTES, KestrelJourna
 from journeyman.logs.segments import kestrel_queues
 from journeyman.logs.sync import SyncPolicy
 
-__all__ = ["Journals", "PartlyWritten"]
+__all__ = ["JournalSize", "Journals", "PartlyWritten"]
 
 FETCH_ITEMS = 512
 FETCH_BYTES = 256 * 1024
+ITEM_HEAD_BYTES = 25  # of one that does not expire
+
+
+class JournalSize(NamedTuple):
+    stored_bytes: int  # items and their headers
+    closed_segments: int
 
 
 class PartlyWritten(LogError):
@@ -209,6 +216,15 @@ class Journals:
             while journal.damages:
                 found.append(journal.damages.pop())
         return found
+
+    def size_of(self, queue: str) -> JournalSize:
+        """What is stored of a queue now, without a look at the disk."""
+        journal = self._journals.get(queue)
+        segments = journal.segments if journal is not None else []
+        return JournalSize(
+            sum(segment.data_bytes + ITEM_HEAD_BYTES * segment.items for segment in segments),
+            max(0, len(segments) - 1),
+        )
 
     @property
     def folder(self) -> str:

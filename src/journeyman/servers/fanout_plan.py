@@ -49,6 +49,7 @@ def plan_of(settings: Settings) -> FanOutPlan:
                 each.queue: _queue_settings(kestrel.default.given, each) for each in kestrel.queue
             },
             max_queues=kestrel.max_queues,
+            max_readers=kestrel.max_readers,
             window_items=kestrel.window_items,
             window_bytes=kestrel.window_bytes,
             sweep_interval_ms=kestrel.sweep_interval_ms,

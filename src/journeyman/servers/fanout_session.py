@@ -6,6 +6,7 @@ The flow of bytes, commands and answers, and its bounds, are in connection.py. H
     monitor         is answered in parts: each item as it comes
     some refusals   end the connection once they are said
     large items     are taken on only as the ones before are answered
+    slow clients    get no more until they have fetched what they were given
     end of input    what was received is still answered, but nobody waits on
 """
 
@@ -82,6 +83,14 @@ class FanOutSession(Connection):
 
     def _may_read_on(self) -> bool:
         return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
+
+    @property
+    def is_slow(self) -> bool:
+        return self._sending_paused
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._around.writer.resume(self)
 
     # -- the end --
 

@@ -9,6 +9,7 @@ How batches are made, written and taken back is in group_commit.py. What is spec
 
 - Many gets of one connection may be decided in one batch. One that has to wait holds up those
   behind it: they are kept aside, and come back when it is answered.
+- A client that asks for more than it fetches is put off in the same way, until it has fetched.
 - A client that went away gets nothing: its open reads go back before anything else is decided.
 - When a batch was taken back for lack of room, puts that were stored all the same stand; other
   changes are answered with an error, reads are decided anew.
@@ -46,6 +47,7 @@ __all__ = ["Client", "FanOutWriter", "item_bytes"]
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # of items
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
 NO_ROOM = Reply(words.server_error("the journal cannot be written"))
 STORED = Reply(words.STORED)
@@ -71,6 +73,11 @@ class Client(Submitter, Protocol):
 
     @property
     def is_lost(self) -> bool: ...
+
+    @property
+    def is_slow(self) -> bool:
+        """It does not fetch its answers; ``resume`` is called when it has."""
+        ...
 
 
 class FanOutWriter(GroupCommit):
@@ -111,6 +118,8 @@ class FanOutWriter(GroupCommit):
         self._due_waits = False
         self._held: dict[Any, list[Any]] = {}  # what stands behind a command that waits
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
+        self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
+        self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
         self._errands: deque[Callable[[], None]] = deque()
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="journeyman-reading")
 
@@ -135,6 +144,12 @@ class FanOutWriter(GroupCommit):
         """The client is gone: what it had open goes back, and it waits for nothing."""
         self._waiting.appendleft((client, Gone(client)))
         self._set_turn()
+
+    def resume(self, client: Any) -> None:
+        """The client has fetched its answers: what was put off comes before all else."""
+        if client in self._put_off:
+            self._release(_Released(client))
+            self._set_turn()
 
     def run_between(self, errand: Callable[[], None]) -> None:
         """Have the writer's thread do this between two batches. If it raises, that is final."""
@@ -179,6 +194,7 @@ class FanOutWriter(GroupCommit):
     def _decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()
         self._newly_held.clear()
+        self._said.clear()
         for client, request in batch.requests:
             batch.outcomes.append(self._decide_one(batch, client, request, now_ns))
 
@@ -193,10 +209,16 @@ class FanOutWriter(GroupCommit):
             return None
         elif client.is_lost and kind in NOT_FOR_THE_LOST:
             return None
+        elif client.is_slow or self._said.get(client, 0) >= MAX_SAID_BYTES:
+            self._hold(client, [request])
+            self._put_off.add(client)
+            if not client.is_slow:
+                batch.effects.append(_Released(client))
+            return None
         else:
             reply = self._facts(request)
             if reply is not None:
-                batch.answer(client, (reply, True))
+                self._say(batch, client, reply, final=True)
                 return reply
         outcome = self._fan_out.decide(request, now_ns, client)
         self._gather(batch, client, kind, outcome)
@@ -209,27 +231,36 @@ class FanOutWriter(GroupCommit):
         batch.records += writes
         if client is not None and kind is not Gone:
             if reply is not None:
-                batch.answer(client, (reply, True))
+                self._say(batch, client, reply, final=True)
             else:
-                self._held[client] = []  # until its Answer comes
-                self._newly_held.add(client)
+                self._hold(client, [])  # until its Answer comes
         for effect in effects:
             if type(effect) is Answer:
-                batch.answer(effect.client, (effect.reply, effect.final))
+                self._say(batch, effect.client, effect.reply, final=effect.final)
                 if effect.final:
                     batch.effects.append(_Released(effect.client))
             else:
                 batch.effects.append(effect)
 
+    def _say(self, batch: Batch, client: Any, reply: Reply, *, final: bool) -> None:
+        self._said[client] = self._said.get(client, 0) + len(reply.data)
+        batch.answer(client, (reply, final))
+
+    def _hold(self, client: Any, behind: list[Any]) -> None:
+        self._held[client] = behind
+        self._newly_held.add(client)
+
     def _let_go(self, batch: Batch, client: Any) -> None:
         """A client that has left: nothing is said to what it has in flight."""
         if client in self._held:
-            for _ in range(1 + len(self._held[client])):
+            waits = client not in self._put_off
+            for _ in range(waits + len(self._held[client])):
                 batch.answer(client, (Reply(b""), True))
             batch.effects.append(_Released(client, goes_on=False))
 
     def _release(self, released: _Released) -> None:
         """The command that waited is answered: what stood behind it comes before all else."""
+        self._put_off.discard(released.client)
         behind = self._held.pop(released.client, ())
         if released.goes_on:
             for request in reversed(behind):
@@ -272,6 +303,7 @@ class FanOutWriter(GroupCommit):
     def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         for client in self._newly_held:
             self._held.pop(client, None)
+        self._put_off.difference_update(self._newly_held)
         waited_before = set(self._held)
         written = error.written if isinstance(error, PartlyWritten) else {}
         stored = {id(item.data) for items in written.values() for item in items}
@@ -311,6 +343,7 @@ class FanOutWriter(GroupCommit):
         if trial.records:
             self._fan_out.undo_batch()
             self._held.pop(client, None)
+            self._put_off.discard(client)
             anew.answer(client, (NO_ROOM, True))
             return error
         self._fan_out.commit_batch()
