@@ -115,7 +115,7 @@ def beanstalkd(directory: Path) -> Peer | None:
     return Peer("beanstalkd", command, port, directory)
 
 
-def redis(directory: Path) -> Peer | None:
+def redis(directory: Path, appendfsync: str = "always") -> Peer | None:
     """None, and a line that says so, if it is not installed."""
     program = _find("redis-server", "redis-server")
     if program is None:
@@ -127,7 +127,7 @@ def redis(directory: Path) -> Peer | None:
         "dir": ".",
         "save": "",
         "appendonly": "yes",
-        "appendfsync": "always",
+        "appendfsync": appendfsync,
         "auto-aof-rewrite-percentage": "0",
     }
     command = [program]

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import peers, report
+from bench.generator import Rate
 from bench.schedule_lateness import Lateness, measure_lateness
-from bench.schedule_load import Rate, measure
+from bench.schedule_load import measure
 from bench.schedule_restart import LOG, Restart, measure_restart, write_log
 
 SECONDS = 2.0
@@ -73,6 +74,16 @@ def sync_rate(directory: Path) -> float:
     os.close(file)
     path.unlink()
     return count / took_s
+
+
+def print_verdicts(verdicts: list[Verdict]) -> list[dict[str, Any]]:
+    """The table of bars; the same as figures."""
+    print(f"{'bar':<40}{'figure':>10}{'bar':>8}")
+    for verdict in verdicts:
+        figure = "-" if verdict.figure is None else f"{verdict.figure:g}"
+        sign = ">=" if verdict.at_least else "<="
+        print(f"{verdict.question:<40}{figure:>10}{sign:>5}{verdict.bar:>6g}  {verdict.word}")
+    return [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
 
 
 def best_of(rounds: int, subjects: dict[str, Callable[[int], Rate]]) -> dict[str, Rate]:
@@ -254,12 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
                 figures[name], more = ask(Path(place), options.rounds)
             verdicts += more
             print()
-    print(f"{'bar':<40}{'figure':>10}{'bar':>8}")
-    for verdict in verdicts:
-        figure = "-" if verdict.figure is None else f"{verdict.figure:g}"
-        sign = ">=" if verdict.at_least else "<="
-        print(f"{verdict.question:<40}{figure:>10}{sign:>5}{verdict.bar:>6g}  {verdict.word}")
-    figures["bars"] = [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
+    figures["bars"] = print_verdicts(verdicts)
     if options.only is None:
         path = report.write_result("schedule", figures)
         print(f"\nwritten to {path.relative_to(report.ROOT)}")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import peers, report, workqueue_peers
-from bench.schedule import Verdict, best_of
+from bench.schedule import Verdict, best_of, print_verdicts
 from bench.workqueue_load import measure
 from bench.workqueue_restart import measure_restart
 
@@ -112,12 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
                 figures[name], more = ask(Path(place), options.rounds)
             verdicts += more
             print()
-    print(f"{'bar':<40}{'figure':>10}{'bar':>8}")
-    for verdict in verdicts:
-        figure = "-" if verdict.figure is None else f"{verdict.figure:g}"
-        sign = ">=" if verdict.at_least else "<="
-        print(f"{verdict.question:<40}{figure:>10}{sign:>5}{verdict.bar:>6g}  {verdict.word}")
-    figures["bars"] = [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
+    figures["bars"] = print_verdicts(verdicts)
     if options.only is None:
         path = report.write_result("workqueue", figures)
         print(f"\nwritten to {path.relative_to(report.ROOT)}")

@@ -14,17 +14,14 @@ FIRST is the number of the first job: a job's id is made of its number, and each
 from __future__ import annotations
 
 import json
-import resource
 import select
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
-from bench.schedule_load import Rate
+from bench.generator import Rate, cpu_seconds, measured_apart
 
 __all__ = ["PAYLOAD", "job_id", "measure"]
 
@@ -89,12 +86,7 @@ PROTOCOLS: dict[str, Callable[[count[int]], _Journeyman | _Beanstalkd]] = {
 def measure(protocol: str, port: int, *, connections: int, seconds: float, first: int = 0) -> Rate:
     """Run the generator in a process of its own."""
     numbers = (port, connections, seconds, first)
-    command = [sys.executable, "-m", "bench.workqueue_load", protocol, *map(str, numbers)]
-    root = Path(__file__).parent.parent
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise SystemExit(f"the load on {protocol} broke off: {found.stderr[-1000:]}")
-    return Rate(**json.loads(found.stdout))
+    return measured_apart("bench.workqueue_load", protocol, numbers)
 
 
 class _Connection:
@@ -145,16 +137,11 @@ def run(protocol: str, port: int, connections: int, seconds: float, first: int) 
 
     go_on(time.perf_counter() + WARM_UP_S)
     before = sum(each.cycles for each in by_number.values())
-    cpu_before, begin = _cpu_s(), time.perf_counter()
+    cpu_before, begin = cpu_seconds(), time.perf_counter()
     go_on(begin + seconds)
     took_s = time.perf_counter() - begin
     cycles = sum(each.cycles for each in by_number.values()) - before
-    return Rate(cycles / took_s, (_cpu_s() - cpu_before) / took_s)
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return Rate(cycles / took_s, (cpu_seconds() - cpu_before) / took_s)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,149 @@
+"""How fast are the fan-out queues, and how do they compare? In one run, on one disk.
+
+    python -m bench.fanout [--directory ON_A_DISK] [--rounds 3] [--items 10000000]
+
+    cycles      put, get, confirm beside Redis Streams' XADD, XREADGROUP, XACK; 4 connections, each
+                pipelined by 100. Durable before it is answered (always, appendfsync always), and
+                synced by the clock (interval, everysec)
+    readers     puts a second with 1, 10 and 100 readers: a put costs the same whoever reads
+    memory      ten million items of 100 bytes that wait: resident, and the time of a restart
+
+The subjects take turns, some short rounds each, and the best round of each counts. Load comes from
+another process (fanout_load.py); ``generator`` is the part of a core that it needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench import fanout_peers, peers, report
+from bench.fanout_load import DEPTH, measure
+from bench.fanout_memory import measure_long_queue
+from bench.schedule import Verdict, best_of, print_verdicts
+
+SECONDS = 2.0
+CONNECTIONS = 4
+CYCLE_BARS = {"always": 0.5, "interval": 0.3}
+READERS = (1, 10, 100)
+READERS_BAR = 0.9
+MEMORY_ITEMS = 10_000_000
+MEMORY_BAR_MB = 300
+RESTART_BAR_S = 10.0
+
+
+def cycles(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[Verdict]]:
+    figures: dict[str, Any] = {}
+    verdicts = []
+    for policy, bar in CYCLE_BARS.items():
+        with ExitStack() as stack:
+            every = (
+                fanout_peers.journeyman(directory / policy / "journeyman", policy),
+                fanout_peers.redis(directory / policy / "redis", policy),
+            )
+            servers = [stack.enter_context(server) for server in every if server is not None]
+
+            def load(server: peers.Peer) -> Any:
+                return lambda _: measure(
+                    server.name, server.port, connections=CONNECTIONS, seconds=options.seconds
+                )
+
+            best = best_of(options.rounds, {server.name: load(server) for server in servers})
+        print(f"put, get, confirm, {policy}")
+        for name, rate in best.items():
+            print(f"  {name:<12}{rate.per_second:>10,.0f}/s   generator {rate.cpu:.0%}")
+        figures[policy] = {name: _as_figures(rate) for name, rate in best.items()}
+        peer = best.get("redis")
+        ratio = round(best["journeyman"].per_second / peer.per_second, 2) if peer else None
+        verdicts.append(Verdict(f"cycles, {policy}: times Redis Streams", ratio, bar, True))
+    return figures, verdicts
+
+
+def readers(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[Verdict]]:
+    with ExitStack() as stack:
+        servers = {
+            count: stack.enter_context(fanout_peers.journeyman(directory / str(count), "interval"))
+            for count in READERS
+        }
+
+        def load(count: int) -> Any:
+            return lambda _: measure(
+                "journeyman",
+                servers[count].port,
+                connections=CONNECTIONS,
+                seconds=options.seconds,
+                readers=count,
+            )
+
+        best = best_of(options.rounds, {str(count): load(count) for count in READERS})
+    print("puts, interval, by the number of readers")
+    for name, rate in best.items():
+        print(f"  {name:<12}{rate.per_second:>10,.0f}/s   generator {rate.cpu:.0%}")
+    few, many = (best[str(count)].per_second for count in (READERS[0], READERS[-1]))
+    verdict = Verdict("puts: 100 readers to 1", round(many / few, 2), READERS_BAR, True)
+    return {name: _as_figures(rate) for name, rate in best.items()}, [verdict]
+
+
+def memory(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[Verdict]]:
+    found = measure_long_queue(directory / "long", options.items)
+    print(f"{found.items:,} items of 100 bytes that wait, put in {found.fill_s} s")
+    print(f"  filled      {found.filled_mb:>8} MB, at most {found.filled_peak_mb} MB")
+    print(
+        f"  restarted   {found.restarted_mb:>8} MB, at most {found.restarted_peak_mb} MB,", end=" "
+    )
+    print(f"first item after {found.first_item_s} s")
+    most = max(found.filled_peak_mb, found.restarted_peak_mb)
+    verdicts = [
+        Verdict("a long queue: MB at most", most, MEMORY_BAR_MB, False),
+        Verdict("a long queue: first item, s", found.first_item_s, RESTART_BAR_S, False),
+    ]
+    return asdict(found), verdicts
+
+
+def _as_figures(rate: Any) -> dict[str, float]:
+    return {"per_second": round(rate.per_second), "generator_cpu": round(rate.cpu, 2)}
+
+
+QUESTIONS = {"cycles": cycles, "readers": readers, "memory": memory}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.fanout", description="See above.")
+    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure")
+    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (3)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a round takes (2)")
+    parser.add_argument("--items", type=int, default=MEMORY_ITEMS, help="of the long queue")
+    parser.add_argument("--only", choices=QUESTIONS, help="one question; nothing is written")
+    options = parser.parse_args(arguments or [])
+    # A program that ran before in this process may have bound it to one core, and children inherit.
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    figures: dict[str, Any] = {
+        "file_system": peers.file_system(Path(options.directory)),
+        "redis": peers.version_of("redis-server", "--version"),
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "connections": CONNECTIONS,
+        "pipelined_by": DEPTH,
+    }
+    verdicts: list[Verdict] = []
+    for name, ask in QUESTIONS.items():
+        if options.only in (None, name):
+            with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
+                figures[name], more = ask(Path(place), options)
+            verdicts += more
+            print()
+    figures["bars"] = print_verdicts(verdicts)
+    if options.only is None and options.items == MEMORY_ITEMS:
+        path = report.write_result("fanout", figures)
+        print(f"\nwritten to {path.relative_to(report.ROOT)}")
+    return int(any(verdict.word == "MISSED" for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
