@@ -24,6 +24,7 @@ The contract, with every reply: docs/protocols/kestrel.md.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
@@ -49,6 +50,8 @@ __all__ = ["LINE_LIMIT_BYTES", "Parser"]
 
 LINE_LIMIT_BYTES = 4096  # the longest that means anything is a dump_stats of many queues
 _ITEM_END_BYTES = 2
+_SHORT_LINE_BYTES = 256  # those that are remembered
+_KNOWN_LINES = 1024
 _LEAST_SET_WORDS = 5
 _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -141,9 +144,20 @@ class Parser:
             if len(data) - at >= LINE_LIMIT_BYTES:
                 self._end_with(_LINE_TOO_LONG, events)
             return None
-        stop = end - 1 if end > at and data[end - 1] == 0x0D else end
-        self._read_line(data[at:stop].decode("latin-1").split(" "), events)
-        return end + 1
+        line = data[at:end]
+        read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
+        if type(read) is not _Pending:
+            if read is _HANGUP or (type(read) is Refused and read.hangup):
+                self._end_with(read, events)
+            else:
+                events.append(read)
+            return end + 1
+        self._pending = read
+        if read.refused is not None or read.size > MAX_DATA_BYTES:
+            self._to_pass = read.size + _ITEM_END_BYTES
+            return end + 1
+        # Most often the item came with its line.
+        return self._take_item(data, end + 1, read, events) or end + 1
 
     def _take_item(
         self, data: bytes, at: int, pending: _Pending, events: list[Event]
@@ -171,41 +185,40 @@ class Parser:
             events.append(pending.refused)
         return at + passed
 
-    def _read_line(self, words: list[str], events: list[Event]) -> None:
-        command = words[0].lower()
-        if command in _ITEM_COMMANDS:
-            self._await_item(command, words, events)
-            return
-        read = _LINES.get(command)
-        event = read(words) if read is not None else _UNKNOWN
-        if event is _HANGUP or (type(event) is Refused and event.hangup):
-            self._end_with(event, events)
-        else:
-            events.append(event)
-
-    def _await_item(self, command: str, words: list[str], events: list[Event]) -> None:
-        if len(words) < _LEAST_SET_WORDS:
-            self._end_with(_SHORT_SET, events)  # there is no telling how long its item is
-            return
-        if not _SIZE.fullmatch(words[4]):
-            self._end_with(_BAD_SIZE, events)
-            return
-        size = int(words[4])
-        queue = readers.read_queue(words[1])
-        refused: Refused | None = None
-        if command != "set":
-            refused = _UNKNOWN
-        elif isinstance(queue, Refused):
-            refused = queue
-        elif not _NUMBER.fullmatch(words[2]) or not _NUMBER.fullmatch(words[3]):
-            refused = _BAD_NUMBER
-        if refused is not None or size > MAX_DATA_BYTES:
-            self._pending = _Pending(size, words[1], 0, refused)
-            self._to_pass = size + _ITEM_END_BYTES
-        else:
-            self._pending = _Pending(size, words[1], int(words[3]), None)
-
     def _end_with(self, event: Event, events: list[Event]) -> None:
         events.append(event)
         self.closed = True
         self._pending = None
+
+
+def _read_line(line: bytes) -> Event | _Pending:
+    """A line without its LF: the command, or what its item will be."""
+    words = line.removesuffix(b"\r").decode("latin-1").split(" ")
+    command = words[0].lower()
+    if command in _ITEM_COMMANDS:
+        return _read_item_line(command, words)
+    read = _LINES.get(command)
+    return read(words) if read is not None else _UNKNOWN
+
+
+# Clients say the same few lines over and over, and what a line means depends on nothing else.
+_read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
+
+
+def _read_item_line(command: str, words: list[str]) -> Refused | _Pending:
+    if len(words) < _LEAST_SET_WORDS:
+        return _SHORT_SET  # there is no telling how long its item is
+    if not _SIZE.fullmatch(words[4]):
+        return _BAD_SIZE
+    size = int(words[4])
+    queue = readers.read_queue(words[1])
+    refused: Refused | None = None
+    if command != "set":
+        refused = _UNKNOWN
+    elif isinstance(queue, Refused):
+        refused = queue
+    elif not _NUMBER.fullmatch(words[2]) or not _NUMBER.fullmatch(words[3]):
+        refused = _BAD_NUMBER
+    if refused is not None or size > MAX_DATA_BYTES:
+        return _Pending(size, words[1], 0, refused)
+    return _Pending(size, words[1], int(words[3]), None)

@@ -14,6 +14,7 @@ The contract, with every reply to every command: docs/protocols/kestrel.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from journeyman.protocols.kestrel_commands import Key, Refused
 
@@ -46,7 +47,12 @@ RELOADED = b"Reloaded config.\r\n"
 
 def value(key: Key, data: bytes) -> bytes:
     """The item, under the name it was asked by."""
-    return b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (str(key).encode("latin-1"), len(data), data)
+    return b"%b%d\r\n%b\r\nEND\r\n" % (_value_head(key), len(data), data)
+
+
+@lru_cache(1024)
+def _value_head(key: Key) -> bytes:
+    return b"VALUE %b 0 " % str(key).encode("latin-1")
 
 
 def count(number: int) -> bytes:
