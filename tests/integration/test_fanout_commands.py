@@ -27,43 +27,15 @@ max_errors = 2
 errors_to = "dead"
 """
 QUEUE_FIGURES = [
-    "items",
-    "bytes",
-    "total_items",
-    "logsize",
-    "expired_items",
-    "mem_items",
-    "mem_bytes",
-    "age",
-    "discarded",
-    "waiters",
-    "open_transactions",
-    "transactions",
-    "canceled_transactions",
-    "total_flushes",
-    "journal_rewrites",
-    "journal_rotations",
+    *("items", "bytes", "total_items", "logsize", "expired_items", "mem_items", "mem_bytes"),
+    *("age", "discarded", "waiters", "open_transactions", "transactions"),
+    *("canceled_transactions", "total_flushes", "journal_rewrites", "journal_rotations"),
     "create_time",
 ]
 SERVER_FIGURES = [
-    "uptime",
-    "time",
-    "version",
-    "curr_items",
-    "total_items",
-    "bytes",
-    "reserved_memory_ratio",
-    "curr_connections",
-    "total_connections",
-    "cmd_get",
-    "cmd_set",
-    "cmd_peek",
-    "get_hits",
-    "get_misses",
-    "bytes_read",
-    "bytes_written",
-    "queue_creates",
-    "queue_deletes",
+    *("uptime", "time", "version", "curr_items", "total_items", "bytes", "reserved_memory_ratio"),
+    *("curr_connections", "total_connections", "cmd_get", "cmd_set", "cmd_peek", "get_hits"),
+    *("get_misses", "bytes_read", "bytes_written", "queue_creates", "queue_deletes"),
     "queue_expires",
 ]
 
@@ -223,17 +195,15 @@ def test_waiting_get_is_given_what_comes(server: FanOutProcess, queue: str):
 
 
 def test_wait_has_an_end(client: FanOutClient, queue: str):
-    begin = time.monotonic()
     assert client.get(f"{queue}/t=50") is None
-    assert time.monotonic() - begin >= 0.045
+    assert client.stats()[f"queue_{queue}_waiters"] == "0"
 
 
 def test_one_item_goes_to_one_of_those_who_wait_in_their_order(server: FanOutProcess, queue: str):
     with server.reader() as one, server.reader() as two, server.reader() as other:
-        for number, waiting in enumerate((one, two), start=1):
+        for waiting, seen in ((one, {"1"}), (two, {"2"})):
             waiting.send(f"get {queue}/t=20000\r\n")
-            want = str(number)
-            server.wait_until(lambda w=want: other.stats().get(f"queue_{queue}_waiters") == w)
+            server.wait_until(lambda: other.stats().get(f"queue_{queue}_waiters") in seen)  # noqa: B023
         other.put(queue, b"a")
         assert one.read_item() == b"a"
         other.put(queue, b"b")

@@ -12,8 +12,10 @@ from journeyman.engines.kestrel_outcomes import (
     EraseQueue,
     Fetch,
     Fetched,
+    Reply,
     SaveCheckpoint,
     StopServer,
+    StopWaiting,
 )
 from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel_state import LoadedReader
@@ -284,3 +286,56 @@ def test_intervals_join_when_they_touch():
     assert 9 in ids
     assert ids.end_of_run(5) == 9
     assert ids.end_of_run(20) == 19
+
+
+# -- waiting --
+
+
+def test_a_wait_that_is_cut_short_is_answered_as_one_whose_time_is_over():
+    world = World()
+    assert world(Get(Q, 60_000), client=7) is None
+    assert world(StopWaiting(7), client=None) is None
+    (answer,) = world.outcome.effects
+    assert isinstance(answer, Answer)
+    assert (answer.client, answer.reply.data, answer.final) == (7, END, True)
+    assert world.engine.next_due_ns() is None or world.engine.stats().waiting == 0
+    assert world.engine.counts.misses == 1
+    world(StopWaiting(7), client=None)  # there is nothing any more
+    assert world.outcome.effects == ()
+
+
+def test_a_wait_for_the_disk_is_not_cut_short():
+    world = World()
+    world.put(*(b"%d" % number for number in range(9)))  # the window holds four of them
+    assert world(Get(Q, 60_000), client=7) is None
+    (fetch,) = world.outcome.effects
+    assert isinstance(fetch, Fetch)
+    world(StopWaiting(7), client=None)
+    assert not world.outcome.effects
+    world(Fetched("q", "", fetch.after, (ItemPut(1, 0, None, 0, b"0"),)), client=None)
+    assert Answer(7, Reply(b"VALUE q 0 1\r\n0\r\nEND\r\n")) in world.outcome.effects
+
+
+def test_abort_and_close_make_no_queue():
+    world = World()
+    assert world(Get(Q, abort=True)) == END
+    assert world(Get(Q, close=True)) == END
+    assert world.engine.queues == {}
+
+
+def test_counts_of_a_batch_that_is_taken_back_are_taken_back():
+    world = World()
+    world.engine.begin_batch()
+    world.engine.decide(Get(Q), NOW, 1)
+    assert (world.engine.counts.queues_made, world.engine.counts.misses) == (1, 1)
+    world.engine.undo_batch()
+    assert (world.engine.counts.queues_made, world.engine.counts.misses) == (0, 0)
+
+
+def test_number_of_readers_is_bounded():
+    world = World()
+    world.engine.settings = FanOutSettings(max_readers=2)
+    assert world(Get(Key("q", "a"))) == END
+    assert world(Get(Key("q", "b"))) == END
+    assert world(Get(Key("q", "c"))) == b"SERVER_ERROR the queue has too many readers\r\n"
+    assert set(world.engine.queues["q"].readers) == {"a", "b"}

@@ -44,6 +44,7 @@ from journeyman.engines.kestrel_outcomes import (
     Reply,
     SaveCheckpoint,
     StopServer,
+    StopWaiting,
 )
 from journeyman.engines.kestrel_queue import FanReader, Queue
 from journeyman.engines.kestrel_settings import FanOutSettings
@@ -75,15 +76,20 @@ class FanOut(Delivery):
 
     def decide(self, command: Any, now_ns: int, client: Client = None) -> Outcome:
         """``client`` is whoever asks; None for what the server itself has to say."""
-        self._writes, self._effects = [], []
+        writes, effects = self._writes, self._effects
+        if writes:
+            writes.clear()
+        if effects:
+            effects.clear()
         reply = _HANDLERS[type(command)](self, command, now_ns, client)
-        if self._sweep_due_ns is None and self._writes:
+        if writes and self._sweep_due_ns is None:
             self._sweep_due_ns = now_ns + self.settings.sweep_interval_ms * NS_PER_MS
-        return Outcome(tuple(self._writes), reply, tuple(self._effects))
+        return Outcome(tuple(writes), reply, tuple(effects))
 
     def adopt(self, queue: str, items: Iterable[ItemPut], now_ns: int) -> Outcome:
         """Items of a batch that was taken back, but that were written all the same."""
-        self._writes, self._effects = [], []
+        self._writes.clear()
+        self._effects.clear()
         known = self._queue_for(queue, now_ns)
         assert known is not None  # it was there when they were put
         for item in items:
@@ -149,10 +155,9 @@ class FanOut(Delivery):
             return ERROR_AND_CLOSE
         if command.open and opened >= reader.settings.max_open:
             return ERROR_AND_CLOSE
-        over_ns = now_ns + command.wait_ms * NS_PER_MS
-        wait = Wait(client, key, over_ns, command.wait_ms <= 0, command.open, command.peek)
-        reply = self._item_or_wait(queue, reader, wait, now_ns)
-        self.counts.misses += reply is END
+        reply = self._item_or_wait(queue, reader, command, client, now_ns)
+        if reply is END:
+            self.counts.misses += 1
         return reply
 
     def _abort_oldest(self, key: Key, now_ns: int, client: Client) -> Reply:
@@ -204,6 +209,19 @@ class FanOut(Delivery):
             for item in items:
                 self._give_back(found[1], item, now_ns)
             self._serve(*found, now_ns)
+
+    def _stop_waiting(self, command: StopWaiting, *_: object) -> None:
+        wait = self._waits.of(command.client)
+        if wait is not None:
+            self._waits.hurry(wait)
+            self._end_if_nothing_comes(wait)
+
+    def _end_if_nothing_comes(self, wait: Wait) -> None:
+        """A wait whose time is over; what is on its way from the disk is still waited for."""
+        found = self._known_reader(wait.key)
+        assert found is not None  # a reader that is taken away ends its waits
+        if found[1].fetching is None:
+            self._end_wait(*found, wait, END)
 
     def _fetched(self, command: Fetched, now_ns: int, _: Client) -> None:
         found = self._known_reader(Key(command.queue, command.reader))
@@ -308,10 +326,7 @@ class FanOut(Delivery):
             wait = self._waits.take_over(now_ns)
             if wait is None:
                 break
-            found = self._known_reader(wait.key)
-            assert found is not None
-            if found[1].fetching is None:
-                self._end_wait(*found, wait, END)
+            self._end_if_nothing_comes(wait)
         if self._sweep_due_ns is not None and self._sweep_due_ns <= now_ns:
             self._sweep_some(now_ns, command.limit)
 
@@ -380,6 +395,7 @@ _HANDLERS: dict[type, Callable[[Any, Any, int, Client], Reply | None]] = {
     ask.Delete: FanOut._delete,
     ask.Shutdown: FanOut._shutdown,
     Gone: FanOut._gone,
+    StopWaiting: FanOut._stop_waiting,
     Fetched: FanOut._fetched,
     Due: FanOut._due,
     Checkpoint: FanOut._checkpoint,

@@ -26,7 +26,7 @@ from journeyman.engines.kestrel_state import NS_PER_MS, FanOutState
 from journeyman.engines.kestrel_waits import Wait
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols import kestrel_replies as words
-from journeyman.protocols.kestrel_commands import Key
+from journeyman.protocols.kestrel_commands import Get, Key
 
 __all__ = ["Delivery"]
 
@@ -113,33 +113,53 @@ class Delivery(FanOutState):
     # -- handing out --
 
     def _item_or_wait(
-        self, queue: Queue, reader: FanReader, wait: Wait, now_ns: int
+        self, queue: Queue, reader: FanReader, command: Get, client: Client, now_ns: int
     ) -> Reply | None:
         self._touch(reader)
+        key, wait_ms, opens, _, _, peeks = command
         if not reader.waiters:
             item = self._take_live(queue, reader, now_ns)
             if isinstance(item, ItemPut):
-                return self._hand_out(reader, wait, item, now_ns)
-            if wait.over and item is None and reader.fetching is None:
+                return self._hand_out(reader, client, key, opens, peeks, item, now_ns)
+            if wait_ms <= 0 and item is None and reader.fetching is None:
                 return END
-        elif wait.over and reader.fetching is None:
+        elif wait_ms <= 0 and reader.fetching is None:
             return END
-        self._begin_wait(queue, reader, wait)
+        over_ns = now_ns + wait_ms * NS_PER_MS
+        self._begin_wait(queue, reader, Wait(client, key, over_ns, wait_ms <= 0, opens, peeks))
         return None
 
-    def _hand_out(self, reader: FanReader, wait: Wait, item: ItemPut, now_ns: int) -> Reply:
+    def _hand_out(
+        self,
+        reader: FanReader,
+        client: Client,
+        key: Key,
+        opens: bool,
+        peeks: bool,
+        item: ItemPut,
+        now_ns: int,
+    ) -> Reply:
         self.counts.hits += 1
         reader.tally.age_ms = max(0, now_ns // NS_PER_MS - item.add_time_ms)
-        if wait.peeks:
+        if peeks:
             reader.returned.appendleft(item)
-        elif wait.opens:
-            self._touch_client(wait.client)
+        elif opens:
+            self._touch_client(client)
             reader.open(item)
             reader.tally.opened += 1
-            self._open.setdefault(wait.client, {}).setdefault(wait.key, deque()).append(item)
+            self._open_of(client, key).append(item)
         else:
             reader.finish(item)
-        return Reply(words.value(wait.key, item.data))
+        return Reply(words.value(key, item.data))
+
+    def _open_of(self, client: Client, key: Key) -> deque[ItemPut]:
+        of_client = self._open.get(client)
+        if of_client is None:
+            of_client = self._open[client] = {}
+        items = of_client.get(key)
+        if items is None:
+            items = of_client[key] = deque()
+        return items
 
     def _serve(self, queue: Queue, reader: FanReader, now_ns: int) -> None:
         """Give what is there to those who wait, in their order."""
@@ -157,7 +177,7 @@ class Delivery(FanOutState):
 
     def _serve_first(self, queue: Queue, reader: FanReader, item: ItemPut, now_ns: int) -> None:
         wait = next(iter(reader.waiters))
-        reply = self._hand_out(reader, wait, item, now_ns)
+        reply = self._hand_out(reader, wait.client, wait.key, wait.opens, wait.peeks, item, now_ns)
         if wait.left is None:
             self._end_wait(queue, reader, wait, reply)
             return

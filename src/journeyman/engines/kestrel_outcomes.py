@@ -1,6 +1,7 @@
 """What goes into a FanOut besides the commands of clients, and what comes out of it.
 
-    a client's command, or Due, Gone, Fetched, Checkpoint  -->  Outcome(writes, reply, effects)
+    a client's command, or Due, Gone, StopWaiting, Fetched, Checkpoint
+        -->  Outcome(writes, reply, effects)
 
     writes    to be done, in order, before anything of this leaves: items to append, readers to
               register or forget, queues to erase
@@ -42,6 +43,7 @@ __all__ = [
     "Reply",
     "SaveCheckpoint",
     "StopServer",
+    "StopWaiting",
     "Write",
 ]
 
@@ -67,6 +69,13 @@ class Due:
 @dataclass(frozen=True, slots=True)
 class Gone:
     """The client is away: what it had open goes back, and it waits no more."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class StopWaiting:
+    """The client will say no more: its time to wait is over now."""
 
     client: Client
 

@@ -80,6 +80,11 @@ class Waits:
         wait.over = True
         return wait
 
+    def hurry(self, wait: Wait) -> None:
+        """Its time is over, whatever it was."""
+        self._note(wait)
+        wait.over = True
+
     def commit(self) -> None:
         self._before.clear()
 

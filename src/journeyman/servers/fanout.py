@@ -151,6 +151,7 @@ class FanOutServer:
             self._engine,
             self._journals,
             facts=self.facts.answer,
+            usual=self.facts.usual,
             on_effect=self._on_effect,
             on_batch=self._on_batch,
             on_trouble=self._on_trouble,

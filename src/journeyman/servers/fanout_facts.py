@@ -36,6 +36,8 @@ _BAD_STATUS = Reply(words.refusal(ask.Refused("no such status")), hangup=True)
 _CHANGES = (ask.Put, ask.PutTooLarge, ask.Delete, ask.Flush, ask.FlushAll)
 _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
 _READS = (ask.Get, ask.Monitor)
+_USUAL: frozenset[type] = frozenset({ask.Put, ask.Get, ask.Confirm})
+_NONE: frozenset[type] = frozenset()
 
 
 class FanOutFacts:
@@ -57,11 +59,13 @@ class FanOutFacts:
         self._started_ns = clock.monotonic_ns()
         self.status = UP
 
+    def usual(self) -> frozenset[type]:
+        """The commands that are for the queues and may be done now: no need for ``answer``."""
+        return _USUAL if self.status in (UP, WRITEAVOID) else _NONE
+
     def answer(self, request: Any) -> Reply | None:
         """The answer, if the request is for the server; None: it is for the queues."""
         kind = type(request)
-        if kind is ask.Put and self.status in (UP, WRITEAVOID):
-            return None  # nearly always, so it is asked first
         if kind is ask.Refused:
             return Reply(words.refusal(request), request.hangup)
         if kind is ask.Stats:

@@ -101,14 +101,14 @@ class FanOutSession(Connection):
     def eof_received(self) -> bool:
         self._ending = True
         if self._alone and self._in_flight:
-            self._around.writer.leave(self)
+            self._around.writer.stop_waiting(self)
         self._close_if_done()
         return not self._closing
 
     def finish(self) -> None:
         super().finish()
         if self._alone and self._in_flight:
-            self._around.writer.leave(self)
+            self._around.writer.stop_waiting(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True

@@ -35,6 +35,7 @@ from journeyman.engines.kestrel_outcomes import (
     Gone,
     Outcome,
     Reply,
+    StopWaiting,
 )
 from journeyman.errors import JourneymanError
 from journeyman.formats.kestrel import ItemPut
@@ -91,6 +92,7 @@ class FanOutWriter(GroupCommit):
         journals: Journals,
         *,
         facts: Callable[[Any], Reply | None],
+        usual: Callable[[], frozenset[type]] = frozenset,
         on_effect: Callable[[Effect], None],
         on_batch: Callable[[], None],
         on_trouble: Callable[[JourneymanError | None], None],
@@ -98,7 +100,10 @@ class FanOutWriter(GroupCommit):
         on_told: Told | None = None,
         max_waiting: int = 10_000,
     ) -> None:
-        """``facts`` answers what is asked of the server, and refuses what its status forbids."""
+        """``facts`` answers what is asked of the server, and refuses what its status forbids.
+
+        ``usual`` are the commands of clients for which it need not be asked now.
+        """
         super().__init__(
             loop,
             clock,
@@ -113,6 +118,7 @@ class FanOutWriter(GroupCommit):
         self._fan_out = engine
         self._journals = journals
         self._facts = facts
+        self._usual = usual
         self._on_effect = on_effect
         self._waiting_bytes = 0
         self._due_waits = False
@@ -131,7 +137,7 @@ class FanOutWriter(GroupCommit):
 
     def submit(self, client: Submitter, requests: Iterable[Any]) -> None:
         requests = list(requests)
-        self._waiting_bytes += sum(map(item_bytes, requests))
+        self._waiting_bytes += sum([len(r.data) for r in requests if type(r) is ask.Put])
         super().submit(client, requests)
 
     def submit_due(self) -> None:
@@ -140,8 +146,13 @@ class FanOutWriter(GroupCommit):
             self._waiting.appendleft((None, Due()))
             self._set_turn()
 
+    def stop_waiting(self, client: Any) -> None:
+        """The client will say no more: what it waits for is answered now."""
+        self._waiting.appendleft((None, StopWaiting(client)))
+        self._set_turn()
+
     def leave(self, client: Any) -> None:
-        """The client is gone: what it had open goes back, and it waits for nothing."""
+        """The client is lost: what it had open goes back, and it waits for nothing."""
         self._waiting.appendleft((client, Gone(client)))
         self._set_turn()
 
@@ -164,7 +175,12 @@ class FanOutWriter(GroupCommit):
 
     def _take_waiting(self) -> list[tuple[Any, Any]]:
         waiting = self._waiting
-        taken: list[tuple[Any, Any]] = []
+        if len(waiting) <= MAX_BATCH and self._waiting_bytes <= MAX_BATCH_BYTES:  # nearly always
+            taken = list(waiting)
+            waiting.clear()
+            self._waiting_bytes = 0
+            return taken
+        taken = []
         size = 0
         while waiting and len(taken) < MAX_BATCH and size < MAX_BATCH_BYTES:
             entry = waiting.popleft()
@@ -195,15 +211,37 @@ class FanOutWriter(GroupCommit):
         now_ns = batch.begun_ns = self._clock.now_ns()
         self._newly_held.clear()
         self._said.clear()
+        decide, held, said = self._fan_out.decide, self._held, self._said
+        usual = self._usual()
         for client, request in batch.requests:
-            batch.outcomes.append(self._decide_one(batch, client, request, now_ns))
+            if (
+                type(request) not in usual
+                or client in held
+                or client.is_lost
+                or client.is_slow
+                or said.get(client, 0) >= MAX_SAID_BYTES
+            ):
+                batch.outcomes.append(self._decide_one(batch, client, request, now_ns))
+                usual = self._usual()  # it may have been a change of status
+                continue
+            # The same as _decide_one does, without all that it need not ask.
+            outcome = decide(request, now_ns, client)
+            writes, reply, effects = outcome
+            if reply is None or effects:
+                reply = self._finish_one(batch, client, type(request), outcome, now_ns)
+            else:
+                if writes:
+                    batch.records += writes
+                said[client] = said.get(client, 0) + len(reply.data)
+                batch.answer(client, (reply, True))
+            batch.outcomes.append(reply)
 
     def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
         kind = type(request)
         if client is None:
             self._due_waits = self._due_waits and kind is not Due
         elif kind is Gone:
-            self._let_go(batch, client)
+            batch.effects.append(_Released(client, goes_on=False))
         elif client in self._held:
             self._held[client].append(request)
             return None
@@ -221,9 +259,14 @@ class FanOutWriter(GroupCommit):
                 self._say(batch, client, reply, final=True)
                 return reply
         outcome = self._fan_out.decide(request, now_ns, client)
+        return self._finish_one(batch, client, kind, outcome, now_ns)
+
+    def _finish_one(
+        self, batch: Batch, client: Any, kind: type, outcome: Outcome, now_ns: int
+    ) -> Reply | None:
         self._gather(batch, client, kind, outcome)
         if outcome.reply is None and client is not None and kind is not Gone and client.is_leaving:
-            self._decide_one(batch, client, Gone(client), now_ns)
+            self._decide_one(batch, None, StopWaiting(client), now_ns)
         return outcome.reply
 
     def _gather(self, batch: Batch, client: Any, kind: type, outcome: Outcome) -> None:
@@ -249,14 +292,6 @@ class FanOutWriter(GroupCommit):
     def _hold(self, client: Any, behind: list[Any]) -> None:
         self._held[client] = behind
         self._newly_held.add(client)
-
-    def _let_go(self, batch: Batch, client: Any) -> None:
-        """A client that has left: nothing is said to what it has in flight."""
-        if client in self._held:
-            waits = client not in self._put_off
-            for _ in range(waits + len(self._held[client])):
-                batch.answer(client, (Reply(b""), True))
-            batch.effects.append(_Released(client, goes_on=False))
 
     def _release(self, released: _Released) -> None:
         """The command that waited is answered: what stood behind it comes before all else."""
