@@ -44,8 +44,8 @@ class _Journeyman:
     @staticmethod
     def prepare(client: socket.socket, readers: int) -> None:
         for number in range(readers):
-            client.sendall(b"get bench+r%d\r\n" % number)
-            if (answer := client.recv(1000)) != b"END\r\n":
+            client.sendall(b"get bench+r%d/peek\r\n" % number)
+            if not (answer := client.recv(1000)).endswith(b"END\r\n"):
                 raise SystemExit(f"a new reader was answered {answer[:200]!r}")
 
     def step(self, number: int, answer: bytes) -> bytes:
