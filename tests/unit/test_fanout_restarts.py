@@ -96,14 +96,14 @@ def test_a_start_reads_the_last_segment_and_a_little_of_the_others(readers):
 def test_without_an_index_a_start_reads_everything_once_and_makes_it_anew():
     disk = CountingDisk()
     filled(disk, 2000, "a")
-    for name in disk.list_dir(f"{SPOOL}/index"):
-        disk.remove(f"{SPOOL}/index/{name}")
+    for name in disk.list_dir(f"{SPOOL}/.index"):
+        disk.remove(f"{SPOOL}/.index/{name}")
     stored = sum(disk.size(path) for path in segments(disk))
     disk.read.clear()
     life = world(disk)
     assert disk.read_of_segments() >= stored
     life.checkpoint()
-    assert len(disk.list_dir(f"{SPOOL}/index")) == len(segments(disk)) - 1
+    assert len(disk.list_dir(f"{SPOOL}/.index")) == len(segments(disk)) - 1
     life.journals.close()
     disk.read.clear()
     world(disk)
@@ -116,7 +116,7 @@ def test_indexes_are_written_though_nobody_reads():
     life.put("q", *[ITEM] * 1000)
     life.checkpoint()
     assert len(segments(disk)) > 4
-    assert len(disk.list_dir(f"{SPOOL}/index")) == len(segments(disk)) - 1
+    assert len(disk.list_dir(f"{SPOOL}/.index")) == len(segments(disk)) - 1
 
 
 def test_a_long_run_of_finished_items_is_not_read_again():
@@ -176,7 +176,7 @@ def test_damage_in_a_closed_segment_takes_what_it_covers_and_is_kept_aside(damag
     first = segments(disk)[0]
     spoil(disk, first, 100_000, damage)
     if not indexed:
-        disk.remove(first.replace("/q.", "/index/q."))
+        disk.remove(first.replace("/q.", "/.index/q."))
     life = world(disk)
     assert life.reports["q"].clean is indexed  # an index spares reading, so it is met later
     found = numbers(life.drained("q", "a"))
@@ -229,7 +229,7 @@ def test_segments_that_all_readers_are_done_with_go(archive):
     names = [path.rpartition("/")[2] for path in before[:-1]]
     archived = disk.list_dir("/archive") if archive else []
     assert archived == ([f"archive~{name}" for name in names] if archive else [])
-    assert disk.list_dir(f"{SPOOL}/index") == []
+    assert disk.list_dir(f"{SPOOL}/.index") == []
 
 
 def test_ids_go_on_whatever_was_read_retired_and_restarted():

@@ -108,7 +108,7 @@ def test_an_index_that_does_not_fit_is_made_anew(world, spoil):
         journal.save_indexes()
         path = journal.segments[0].path
         expected = journal.segments
-    where = path.replace("/q/", "/q/index/")
+    where = path.replace("/q/", "/q/.index/")
     spoiled = spoil(world.disk.read_bytes(where))
     world.disk.plant(where, spoiled)
     assert load_index(world.disk, path) is None
@@ -155,10 +155,10 @@ def test_damage_inside_an_indexed_segment_is_told_and_stepped_over(world):
 def test_the_index_goes_with_its_segment(world):
     with world.filled(1000) as journal:
         journal.save_indexes()
-        names = world.disk.list_dir("/q/index")
+        names = world.disk.list_dir("/q/.index")
         journal.checkpoint("", Reader(1000))
         assert journal.retain()
-        assert len(world.disk.list_dir("/q/index")) < len(names)
+        assert len(world.disk.list_dir("/q/.index")) < len(names)
 
 
 def test_ids_below_those_given_out_are_refused(world):

@@ -522,7 +522,7 @@ def test_an_erased_queue_leaves_nothing_that_could_be_read_again(readers):
     put(journal, b"one", b"two", b"three")
     journal.save_indexes()
     journal.erase()
-    assert names(disk.after_crash("lose_all_unsynced")) == ["index"]
+    assert names(disk.after_crash("lose_all_unsynced")) == [".index"]
     with opened(disk) as journal:
         assert journal.next_id == 1
         assert ids(journal) == []

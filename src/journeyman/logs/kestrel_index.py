@@ -1,7 +1,7 @@
 """What is known of a segment without reading it, in memory and in a small file.
 
     <dir>/<queue>.<number>            the segment
-    <dir>/index/<queue>.<number>      its index, once the segment is closed; JSON
+    <dir>/.index/<queue>.<number>     its index, once the segment is closed; JSON
 
     marks     (id, offset, items and bytes before it)  about every 64 KiB
     edges     first and last id, items, bytes, size of the file
@@ -10,7 +10,8 @@
 An index says nothing that the segment does not say. One that is missing, damaged or does not fit
 its segment is made anew by reading the segment; so it may go at any time, and is written without
 ceremony. It stands in a directory of its own because the original takes every file beside the
-segments for a queue.
+segments for a queue; a hidden one, because whoever reads folders of queues takes what is in other
+directories for more of them.
 
 A segment whose ids do not ascend (no server writes one, files may have been put together by hand)
 has no marks but the first: it is always read from its beginning.
@@ -33,7 +34,7 @@ from journeyman.logs.replacement import put_in_place, write_whole
 
 __all__ = ["INDEX_DIRECTORY", "Mark", "Segment", "load_index", "remove_index", "save_index"]
 
-INDEX_DIRECTORY = "index"
+INDEX_DIRECTORY = ".index"
 MARK_BYTES = 64 * 1024
 PROOF_BYTES = 4096
 _VERSION = 1

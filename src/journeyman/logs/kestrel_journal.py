@@ -3,7 +3,7 @@
     <dir>/<queue>.<number>         segments: items in the order of their ids
     <dir>/<queue>.read.<reader>    checkpoints, see kestrel_checkpoints
     <dir>/<queue>.lock             held for as long as the queue is open; the original has none
-    <dir>/index/                   what closed segments hold, see kestrel_index
+    <dir>/.index/                  what closed segments hold, see kestrel_index
     <dir>/quarantine/              damaged bytes, see recovery
 
     put         an id, one record, and a new segment before it if it would not fit this one
@@ -396,7 +396,9 @@ def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
     locks: list[Lock] = []
     try:
         for other in sorted(others):
-            locks.append(disk.lock(posixpath.join(directory, kestrel_lock_name(other))))
+            locks.append(  # noqa: PERF401 - those that were taken are let go if one is not
+                disk.lock(posixpath.join(directory, kestrel_lock_name(other)))
+            )
         finish(disk, journal_path(directory))
     finally:
         for lock in locks:
