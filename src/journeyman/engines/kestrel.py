@@ -24,9 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from journeyman.engines.kestrel_delivery import Delivery
 from journeyman.engines.kestrel_outcomes import (
-    DELETED,
     END,
     ERROR,
     ERROR_AND_CLOSE,
@@ -35,12 +33,10 @@ from journeyman.engines.kestrel_outcomes import (
     Checkpoint,
     Client,
     Due,
-    EraseQueue,
     FanOutStats,
     Fetched,
     Gone,
     Outcome,
-    RemoveReader,
     Reply,
     SaveCheckpoint,
     StopServer,
@@ -50,7 +46,7 @@ from journeyman.engines.kestrel_queue import FanReader, Queue
 from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.engines.kestrel_state import NS_PER_MS, TOO_MANY_QUEUES
 from journeyman.engines.kestrel_waits import Wait
-from journeyman.folds.kestrel import DEFAULT_READER
+from journeyman.engines.kestrel_whole import WholeQueues
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
@@ -62,11 +58,10 @@ MS_PER_S = 1000
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
 RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
 
-_FLUSHED_ALL = Reply(words.FLUSHED_ALL)
 _SHUTDOWN_OFF = Reply(words.server_error("shutdown by clients is switched off"))
 
 
-class FanOut(Delivery):
+class FanOut(WholeQueues):
     """All queues, their readers, and who waits for what."""
 
     def __init__(self, settings: FanOutSettings | None = None) -> None:
@@ -108,9 +103,11 @@ class FanOut(Delivery):
         return min(over_ns, self._sweep_due_ns)
 
     def stats(self) -> FanOutStats:
-        readers = [reader for queue in self.queues.values() for reader in queue.readers.values()]
+        # Lists first: it may be asked from another thread while queues come and go.
+        queues = list(self.queues.values())
+        readers = [reader for queue in queues for reader in list(queue.readers.values())]
         return FanOutStats(
-            len(self.queues),
+            len(queues),
             len(readers),
             sum(reader.items for reader in readers),
             sum(reader.data_bytes for reader in readers),
@@ -233,91 +230,6 @@ class FanOut(Delivery):
             if reader.settings.drops_oldest:
                 self._drop_surplus(queue, reader)
             self._serve(queue, reader, now_ns)
-
-    # -- whole queues --
-
-    def _flush(self, command: ask.Flush, *_: object) -> Reply:
-        queue = self.queues.get(command.key.queue)
-        if queue is not None:
-            for reader in self._readers_meant(queue, command.key):
-                self._flush_reader(queue, reader)
-        return END
-
-    def _flush_all(self, *_: object) -> Reply:
-        for queue in self.queues.values():
-            for reader in queue.readers.values():
-                self._flush_reader(queue, reader)
-        return _FLUSHED_ALL
-
-    def _flush_reader(self, queue: Queue, reader: FanReader) -> None:
-        """All but what is open: that is still to be confirmed, or comes back."""
-        self._touch(queue)
-        self._touch(reader)
-        key = Key(queue.name, reader.name)
-        opened = [
-            item for client in self._clients_with_open(key) for item in self._opened(client, key)
-        ]
-        reader.finish_all_but(opened)
-        queue.flushes += 1
-        self._end_waits_that_are_over(queue, reader)
-
-    def _flush_expired(self, command: ask.FlushExpired, now_ns: int, _: Client) -> Reply:
-        queue = self.queues.get(command.key.queue)
-        return Reply(
-            words.count(0 if queue is None else self._expire_now(queue, command.key, now_ns))
-        )
-
-    def _flush_all_expired(self, _: object, now_ns: int, __: Client) -> Reply:
-        swept = (self._expire_now(queue, Key(queue.name), now_ns) for queue in self._listed())
-        return Reply(words.count(sum(swept)))
-
-    def _expire_now(self, queue: Queue, key: Key, now_ns: int) -> int:
-        readers = self._readers_meant(queue, key)
-        return sum(
-            self._sweep(reader, now_ns, reader.settings.max_expire_sweep) for reader in readers
-        )
-
-    def _delete(self, command: ask.Delete, *_: object) -> Reply:
-        key = command.key
-        queue = self.queues.get(key.queue)
-        if queue is None:
-            return DELETED
-        if key.reader == DEFAULT_READER:
-            self._erase(queue)
-        elif key.reader in queue.readers:
-            self._touch(queue)
-            self._let_go(queue, queue.readers[key.reader])
-            queue.remove_reader(key.reader)
-            self._writes.append(RemoveReader(*key))
-        return DELETED
-
-    def _erase(self, queue: Queue) -> None:
-        self._touch_queues()
-        for reader in queue.readers.values():
-            self._let_go(queue, reader)
-        del self.queues[queue.name]
-        self.counts.queues_deleted += 1
-        self._writes.append(EraseQueue(queue.name))
-
-    def _let_go(self, queue: Queue, reader: FanReader) -> None:
-        """Nobody waits for this reader any more, and nothing of it is open."""
-        for wait in list(reader.waiters):
-            self._end_wait(queue, reader, wait, END)
-        key = Key(queue.name, reader.name)
-        for client in self._clients_with_open(key):
-            self._touch_client(client)
-            while self._opened(client, key):
-                self._take_opened(client, key)
-
-    def _readers_meant(self, queue: Queue, key: Key) -> list[FanReader]:
-        """One, if it is named; all of a queue that is."""
-        if key.reader == DEFAULT_READER:
-            return list(queue.readers.values())
-        reader = queue.readers.get(key.reader)
-        return [reader] if reader is not None else []
-
-    def _listed(self) -> list[Queue]:
-        return list(self.queues.values())
 
     # -- the server's own --
 

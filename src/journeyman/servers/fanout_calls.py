@@ -1,8 +1,9 @@
-"""Puts on fan-out queues from inside the process: by the schedule's rules.
+"""Commands of the fan-out queues from inside the process: from HTTP, and from the schedule's rules.
 
     reason = await calls.put("orders", b"item")      "" when it is recorded
+    reply = await calls.ask(Described("orders"))     None: the door has closed
 
-They go through the same writer as those of clients, and are as durable when the answer is there.
+They go through the same writer as those of clients, and what they say is as durable.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from journeyman.engines.kestrel_outcomes import Reply
 from journeyman.protocols import kestrel_replies as words
 from journeyman.protocols.kestrel_commands import Put
+from journeyman.servers.fanout_facts import Described
 from journeyman.servers.fanout_writer import FanOutWriter
 
 __all__ = ["FanOutCalls"]
@@ -22,11 +24,14 @@ class FanOutCalls:
         self._loop = loop
         self._writer = writer
 
+    async def ask(self, command: Put | Described) -> Reply | None:
+        call = _Call(self._loop)
+        self._writer.submit(call, [command])
+        return await call.reply
+
     async def put(self, queue: str, data: bytes) -> str:
         """Why the item could not be put, or nothing."""
-        call = _Call(self._loop)
-        self._writer.submit(call, [Put(queue, 0, data)])
-        reply = await call.reply
+        reply = await self.ask(Put(queue, 0, data))
         if reply is None:
             return "the fan-out queues have stopped"
         if reply.data == words.STORED:

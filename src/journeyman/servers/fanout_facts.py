@@ -11,8 +11,9 @@ that does not exist here the figure is 0.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from journeyman import __version__
 from journeyman.clock import Clock
@@ -25,9 +26,10 @@ from journeyman.servers.fanout_journals import JournalSize
 from journeyman.servers.fanout_metrics import FanOutMetrics
 from journeyman.servers.fanout_session import FanOutSurroundings
 
-__all__ = ["FanOutFacts"]
+__all__ = ["Described", "FanOutFacts"]
 
 NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
 STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
 
@@ -38,6 +40,14 @@ _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
 _READS = (ask.Get, ask.Monitor)
 _USUAL: frozenset[type] = frozenset({ask.Put, ask.Get, ask.Confirm})
 _NONE: frozenset[type] = frozenset()
+
+
+class Described(NamedTuple):
+    """Queues as JSON, by name; asked over HTTP."""
+
+    queue: str | None = None  # one; nothing is said if there is none of this name
+    offset: int = 0
+    limit: int = 100
 
 
 class FanOutFacts:
@@ -72,6 +82,8 @@ class FanOutFacts:
             return Reply(words.stat_lines(self._all_figures()))
         if kind is ask.DumpStats:
             return Reply(words.queue_dump(self._dumped(request.queues)))
+        if kind is Described:
+            return Reply(self._described(request))
         if kind is ask.Version:
             return Reply(words.version(__version__))
         if kind is ask.Reload:
@@ -139,6 +151,36 @@ class FanOutFacts:
             )
             for queue in found
             for reader in queue.readers.values()
+        }
+
+    def _described(self, asked: Described) -> bytes:
+        queues = self._engine.queues
+        if asked.queue is not None:
+            found = queues.get(asked.queue)
+            return b"" if found is None else json.dumps(self._as_json(found)).encode()
+        names = sorted(queues)[asked.offset : asked.offset + asked.limit]
+        return json.dumps([self._as_json(queues[name]) for name in names]).encode()
+
+    def _as_json(self, queue: Queue) -> dict[str, object]:
+        return {
+            "name": queue.name,
+            "created": queue.created_ms * NS_PER_MS,
+            "puts": queue.puts,
+            "stored_bytes": self._size_of(queue.name).stored_bytes,
+            "readers": [
+                {
+                    "name": reader.name,
+                    "items": reader.items,
+                    "bytes": reader.data_bytes,
+                    "open": reader.open_items,
+                    "waiting": len(reader.waiters),
+                    "expired": reader.tally.expired,
+                    "discarded": reader.tally.discarded,
+                    "given_back": reader.tally.given_back,
+                    "age_ms": reader.tally.age_ms,
+                }
+                for reader in queue.readers.values()
+            ],
         }
 
     def _of_reader(self, queue: Queue, reader: FanReader) -> list[tuple[str, object]]:

@@ -46,7 +46,7 @@ from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import LIST_STALL_S
 from journeyman.servers.writer import Request, Writer
 
-__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body"]
+__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body", "read_number"]
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -59,6 +59,14 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+def read_number(request: web.Request, key: str, default: int, low: int, high: int) -> int:
+    """A number of the query."""
+    text = request.query.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise ApiError(400, f"{key} must be a number from {low} to {high}")
+    return int(text)
 
 
 class Call:

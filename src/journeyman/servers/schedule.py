@@ -103,7 +103,7 @@ class ScheduleServer:
         self._in_trouble = False
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
-        self.figures = ServerMetrics() if work is None else ServerMetrics(work.families)
+        self.figures = ServerMetrics(*(door.families for door in (work, fan_out) if door))
         self.around: Surroundings
         self.writer: Writer
         self.runs: Runs
@@ -158,6 +158,7 @@ class ScheduleServer:
             timeout_s=limits.http_timeout_ms / 1000,
             body_bytes=limits.http_body_bytes,
             work=None if self._work is None else self._work.calls,
+            fan_out=None if self._fan_out is None else self._fan_out.calls,
         )
         self._log.info(f"HTTP listening on {self._http.address}")
         if self.around.tokens is not None and not is_loopback(address):
