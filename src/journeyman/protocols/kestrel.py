@@ -146,7 +146,7 @@ class Parser:
             return None
         line = data[at:end]
         read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
-        if type(read) is not _Pending:
+        if not isinstance(read, _Pending):
             if read is _HANGUP or (type(read) is Refused and read.hangup):
                 self._end_with(read, events)
             else:
