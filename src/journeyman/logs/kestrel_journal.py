@@ -29,29 +29,21 @@ from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogLocked, UsageError
 from journeyman.folds.anomaly import Notes
-from journeyman.folds.kestrel import DEFAULT_READER, QueueView, Reader, open_queue
+from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.framing import Buffer, iter_entries
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.appender import Appender
-from journeyman.logs.kestrel_checkpoints import Checkpoints
 from journeyman.logs.kestrel_index import Segment, remove_index, save_index
+from journeyman.logs.kestrel_opening import FoundQueue, find_queue
 from journeyman.logs.kestrel_reading import ItemReader
-from journeyman.logs.kestrel_retention import (
-    SegmentCatalog,
-    recover_segments,
-    retire_segment,
-)
-from journeyman.logs.publication import finish, journal_path, pending
+from journeyman.logs.kestrel_retention import retire_segment
 from journeyman.logs.quarantine import copy_aside
-from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.replacement import remove_durably
 from journeyman.logs.segments import (
     KestrelPlan,
     Position,
     check_queue_name,
     kestrel_lock_name,
-    kestrel_segments,
-    kestrel_temporaries,
 )
 from journeyman.logs.sync import SyncPolicy
 
@@ -71,27 +63,24 @@ class KestrelJournal:
         clock: Clock,
         lock: Lock,
         appender: Appender,
-        catalog: SegmentCatalog,
-        checkpoints: Checkpoints,
+        found: FoundQueue,
         archive_directory: str | None,
-        next_id: int,
-        report: RecoveryReport,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._lock = lock
-        self._checkpoints = checkpoints
+        self._checkpoints = found.checkpoints
         self._archive_directory = archive_directory
         self._files = threading.Lock()  # checkpoints and retention, one at a time
         # Guards the rest. Never held while the appender commits; reentrant, since a future that
         # is done already calls back at once.
         self._ids = threading.RLock()
-        self._catalog = catalog
-        self._next_id = next_id
+        self._catalog = found.catalog
+        self._next_id = found.next_id
         self._refused_ids: set[int] = set()
         self._reader = ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
-        self.recovery = report
+        self.recovery = found.report
         self.damages: list[tuple[str, int, str]] = []  # met since: path, offset, reason
 
     @classmethod
@@ -122,36 +111,17 @@ class KestrelJournal:
             reason = f"another process has queue {queue} open"
             raise LogLocked(directory, reason) from error
         try:
-            _finish_publication(disk, directory, queue)
-            names = disk.list_dir(directory)
-            for name in kestrel_temporaries(queue, names):
-                disk.remove(posixpath.join(directory, name))
-            paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
-            segments, reports = recover_segments(disk, paths)
-            catalog = SegmentCatalog(segments)
-            checkpoints = Checkpoints(disk, directory, queue)
-            found, reader_reports = checkpoints.load(names, catalog.tail)
-            if was_ours and not found and len(catalog):
-                # Here a queue has a checkpoint before it has an item, so one was lost. (That the
-                # original leaves none means that nobody has read yet, and begins at the tail.)
-                found = {DEFAULT_READER: None}
-            view = open_queue(catalog.edge_ids(), found, notes)
-            checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
-
+            found = find_queue(disk, clock, directory, queue, was_ours=was_ours, notes=notes)
             plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)
             appender.open()
-            if not catalog.numbers_follow_ids:
+            if not found.catalog.numbers_follow_ids:
                 # The highest number does not hold the highest ids; a new segment will hold both.
                 appender.rotate_to(lambda: plan.next_path(plan.first_path()))
         except BaseException:
             lock.release()
             raise
-        report = RecoveryReport((*reports, *reader_reports))
-        next_id = _next_id(view, found)
-        return cls(
-            disk, clock, lock, appender, catalog, checkpoints, archive_directory, next_id, report
-        )
+        return cls(disk, clock, lock, appender, found, archive_directory)
 
     @property
     def next_id(self) -> int:
@@ -383,29 +353,3 @@ class KestrelJournal:
             while self._next_id - 1 in self._refused_ids:
                 self._next_id -= 1
                 self._refused_ids.remove(self._next_id)
-
-
-def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
-    """Carry through a change of many files that was cut short; it may be about other queues too.
-
-    Of those the locks are needed as well: LogLocked if another process has one of them open.
-    """
-    publication = pending(disk, journal_path(directory))
-    names = () if publication is None else (*publication.renames.values(), *publication.removes)
-    others = {posixpath.basename(name).partition(".")[0] for name in names} - {queue}
-    locks: list[Lock] = []
-    try:
-        for other in sorted(others):
-            locks.append(  # noqa: PERF401 - those that were taken are let go if one is not
-                disk.lock(posixpath.join(directory, kestrel_lock_name(other)))
-            )
-        finish(disk, journal_path(directory))
-    finally:
-        for lock in locks:
-            lock.release()
-
-
-def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:
-    """Above every id that was ever given out, as far as the files know."""
-    seen = [max(reader.head, *reader.done, 0) for reader in found.values() if reader is not None]
-    return max(view.tail, *seen, 0) + 1
