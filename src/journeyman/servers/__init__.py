@@ -37,4 +37,13 @@ The work queue (workq protocol):
     workq_upkeep.py   interval sync, cleaning
     workq_calls.py    commands from inside   workq_http.py       queues and jobs over HTTP
     workq_metrics.py  its figures
+
+The fan-out queues (kestrel protocol):
+
+    fanout.py          builds everything below; start and stop
+    fanout_plan.py     settings -> what is to be built, with the limits of every queue
+    fanout_journals.py the journals of all queues: write, read back, checkpoint
+    fanout_writer.py   the single writer     fanout_session.py   one connection
+    fanout_facts.py    figures, version, status                  fanout_metrics.py  its figures
+    fanout_calls.py    puts from inside      fanout_http.py      queues over HTTP
 """
