@@ -82,9 +82,9 @@ class Journals:
     # -- start and end --
 
     def open_all(self) -> dict[str, KestrelJournal]:
-        """Every queue that the folder holds."""
-        names = self._disk.list_dir(self._directory) if self._disk.is_dir(self._directory) else []
-        for queue in kestrel_queues(names):
+        """Every queue that the folder holds; the folder is made if it is missing."""
+        self._disk.make_dirs(self._directory)
+        for queue in kestrel_queues(self._disk.list_dir(self._directory)):
             if self._open(queue).is_unindexed:
                 self._unindexed.add(queue)
         return self._journals
