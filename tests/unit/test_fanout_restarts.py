@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 
 import pytest
 
 from journeyman.engines.kestrel_outcomes import Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel_settings import FanOutSettings
+from journeyman.errors import LogError
 from journeyman.formats.kestrel import WRITER
 from journeyman.testing import SimulatedDisk
 from tests.fanout_world import SPOOL, FanOutWorld
@@ -296,3 +298,52 @@ def test_a_checkpoint_that_comes_late_is_not_taken_for_one_of_a_new_reader_of_th
     life.journals.close()
     assert len(late) == 1
     assert numbers(world(disk).drained("q")) == [4, 5, 6]
+
+
+# -- trouble -------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_cannot_be_made_for_lack_of_files_is_refused_and_made_later():
+    disk = SimulatedDisk()
+    life = world(disk)
+    life.put("q", b"000001")
+    for kind in ("create", "sync_dir", "sync_dir"):
+        disk.fail(kind, error=errno.EMFILE)
+        with pytest.raises(LogError, match="Too many open files"):
+            life.put("r", b"000002")
+        life.engine.undo_batch()
+        disk.heal()
+    life.put("r", b"000003")
+    life.put("q", b"000004")
+    life.close()
+    again = world(disk)
+    assert numbers(again.drained("q")) == [1, 4]
+    assert numbers(again.drained("r")) == [3]
+
+
+def test_lack_of_files_at_a_rotation_refuses_the_put_and_is_no_failed_sync():
+    disk = SimulatedDisk()
+    life = world(disk, segment_bytes=100)
+    life.put("q", b"000001" + bytes(60))
+    disk.fail("sync_dir", error=errno.EMFILE)
+    with pytest.raises(LogError, match="Too many open files"):
+        life.put("q", b"000002" + bytes(60))
+    life.engine.undo_batch()
+    life.put("q", b"000003")
+    life.close()
+    assert numbers(world(disk).drained("q")) == [1, 3]
+
+
+@pytest.mark.parametrize("kind", ["write", "sync", "rename", "sync_dir"])
+def test_what_goes_wrong_with_the_files_of_one_queue_does_not_keep_the_others(kind):
+    disk = SimulatedDisk()
+    life = world(disk)
+    for queue in ("p", "q"):
+        life.put(queue, b"000001", b"000002")
+        assert number(life.get(queue)) == 1
+    disk.fail(kind)
+    with pytest.raises(OSError, match="Input/output"):
+        life.checkpoint()
+    life.journals.close()
+    left = sorted(len(world(disk.after_crash("keep_all_unsynced")).drained(q)) for q in ("p", "q"))
+    assert left[0] == 1, "one was saved"

@@ -19,6 +19,7 @@ marked them clean, so asking again would only get a yes that means nothing.
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Callable
 from contextlib import suppress
@@ -198,6 +199,8 @@ class LogTail:
         try:
             self._disk.sync_dir(directory)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # the directory could not even be opened: nothing was asked of the disk
             raise SyncFailed(directory, "sync of the directory", error) from error
 
     @staticmethod

@@ -14,6 +14,7 @@ the others may have been: PartlyWritten says which items are stored all the same
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -37,6 +38,7 @@ from journeyman.logs.sync import SyncPolicy
 __all__ = ["JournalSize", "Journals", "PartlyWritten"]
 
 FETCH_ITEMS = 512
+_FOR_NOW = (errno.EMFILE, errno.ENFILE)  # no file can be opened: a matter of the moment
 FETCH_BYTES = 256 * 1024
 ITEM_HEAD_BYTES = 25  # of one that does not expire
 
@@ -130,26 +132,34 @@ class Journals:
 
     def write(self, writes: Sequence[Write]) -> None:
         """JourneymanError: nothing was written, unless it is PartlyWritten or LogPoisoned."""
-        items: dict[str, list[ItemPut]] = {}
         written: dict[str, list[ItemPut]] = {}
+        try:
+            self._write(writes, written)
+        except LogPoisoned:
+            raise
+        except LogError as error:
+            raise PartlyWritten(error, written) if written else error from error
+
+    def _write(self, writes: Sequence[Write], written: dict[str, list[ItemPut]]) -> None:
+        items: dict[str, list[ItemPut]] = {}
         for write in writes:
             if type(write) is Append:
                 items.setdefault(write.queue, []).append(write.item)
                 continue
             if write.queue in items:
                 self._append(write.queue, items.pop(write.queue), written)
-            self._change(write)
+            try:
+                self._change(write)
+            except OSError as error:
+                if error.errno not in _FOR_NOW:
+                    raise
+                raise LogError(self._directory, error.strerror or str(error)) from error
         for queue, its_items in items.items():
             self._append(queue, its_items, written)
 
     def _append(self, queue: str, items: list[ItemPut], written: dict[str, list[ItemPut]]) -> None:
-        try:
-            if self._journals[queue].append(items):
-                self._unindexed.add(queue)
-        except LogPoisoned:
-            raise
-        except LogError as error:
-            raise PartlyWritten(error, written) if written else error from error
+        if self._journals[queue].append(items):
+            self._unindexed.add(queue)
         written.setdefault(queue, []).extend(items)
         self._unsynced.add(queue)
 
@@ -192,21 +202,37 @@ class Journals:
         return bool(self._unindexed)
 
     def save(self, checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
-        """Write checkpoints, let go of what nobody needs, index what stays; what went."""
+        """Write checkpoints, let go of what nobody needs, index what stays; what went.
+
+        What goes wrong with one queue does not keep the others; it is raised in the end.
+        """
         went: list[str] = []
-        touched: dict[str, KestrelJournal] = {}
-        for queue, reader, serial, state in checkpoints:
+        errors: list[OSError | LogError] = []
+        by_queue: dict[str, list[SaveCheckpoint]] = {queue: [] for queue in self._unindexed.copy()}
+        for checkpoint in checkpoints:
+            by_queue.setdefault(checkpoint.queue, []).append(checkpoint)
+        for queue, its_checkpoints in by_queue.items():
             journal = self._journals.get(queue)
-            if journal is None or self._serials.get(queue, {}).get(reader, 0) != serial:
-                continue  # it is gone, and there may be another of its name
-            if journal.checkpoint_if_known(reader, state):
-                touched[queue] = journal
-        for journal in touched.values():
-            went += journal.retain()
-        while self._unindexed:
-            unindexed = self._journals.get(self._unindexed.pop())
-            if unindexed is not None:
-                unindexed.save_indexes()
+            try:
+                if journal is not None:
+                    went += self._save_queue(journal, its_checkpoints)
+                self._unindexed.discard(queue)
+            except (OSError, LogError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return went
+
+    def _save_queue(
+        self, journal: KestrelJournal, checkpoints: Sequence[SaveCheckpoint]
+    ) -> list[str]:
+        saved = False
+        for queue, reader, serial, state in checkpoints:
+            # If not: it is gone, and there may be another of its name.
+            is_the_same = self._serials.get(queue, {}).get(reader, 0) == serial
+            saved |= is_the_same and journal.checkpoint_if_known(reader, state)
+        went = journal.retain() if saved else []
+        journal.save_indexes()
         return went
 
     def new_damages(self) -> list[tuple[str, int, str]]:
