@@ -64,6 +64,33 @@ def test_commands_behind_a_refused_put_are_answered_in_order(tmp_path: Path):
         limit(server, None)
 
 
+UNREADABLE = """
+import errno
+from journeyman import cli
+from journeyman.disk import RealDisk
+read_at, failures = RealDisk.read_at, [1]
+def failing(self, path, offset, length):
+    if failures:
+        raise OSError(failures.pop() and errno.EIO, "Input/output error", path)
+    return read_at(self, path, offset, length)
+RealDisk.read_at = failing
+cli.main()
+"""
+
+
+def test_items_that_cannot_be_read_are_read_later_and_nobody_else_waits(tmp_path: Path):
+    process = FanOutProcess(tmp_path, program=UNREADABLE, kestrel__window_items=1)
+    with process as server, server.reader() as client, server.reader() as other:
+        for data in (b"one", b"two", b"three"):
+            assert client.put("q", data) == "STORED"
+        client.send("get q\r\n")
+        server.wait_for_line("WARN items could not be read; that is tried again")
+        assert other.put("r", b"else") == "STORED"
+        assert other.get("r") == b"else"
+        assert client.read_item() == b"one"
+        assert [client.get("q") for _ in range(3)] == [b"two", b"three", None]
+
+
 @pytest.mark.parametrize("sync", ["always", "interval"])
 def test_failed_sync_ends_the_process(tmp_path: Path, sync: str):
     settings = {"kestrel.sync": sync, "kestrel.sync_interval_ms": 20}

@@ -156,6 +156,7 @@ class FanOutServer:
             on_batch=self._on_batch,
             on_trouble=self._on_trouble,
             on_failure=self._on_failure,
+            on_unread=self._on_unread,
             on_told=self.facts.told,
             max_waiting=plan.waiting_commands,
         )
@@ -242,6 +243,9 @@ class FanOutServer:
                 self._messages.error("a journal cannot be written: puts are refused", reason=error)
             self._in_trouble = True
             self._ticker.hold_off(RETRY_S)
+
+    def _on_unread(self, error: Exception) -> None:
+        self._messages.warn("items could not be read; that is tried again", reason=error)
 
     def _on_failure(self, error: BaseException) -> None:
         self._ticker.stop()

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
@@ -31,18 +31,23 @@ from journeyman.engines.kestrel_outcomes import (
     Due,
     Effect,
     Fetch,
-    Fetched,
     Gone,
     Outcome,
     Reply,
     StopWaiting,
 )
 from journeyman.errors import JourneymanError
-from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
+from journeyman.servers.fanout_fetching import ItemFetcher
 from journeyman.servers.fanout_journals import Journals, PartlyWritten
-from journeyman.servers.group_commit import MAX_BATCH, Batch, GroupCommit, Submitter, Told
+from journeyman.servers.group_commit import (
+    MAX_BATCH,
+    Batch,
+    GroupCommit,
+    Submitter,
+    Told,
+)
 
 __all__ = ["Client", "FanOutWriter", "item_bytes"]
 
@@ -97,12 +102,14 @@ class FanOutWriter(GroupCommit):
         on_batch: Callable[[], None],
         on_trouble: Callable[[JourneymanError | None], None],
         on_failure: Callable[[BaseException], None],
+        on_unread: Callable[[Exception], None] = lambda _: None,
         on_told: Told | None = None,
         max_waiting: int = 10_000,
     ) -> None:
         """``facts`` answers what is asked of the server, and refuses what its status forbids.
 
-        ``usual`` are the commands of clients for which it need not be asked now.
+        ``usual`` are the commands of clients for which it need not be asked now. ``on_unread``:
+        items could not be read; that is tried again.
         """
         super().__init__(
             loop,
@@ -127,7 +134,9 @@ class FanOutWriter(GroupCommit):
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
         self._errands: deque[Callable[[], None]] = deque()
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="journeyman-reading")
+        self._fetcher = ItemFetcher(
+            loop, journals.read_after, self.submit_own, on_unread=on_unread, on_failure=self._fail
+        )
 
     # -- from clients and from the server itself --
 
@@ -169,7 +178,7 @@ class FanOutWriter(GroupCommit):
 
     def close(self) -> None:
         super().close()
-        self._readers.shutdown(wait=True)
+        self._fetcher.close()
 
     # -- deciding --
 
@@ -312,28 +321,11 @@ class FanOutWriter(GroupCommit):
     def _carry_out(self, batch: Batch) -> None:
         for effect in batch.effects:
             if type(effect) is Fetch:
-                self._fetch(effect)
+                self._fetcher.fetch(effect)
             elif type(effect) is _Released:
                 self._release(effect)
             else:
                 self._on_effect(effect)
-
-    def _fetch(self, fetch: Fetch) -> None:
-        queue, reader, after = fetch
-        self._readers.submit(self._journals.read_after, queue, after).add_done_callback(
-            lambda future: self._loop.call_soon_threadsafe(
-                self._fetched, queue, reader, after, future
-            )
-        )
-
-    def _fetched(
-        self, queue: str, reader: str, after: int, future: Future[tuple[ItemPut, ...]]
-    ) -> None:
-        error = future.exception()
-        if error is not None:
-            self._fail(error)
-            return
-        self.submit_own(Fetched(queue, reader, after, future.result()))
 
     def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         for client in self._newly_held:
