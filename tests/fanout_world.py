@@ -107,7 +107,7 @@ class FanOutWorld:
         for effect in effects:
             if isinstance(effect, Fetch):
                 items = self.journals.read_after(effect.queue, effect.after)
-                self.decide(Fetched(effect.queue, effect.reader, effect.after, items))
+                self.decide(Fetched(effect, items))
             elif isinstance(effect, Answer):
                 self._answers.setdefault(effect.client, []).append(effect.reply.data)
             elif isinstance(effect, SaveCheckpoint):

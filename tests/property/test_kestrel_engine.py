@@ -111,7 +111,7 @@ class FanOutMachine(RuleBasedStateMachine):
     def read(self, fetch: Fetch) -> list[object]:
         items = [item for item in self.disk.get(fetch.queue, []) if item.item_id > fetch.after]
         self.engine.begin_batch()
-        fetched = Fetched(fetch.queue, fetch.reader, fetch.after, tuple(items[:2]))
+        fetched = Fetched(fetch, tuple(items[:2]))
         outcome = self.engine.decide(fetched, self.now_ns)
         self.engine.commit_batch()
         self.write(outcome)

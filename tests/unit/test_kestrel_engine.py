@@ -22,6 +22,7 @@ from journeyman.engines.kestrel_state import LoadedReader
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel_commands import (
+    Delete,
     FlushAll,
     FlushAllExpired,
     FlushExpired,
@@ -224,7 +225,7 @@ def test_ids_that_do_not_exist_are_stepped_over_and_the_head_passes_them():
     (fetch,) = world.outcome.effects
     assert fetch == Fetch("q", "", 1)
     items = (ItemPut(10, 0, None, 0, b"a"), ItemPut(20, 0, None, 0, b"b"))
-    world(Fetched("q", "", 1, items), None)
+    world(Fetched(fetch, items), None)
     assert world.get(close=True, open=True) == b"b"
     world(Get(Q, close=True))
     world(Checkpoint())
@@ -239,7 +240,7 @@ def test_what_was_confirmed_before_a_restart_is_not_delivered_again():
     world.engine.load("q", next_id=6, created_ms=0, readers=[LoadedReader("", place, 2, 2)])
     world(Get(Q, open=True))
     items = tuple(ItemPut(number, 0, None, 0, b"%d" % number) for number in range(2, 6))
-    world(Fetched("q", "", 1, items), None)
+    world(Fetched(Fetch("q", "", 1), items), None)
     (answer,) = [e for e in world.outcome.effects if isinstance(e, Answer)]
     assert b"\r\n2\r\n" in answer.reply.data
     assert world.get(close=True, open=True) == b"5"
@@ -248,10 +249,43 @@ def test_what_was_confirmed_before_a_restart_is_not_delivered_again():
 def test_a_stale_answer_from_the_disk_changes_nothing():
     world = World()
     world.put(b"1")
-    world(Fetched("q", "", 7, (ItemPut(9, 0, None, 0, b"no"),)), None)
-    world(Fetched("unknown", "", 0, ()), None)
+    world(Fetched(Fetch("q", "", 7, 1), (ItemPut(9, 0, None, 0, b"no"),)), None)
+    world(Fetched(Fetch("unknown", "", 0), ()), None)
     assert world.get() == b"1"
     assert world.get() == b""
+
+
+def test_items_read_for_a_reader_that_is_gone_are_not_those_of_another_of_its_name():
+    world = World()
+    fetches = []
+    for life in (b"old", b"new"):
+        world.put(*(b"%b %d" % (life, number) for number in range(9)))
+        assert world(Get(Q, open=True)) is None
+        (fetch,) = world.outcome.effects
+        fetches.append(fetch)
+        if life == b"old":
+            world(Delete(Q))
+    assert fetches[0][:3] == fetches[1][:3]
+    world(Fetched(fetches[0], ()), None)
+    assert world.outcome.effects == ()
+    world(Fetched(fetches[1], (ItemPut(1, 0, None, 0, b"new 0"),)), None)
+    (answer,) = [e for e in world.outcome.effects if isinstance(e, Answer)]
+    assert b"new 0" in answer.reply.data
+
+
+def test_a_reader_that_takes_over_while_items_are_read_asks_for_them_itself():
+    world = World()
+    world.put(*(b"%d" % number for number in range(9)))
+    assert world(Get(Q)) is None
+    (in_vain,) = [e for e in world.outcome.effects if isinstance(e, Fetch)]
+    assert world(Get(Key("q", "a")), client=2) is None
+    (fetch,) = [e for e in world.outcome.effects if isinstance(e, Fetch)]
+    items = (ItemPut(1, 0, None, 0, b"0"),)
+    world(Fetched(in_vain, items), None)
+    assert world.outcome.effects == ()
+    world(Fetched(fetch, items), None)
+    (answer,) = [e for e in world.outcome.effects if isinstance(e, Answer)]
+    assert (answer.client, b"\r\n0\r\n" in answer.reply.data) == (2, True)
 
 
 def test_one_stuck_item_does_not_make_the_memory_grow():
@@ -312,7 +346,7 @@ def test_a_wait_for_the_disk_is_not_cut_short():
     assert isinstance(fetch, Fetch)
     world(StopWaiting(7), client=None)
     assert not world.outcome.effects
-    world(Fetched("q", "", fetch.after, (ItemPut(1, 0, None, 0, b"0"),)), client=None)
+    world(Fetched(fetch, (ItemPut(1, 0, None, 0, b"0"),)), client=None)
     assert Answer(7, Reply(b"VALUE q 0 1\r\n0\r\nEND\r\n")) in world.outcome.effects
 
 

@@ -221,12 +221,13 @@ class FanOut(WholeQueues):
             self._end_wait(*found, wait, END)
 
     def _fetched(self, command: Fetched, now_ns: int, _: Client) -> None:
-        found = self._known_reader(Key(command.queue, command.reader))
-        if found is None:
+        name, of_reader, after, serial = command.fetch
+        found = self._known_reader(Key(name, of_reader))
+        if found is None or found[1].serial != serial:
             return
         queue, reader = found
         self._touch(reader)
-        if reader.fetched(command.after, command.items):
+        if reader.fetched(after, command.items):
             if reader.settings.drops_oldest:
                 self._drop_surplus(queue, reader)
             self._serve(queue, reader, now_ns)

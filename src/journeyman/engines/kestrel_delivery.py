@@ -108,7 +108,7 @@ class Delivery(FanOutState):
     def _fetch(self, queue: Queue, reader: FanReader) -> None:
         after = reader.wants()
         if after is not None:
-            self._effects.append(Fetch(queue.name, reader.name, after))
+            self._effects.append(Fetch(queue.name, reader.name, after, reader.serial))
 
     # -- handing out --
 

@@ -84,9 +84,7 @@ class StopWaiting:
 class Fetched:
     """The answer to a Fetch: the next items behind ``after``, in order; none: there are none."""
 
-    queue: str
-    reader: str
-    after: int
+    fetch: Fetch
     items: tuple[ItemPut, ...]
 
 
@@ -139,11 +137,15 @@ class Answer(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Read items with ids above ``after`` and hand them in as Fetched."""
+    """Read items with ids above ``after`` and hand them in as Fetched.
+
+    ``serial`` is the reader's: another of its name may be there when the answer comes.
+    """
 
     queue: str
     reader: str
     after: int
+    serial: int = 0
 
 
 class SaveCheckpoint(NamedTuple):

@@ -326,7 +326,9 @@ class Queue:
         reader = self.readers.pop(name)
         reader.name = new_name
         reader.settings = self.settings.of_reader(new_name)
-        reader.changed = True  # a checkpoint under the old name may be on its way, in vain
+        # A checkpoint under the old name may be on its way, or items for it: both come in vain.
+        reader.changed = True
+        reader.fetching = None
         self.readers[new_name] = reader
         self._look_at_settings()
         return reader

@@ -56,7 +56,7 @@ class ItemFetcher:
     def _fetched(self, fetch: Fetch, future: Future[tuple[ItemPut, ...]]) -> None:
         error = future.exception()
         if error is None:
-            self._submit(Fetched(*fetch, future.result()))
+            self._submit(Fetched(fetch, future.result()))
         elif isinstance(error, OSError | LogError):
             self._on_unread(error)
             self._loop.call_later(RETRY_S, self.fetch, fetch)
