@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from journeyman.engines.kestrel import FanOut
 from journeyman.engines.kestrel_intervals import Intervals
 from journeyman.engines.kestrel_outcomes import (
@@ -33,6 +35,7 @@ from journeyman.protocols.kestrel_commands import (
     Shutdown,
 )
 
+T = TypeVar("T")
 S = 1_000_000_000
 NOW = 1_700_000_000 * S
 Q = Key("q")
@@ -55,6 +58,9 @@ class World:
         self.outcome = self.engine.decide(command, self.now_ns, client)
         self.engine.commit_batch()
         return None if self.outcome.reply is None else self.outcome.reply.data
+
+    def effects(self, kind: type[T]) -> list[T]:
+        return [effect for effect in self.outcome.effects if isinstance(effect, kind)]
 
     def put(self, *items: bytes, queue: str = "q", expiry: int = 0) -> list[bytes | None]:
         return [self(Put(queue, expiry, item)) for item in items]
@@ -222,7 +228,7 @@ def test_ids_that_do_not_exist_are_stepped_over_and_the_head_passes_them():
     place = Reader(1)
     world.engine.load("q", next_id=50, created_ms=0, readers=[LoadedReader("", place, 2, 2)])
     assert world(Get(Q, open=True)) is None
-    (fetch,) = world.outcome.effects
+    (fetch,) = world.effects(Fetch)
     assert fetch == Fetch("q", "", 1)
     items = (ItemPut(10, 0, None, 0, b"a"), ItemPut(20, 0, None, 0, b"b"))
     world(Fetched(fetch, items), None)
@@ -257,19 +263,18 @@ def test_a_stale_answer_from_the_disk_changes_nothing():
 
 def test_items_read_for_a_reader_that_is_gone_are_not_those_of_another_of_its_name():
     world = World()
-    fetches = []
+    fetches: list[Fetch] = []
     for life in (b"old", b"new"):
         world.put(*(b"%b %d" % (life, number) for number in range(9)))
         assert world(Get(Q, open=True)) is None
-        (fetch,) = world.outcome.effects
-        fetches.append(fetch)
+        fetches += world.effects(Fetch)
         if life == b"old":
             world(Delete(Q))
     assert fetches[0][:3] == fetches[1][:3]
     world(Fetched(fetches[0], ()), None)
-    assert world.outcome.effects == ()
+    assert not world.effects(Answer)
     world(Fetched(fetches[1], (ItemPut(1, 0, None, 0, b"new 0"),)), None)
-    (answer,) = [e for e in world.outcome.effects if isinstance(e, Answer)]
+    (answer,) = world.effects(Answer)
     assert b"new 0" in answer.reply.data
 
 
@@ -277,14 +282,14 @@ def test_a_reader_that_takes_over_while_items_are_read_asks_for_them_itself():
     world = World()
     world.put(*(b"%d" % number for number in range(9)))
     assert world(Get(Q)) is None
-    (in_vain,) = [e for e in world.outcome.effects if isinstance(e, Fetch)]
+    (in_vain,) = world.effects(Fetch)
     assert world(Get(Key("q", "a")), client=2) is None
-    (fetch,) = [e for e in world.outcome.effects if isinstance(e, Fetch)]
+    (fetch,) = world.effects(Fetch)
     items = (ItemPut(1, 0, None, 0, b"0"),)
     world(Fetched(in_vain, items), None)
-    assert world.outcome.effects == ()
+    assert not world.effects(Answer)
     world(Fetched(fetch, items), None)
-    (answer,) = [e for e in world.outcome.effects if isinstance(e, Answer)]
+    (answer,) = world.effects(Answer)
     assert (answer.client, b"\r\n0\r\n" in answer.reply.data) == (2, True)
 
 
