@@ -278,6 +278,21 @@ def test_items_read_for_a_reader_that_is_gone_are_not_those_of_another_of_its_na
     assert b"new 0" in answer.reply.data
 
 
+def test_a_batch_taken_back_leaves_the_limits_as_they_were():
+    limited = QueueSettings(readers={"a": ReaderSettings(max_items=1)})
+    world = World(q=limited)
+    world.put(b"0")
+    queue = world.engine.queues["q"]
+    world.engine.begin_batch()
+    world.engine.decide(Get(Q, peek=True), NOW, 1)
+    world.engine.decide(Get(Key("q", "a"), peek=True), NOW, 1)
+    assert (queue.is_limited, list(queue.readers)) == (True, ["a"])
+    world.engine.undo_batch()
+    assert (queue.is_limited, list(queue.readers)) == (False, [""])
+    assert queue.readers[""].name == ""
+    assert world.put(b"1") == [b"STORED\r\n"]
+
+
 def test_a_reader_that_takes_over_while_items_are_read_asks_for_them_itself():
     world = World()
     world.put(*(b"%d" % number for number in range(9)))

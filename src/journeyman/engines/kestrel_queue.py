@@ -14,6 +14,7 @@ Both classes can be saved and restored, for a batch that could not be written.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -241,6 +242,9 @@ class FanReader:
 
     def save(self) -> tuple[Any, ...]:
         return (
+            self.name,
+            self.settings,
+            self.serial,
             self.head,
             self.done.copy(),
             self.next_id,
@@ -259,6 +263,9 @@ class FanReader:
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         (
+            self.name,
+            self.settings,
+            self.serial,
             self.head,
             self.done,
             self.next_id,
@@ -307,7 +314,8 @@ class Queue:
         self.window: deque[ItemPut] = deque()  # contiguous ids, up to next_id - 1
         self.window_start = next_id
         self.window_bytes = 0
-        self.readers: dict[str, FanReader] = {}
+        # Replaced, never changed: so to save it is to keep it, however many readers there are.
+        self.readers: Mapping[str, FanReader] = {}
         self.waiting: dict[FanReader, None] = {}  # those that somebody waits for
         self.is_limited = False
         self.may_expire = False
@@ -317,24 +325,25 @@ class Queue:
     ) -> FanReader:
         settings = self.settings.of_reader(name)
         reader = FanReader(self, name, settings, place, items=items, data_bytes=data_bytes)
-        self.readers[name] = reader
+        self.readers = {**self.readers, name: reader}
         self._look_at_settings()
         return reader
 
     def rename_reader(self, name: str, new_name: str) -> FanReader:
         """The place of one reader goes over to another name."""
-        reader = self.readers.pop(name)
+        reader = self.readers[name]
         reader.name = new_name
         reader.settings = self.settings.of_reader(new_name)
         # A checkpoint under the old name may be on its way, or items for it: both come in vain.
         reader.changed = True
         reader.fetching = None
-        self.readers[new_name] = reader
+        others = {name: r for name, r in self.readers.items() if r is not reader}
+        self.readers = {**others, new_name: reader}
         self._look_at_settings()
         return reader
 
     def remove_reader(self, name: str) -> None:
-        del self.readers[name]
+        self.readers = {other: r for other, r in self.readers.items() if other != name}
         self._look_at_settings()
 
     def _look_at_settings(self) -> None:
@@ -367,23 +376,19 @@ class Queue:
             self.window_start += 1
 
     def save(self) -> tuple[Any, ...]:
-        readers = {name: (r, r.settings, r.serial) for name, r in self.readers.items()}
         return (
             self.next_id,
             self.puts,
             self.put_bytes,
             self.flushes,
             len(self.window),
-            readers,
+            self.readers,
             self.waiting.copy(),
         )
 
     def restore(self, saved: tuple[Any, ...]) -> None:
-        self.next_id, self.puts, self.put_bytes, self.flushes, length, readers, self.waiting = saved
+        self.next_id, self.puts, self.put_bytes, self.flushes, length, *others = saved
+        self.readers, self.waiting = others
         while len(self.window) > length:
             self.window_bytes -= len(self.window.pop().data)
-        self.readers = {}
-        for name, (reader, settings, serial) in readers.items():
-            reader.name, reader.settings, reader.serial = name, settings, serial
-            self.readers[name] = reader
         self._look_at_settings()

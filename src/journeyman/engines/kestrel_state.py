@@ -95,8 +95,11 @@ class FanOutState:
         self._serial = self._saved_serial
         if self._saved_queues is not None:
             self.queues = self._saved_queues
-        for thing, state in self._saved.items():
-            thing.restore(state)
+        # Queues last: they look at the settings of their readers.
+        for kind in (FanReader, Queue):
+            for thing, state in self._saved.items():
+                if type(thing) is kind:
+                    thing.restore(state)
         for client, opened in self._saved_open.items():
             if opened:
                 self._open[client] = opened
