@@ -272,16 +272,21 @@ def test_the_last_reader_deleted_takes_its_backlog_with_it():
     assert numbers(life.drained("q", "b")) == [11]
 
 
-def test_a_checkpoint_lists_no_more_than_a_bounded_number_of_ids(monkeypatch):
+def test_a_checkpoint_lists_a_bounded_number_of_ids_and_all_that_were_listed_before(monkeypatch):
     monkeypatch.setattr("journeyman.engines.kestrel_queue.MAX_SAVED_DONE", 5)
     disk = SimulatedDisk()
     filled(disk, 20, "a")
     life = world(disk)
-    life.get("q", "a", open=True, client="slow")
-    for _ in range(10):
+    for client in ("slow", "slower"):
+        life.get("q", "a", open=True, client=client)
+    for _ in range(5):
         life.get("q", "a")
-    life.close()
-    assert numbers(world(disk).drained("q", "a")) == [1, *range(7, 21)]
+    life.checkpoint()
+    life.confirm("q", "a", 1, client="slower")
+    assert number(life.get("q", "a")) == 8
+    life.checkpoint()
+    life.journals.close()
+    assert numbers(world(disk).drained("q", "a")) == [1, *range(8, 21)]
 
 
 def test_a_checkpoint_that_comes_late_is_not_taken_for_one_of_a_new_reader_of_that_name():

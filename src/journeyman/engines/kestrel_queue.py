@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from journeyman.engines.kestrel_intervals import Intervals
@@ -63,6 +63,7 @@ class FanReader:
         "open_bytes",
         "open_items",
         "returned",
+        "saved_through",
         "serial",
         "settings",
         "tally",
@@ -101,6 +102,7 @@ class FanReader:
         self.open_bytes = 0
         self.tally = ReaderTally()
         self.changed = False
+        self.saved_through = max(place.done, default=place.head)
 
     @property
     def items(self) -> int:
@@ -113,8 +115,13 @@ class FanReader:
         return total - self.finished_bytes - self.open_bytes
 
     def place(self) -> Reader:
-        """What a checkpoint says. Of very many ids finished out of order it holds the first."""
-        return Reader(self.head, set(islice(self.done, MAX_SAVED_DONE)))
+        """What a checkpoint says. Of very many ids finished out of order it holds the first ones,
+        and all that an earlier checkpoint held: what was saved once stays saved."""
+        listed = iter(self.done)
+        saved = set(islice(listed, MAX_SAVED_DONE))
+        saved.update(takewhile(lambda item_id: item_id <= self.saved_through, listed))
+        self.saved_through = max(saved, default=self.head)
+        return Reader(self.head, saved)
 
     @property
     def is_over_limit(self) -> bool:
