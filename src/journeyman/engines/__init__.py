@@ -29,6 +29,7 @@ take a whole batch back when the log could not be written. docs/engines.md has t
     kestrel_state.py      all queues, open reads and waits, and how a batch is taken back
     kestrel_delivery.py   items put, given out, confirmed, given back, too old
     kestrel_whole.py      whole queues: flush, delete, expire
-    kestrel_queue.py      one queue and its readers; kestrel_intervals.py sets of ids
+    kestrel_queue.py      one queue; kestrel_reader.py one of its readers
+    kestrel_intervals.py  sets of ids
     kestrel_waits.py      who waits; kestrel_settings.py limits
 """

@@ -42,7 +42,8 @@ from journeyman.engines.kestrel_outcomes import (
     StopServer,
     StopWaiting,
 )
-from journeyman.engines.kestrel_queue import FanReader, Queue
+from journeyman.engines.kestrel_queue import Queue
+from journeyman.engines.kestrel_reader import FanReader
 from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.engines.kestrel_state import NS_PER_MS, TOO_MANY_QUEUES
 from journeyman.engines.kestrel_waits import Wait

@@ -21,7 +21,8 @@ from journeyman.engines.kestrel_outcomes import (
     Fetch,
     Reply,
 )
-from journeyman.engines.kestrel_queue import FanReader, NotHere, Queue
+from journeyman.engines.kestrel_queue import Queue
+from journeyman.engines.kestrel_reader import FanReader, NotHere
 from journeyman.engines.kestrel_state import NS_PER_MS, FanOutState
 from journeyman.engines.kestrel_waits import Wait
 from journeyman.formats.kestrel import ItemPut

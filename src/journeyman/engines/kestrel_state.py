@@ -24,7 +24,8 @@ from journeyman.engines.kestrel_outcomes import (
     Reply,
     Write,
 )
-from journeyman.engines.kestrel_queue import FanReader, Queue
+from journeyman.engines.kestrel_queue import Queue
+from journeyman.engines.kestrel_reader import FanReader
 from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.engines.kestrel_waits import Wait, Waits
 from journeyman.folds.kestrel import DEFAULT_READER, Reader

@@ -18,7 +18,8 @@ from journeyman.engines.kestrel_outcomes import (
     RemoveReader,
     Reply,
 )
-from journeyman.engines.kestrel_queue import FanReader, Queue
+from journeyman.engines.kestrel_queue import Queue
+from journeyman.engines.kestrel_reader import FanReader
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words

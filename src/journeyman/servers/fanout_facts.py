@@ -19,7 +19,8 @@ from journeyman import __version__
 from journeyman.clock import Clock
 from journeyman.engines.kestrel import FanOut
 from journeyman.engines.kestrel_outcomes import Reply
-from journeyman.engines.kestrel_queue import FanReader, Queue
+from journeyman.engines.kestrel_queue import Queue
+from journeyman.engines.kestrel_reader import FanReader
 from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
 from journeyman.servers.fanout_journals import JournalSize
