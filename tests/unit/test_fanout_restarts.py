@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections import Counter
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from journeyman.engines.kestrel_outcomes import Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.errors import LogError
-from journeyman.formats.kestrel import WRITER
+from journeyman.formats.kestrel import READER, WRITER, ItemPut
+from journeyman.logs.publication import journal_path
 from journeyman.testing import SimulatedDisk
 from tests.fanout_world import SPOOL, FanOutWorld
 
@@ -20,11 +22,16 @@ ROOMY = FanOutSettings(window_items=100, window_bytes=10**9)
 
 
 class CountingDisk(SimulatedDisk):
-    """A disk that knows how many bytes were read of each file."""
+    """A disk that knows how many bytes were read of each file, and how often it was listed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read: Counter[str] = Counter()
+        self.listed: Counter[str] = Counter()
+
+    def list_dir(self, path: str) -> list[str]:
+        self.listed[path] += 1
+        return super().list_dir(path)
 
     def read_bytes(self, path: str) -> bytes:
         data = super().read_bytes(path)
@@ -352,3 +359,38 @@ def test_what_goes_wrong_with_the_files_of_one_queue_does_not_keep_the_others(ki
     life.journals.close()
     left = sorted(len(world(disk.after_crash("keep_all_unsynced")).drained(q)) for q in ("p", "q"))
     assert left[0] == 1, "one was saved"
+
+
+# -- many queues ---------------------------------------------------------------------------------
+
+
+def test_a_start_lists_the_folder_as_often_however_many_queues_there_are():
+    disk = CountingDisk()
+    life = world(disk)
+    for n in range(30):
+        life.put(f"q{n}", b"000001", b"000002")
+    life.close()
+    disk.listed.clear()
+    again = world(disk)
+    assert disk.listed[SPOOL] == 1
+    assert all(numbers(again.drained(f"q{n}")) == [1, 2] for n in range(30))
+
+
+def test_a_change_of_many_queues_that_was_cut_short_is_finished_before_any_is_opened():
+    disk = SimulatedDisk()
+    old, new = (WRITER.header + WRITER.encode(ItemPut(n, 1, None, 0, b"%06d" % n)) for n in (1, 2))
+    disk.plant(f"{SPOOL}/a.1", old)
+    disk.plant(f"{SPOOL}/_staging/a", new)
+    disk.plant(f"{SPOOL}/_staging/b", new)
+    disk.plant(f"{SPOOL}/_staging/reader", READER.header)
+    renames = {"a": "a.2", "b": "b.2", "reader": "b.read.r"}
+    content = {
+        "version": 1,
+        "renames": {f"_staging/{staged}": name for staged, name in renames.items()},
+        "removes": ["a.1"],
+    }
+    disk.plant(journal_path(SPOOL), json.dumps(content).encode())
+    life = world(disk)
+    assert set(life.engine.queues) == {"a", "b"}
+    assert life.opened["a"].tail == 2
+    assert numbers(life.drained("b", "r")) == [2]

@@ -94,11 +94,13 @@ class KestrelJournal:
         sync: SyncPolicy | None = None,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
+        names: Sequence[str] | None = None,
         notes: Notes = None,
     ) -> KestrelJournal:
         """Lock, recover and open a queue; made, with its directory, if it is missing.
 
-        ``notes`` is told of readers that do not stand where their checkpoints said. Raises
+        ``names`` are the files of the queue, if the directory has been listed already. ``notes``
+        is told of readers that do not stand where their checkpoints said. Raises
         LogLocked when another process has the queue.
         """
         check_queue_name(queue)
@@ -111,10 +113,12 @@ class KestrelJournal:
             reason = f"another process has queue {queue} open"
             raise LogLocked(directory, reason) from error
         try:
-            found = find_queue(disk, clock, directory, queue, was_ours=was_ours, notes=notes)
+            found = find_queue(
+                disk, clock, directory, queue, was_ours=was_ours, names=names, notes=notes
+            )
             plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)
-            appender.open()
+            appender.open(found.last_path)
             if not found.catalog.numbers_follow_ids:
                 # The highest number does not hold the highest ids; a new segment will hold both.
                 appender.rotate_to(lambda: plan.next_path(plan.first_path()))

@@ -11,7 +11,7 @@ Whoever does this holds the lock of the queue.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from journeyman.clock import Clock
@@ -24,7 +24,7 @@ from journeyman.logs.publication import finish, journal_path, pending
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.segments import kestrel_lock_name, kestrel_segments, kestrel_temporaries
 
-__all__ = ["FoundQueue", "find_queue"]
+__all__ = ["FoundQueue", "find_queue", "finish_publication"]
 
 _NS_PER_MS = 1_000_000
 
@@ -34,15 +34,26 @@ class FoundQueue:
     catalog: SegmentCatalog
     checkpoints: Checkpoints
     next_id: int
+    last_path: str | None  # the segment with the highest number; None: look for it
     report: RecoveryReport
 
 
 def find_queue(
-    disk: Disk, clock: Clock, directory: str, queue: str, *, was_ours: bool, notes: Notes
+    disk: Disk,
+    clock: Clock,
+    directory: str,
+    queue: str,
+    *,
+    was_ours: bool,
+    names: Sequence[str] | None = None,
+    notes: Notes = None,
 ) -> FoundQueue:
-    """``was_ours``: the queue was open here before, and not only in the original."""
-    _finish_publication(disk, directory, queue)
-    names = disk.list_dir(directory)
+    """``was_ours``: the queue was open here before, and not only in the original.
+
+    ``names`` are the files that belong to it, for whoever has listed the directory already.
+    """
+    if finish_publication(disk, directory, queue) or names is None:
+        names = disk.list_dir(directory)
     for name in kestrel_temporaries(queue, names):
         disk.remove(posixpath.join(directory, name))
     paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
@@ -57,13 +68,15 @@ def find_queue(
     view = open_queue(catalog.edge_ids(), found, notes)
     checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
     report = RecoveryReport((*reports, *reader_reports))
-    return FoundQueue(catalog, checkpoints, _next_id(view, found), report)
+    last_path = paths[-1] if paths and disk.exists(paths[-1]) else None
+    return FoundQueue(catalog, checkpoints, _next_id(view, found), last_path, report)
 
 
-def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
-    """Carry through a change of many files that was cut short; it may be about other queues too.
+def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
+    """Carry through a change of many files that was cut short; whether there was one.
 
-    Of those the locks are needed as well: LogLocked if another process has one of them open.
+    It may be about other queues than this one. Of those the locks are needed as well: LogLocked if
+    another process has one of them open.
     """
     publication = pending(disk, journal_path(directory))
     names = () if publication is None else (*publication.renames.values(), *publication.removes)
@@ -78,6 +91,7 @@ def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
     finally:
         for lock in locks:
             lock.release()
+    return publication is not None
 
 
 def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:

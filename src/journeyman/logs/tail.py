@@ -64,10 +64,13 @@ class LogTail:
         """Where the next record goes, provided it does not rotate."""
         return Position(self._active().path, self._size + self._gathered_bytes)
 
-    def open(self) -> None:
-        """Open the segment to go on with; made with its header if it is missing or empty."""
+    def open(self, path: str | None = None) -> None:
+        """Open the segment to go on with; made with its header if it is missing or empty.
+
+        ``path`` is for whoever knows already what the plan would find.
+        """
         if self._file is None:
-            self._file = self._begin(self._plan.first_path())
+            self._file = self._begin(path or self._plan.first_path())
             self._kept = [self.end]
 
     def must_rotate(self, incoming: int) -> bool:

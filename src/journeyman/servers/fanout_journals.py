@@ -32,6 +32,7 @@ from journeyman.engines.kestrel_outcomes import (
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.kestrel_journal import DEFAULT_SEGMENT_BYTES, KestrelJournal
+from journeyman.logs.kestrel_opening import finish_publication
 from journeyman.logs.segments import kestrel_queues
 from journeyman.logs.sync import SyncPolicy
 
@@ -86,8 +87,13 @@ class Journals:
     def open_all(self) -> dict[str, KestrelJournal]:
         """Every queue that the folder holds; the folder is made if it is missing."""
         self._disk.make_dirs(self._directory)
-        for queue in kestrel_queues(self._disk.list_dir(self._directory)):
-            if self._open(queue).is_unindexed:
+        finish_publication(self._disk, self._directory)
+        names = self._disk.list_dir(self._directory)
+        by_queue: dict[str, list[str]] = {}  # so that not every queue looks through all names
+        for name in names:
+            by_queue.setdefault(name.partition(".")[0], []).append(name)
+        for queue in kestrel_queues(names):
+            if self._open(queue, by_queue[queue]).is_unindexed:
                 self._unindexed.add(queue)
         return self._journals
 
@@ -95,7 +101,7 @@ class Journals:
         for journal in self._journals.values():
             journal.close()
 
-    def _open(self, queue: str) -> KestrelJournal:
+    def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelJournal:
         policy = SyncPolicy.always() if self._waits else SyncPolicy.os()
         journal = KestrelJournal.open(
             self._disk,
@@ -105,6 +111,7 @@ class Journals:
             sync=policy,
             segment_bytes=self._segment_bytes,
             archive_directory=self._archive_directory,
+            names=names,
         )
         self._journals[queue] = journal
         return journal
