@@ -6,6 +6,7 @@ reader     opens a few items, then: confirms them | gives some back | hangs up a
 
 from __future__ import annotations
 
+import random
 import time
 from collections import deque
 
@@ -34,7 +35,9 @@ class _Loader(LoadThread):
     client: FanWire
 
     def __init__(self, port: int, number: int, queue: str, book: FanBook, life: int) -> None:
-        super().__init__(number, life)
+        super().__init__(f"{type(self).__name__} {number}")
+        self.number = number
+        self.random = random.Random(f"{life}.{self.name}")
         self.port = port
         self.queue = queue
         self.book = book

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from tests.integration.schedule_process import ScheduleProcess
@@ -59,7 +59,7 @@ class KillLoop(ABC, Generic[TallyT, ServerT]):
                 self._server.kill()
         return self.tally
 
-    def _no_errors(self, loaders: Iterable[LoadThread]) -> None:
+    def _no_errors(self, loaders: Sequence[LoadThread]) -> None:
         wrong = [complaint for loader in loaders for complaint in loader.wrong]
         wrong += [line for line in self._server.lines if " ERROR " in line]
         tell_wrong(wrong)
@@ -72,10 +72,8 @@ class Closable(Protocol):
 class LoadThread(threading.Thread):
     """Steps, until the connection ends or it is told to stop."""
 
-    def __init__(self, number: int, life: int) -> None:
-        super().__init__(name=f"{type(self).__name__} {number}", daemon=True)
-        self.number = number
-        self.random = random.Random(f"{life}.{self.name}")
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
         self.stopping = threading.Event()
         self.wrong: list[str] = []
         self.client: Closable

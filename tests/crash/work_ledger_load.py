@@ -13,6 +13,7 @@ Jobs are of four kinds, each in a queue of its own:
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 
@@ -45,7 +46,9 @@ class _Loader(LoadThread):
     client: WorkWire
 
     def __init__(self, port: int, number: int, book: WorkBook, life: int) -> None:
-        super().__init__(number, life)
+        super().__init__(f"{type(self).__name__} {number}")
+        self.number = number
+        self.random = random.Random(f"{life}.{self.name}")
         self.port = port
         self.book = book
         self.client = WorkWire(port)
