@@ -15,18 +15,17 @@ another process (fanout_load.py); ``generator`` is the part of a core that it ne
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import fanout_peers, peers, report
+from bench import fanout_peers, peers
 from bench.fanout_load import DEPTH, measure
 from bench.fanout_memory import measure_long_queue
-from bench.schedule import Verdict, best_of, print_verdicts
+from bench.verdicts import Verdict, ask_all, best_of, read_options
 
 SECONDS = 2.0
 CONNECTIONS = 4
@@ -115,14 +114,9 @@ QUESTIONS = {"cycles": cycles, "readers": readers, "memory": memory}
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.fanout", description="See above.")
-    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (3)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a round takes (2)")
     parser.add_argument("--items", type=int, default=MEMORY_ITEMS, help="of the long queue")
-    parser.add_argument("--only", choices=QUESTIONS, help="one question; nothing is written")
-    options = parser.parse_args(arguments or [])
-    # A program that ran before in this process may have bound it to one core, and children inherit.
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    options = read_options(parser, QUESTIONS, arguments)
     figures: dict[str, Any] = {
         "file_system": peers.file_system(Path(options.directory)),
         "redis": peers.version_of("redis-server", "--version"),
@@ -131,18 +125,9 @@ def main(arguments: list[str] | None = None) -> int:
         "connections": CONNECTIONS,
         "pipelined_by": DEPTH,
     }
-    verdicts: list[Verdict] = []
-    for name, ask in QUESTIONS.items():
-        if options.only in (None, name):
-            with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
-                figures[name], more = ask(Path(place), options)
-            verdicts += more
-            print()
-    figures["bars"] = print_verdicts(verdicts)
-    if options.only is None and options.items == MEMORY_ITEMS:
-        path = report.write_result("fanout", figures)
-        print(f"\nwritten to {path.relative_to(report.ROOT)}")
-    return int(any(verdict.word == "MISSED" for verdict in verdicts))
+    asked = {name: partial(ask, options=options) for name, ask in QUESTIONS.items()}
+    is_whole = options.items == MEMORY_ITEMS and options.seconds == SECONDS
+    return ask_all("fanout", asked, figures, options, keep=is_whole)
 
 
 if __name__ == "__main__":

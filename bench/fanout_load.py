@@ -19,16 +19,13 @@ line breaks, and looked at more closely only where something in them is needed.
 from __future__ import annotations
 
 import json
-import select
 import socket
 import sys
-import time
 
-from bench.generator import Rate, cpu_seconds, measured_apart
+from bench.generator import Rate, drive, measured_apart
 
 __all__ = ["DEPTH", "ITEM", "measure"]
 
-WARM_UP_S = 0.3
 DEPTH = 100
 ITEM = b"p" * 100
 
@@ -156,26 +153,9 @@ def run(name: str, port: int, connections: int, seconds: float, readers: int) ->
     protocol = PROTOCOLS[name]()
     with socket.create_connection(("127.0.0.1", port)) as client:
         protocol.prepare(client, max(readers, 1))
-    poll = select.epoll()
-    by_number: dict[int, _Connection] = {}
-    for _ in range(connections):
-        each = _Connection(port, protocol, 1 if readers else 3)
-        by_number[each.socket.fileno()] = each
-        poll.register(each.socket, select.EPOLLIN)
-        each.begin()
-
-    def go_on(until: float) -> None:
-        while time.perf_counter() < until:
-            for number, _ in poll.poll(1.0):
-                by_number[number].receive()
-
-    go_on(time.perf_counter() + WARM_UP_S)
-    before = sum(each.cycles for each in by_number.values())
-    cpu_before, begin = cpu_seconds(), time.perf_counter()
-    go_on(begin + seconds)
-    took_s = time.perf_counter() - begin
-    items = (sum(each.cycles for each in by_number.values()) - before) * DEPTH
-    return Rate(items / took_s, (cpu_seconds() - cpu_before) / took_s)
+    senders = [_Connection(port, protocol, 1 if readers else 3) for _ in range(connections)]
+    rate = drive(senders, seconds)
+    return Rate(rate.per_second * DEPTH, rate.cpu)
 
 
 if __name__ == "__main__":

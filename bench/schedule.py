@@ -18,19 +18,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import peers, report
+from bench import peers
 from bench.generator import Rate
 from bench.schedule_lateness import Lateness, measure_lateness
 from bench.schedule_load import measure
 from bench.schedule_restart import LOG, Restart, measure_restart, write_log
+from bench.verdicts import Verdict, ask_all, best_of, read_options
 
 SECONDS = 2.0
 SHAPES = {"50 connections": (50, 1), "pipelined by 100": (1, 100)}  # connections, depth
@@ -46,21 +46,6 @@ LATE_P50_BAR_MS, LATE_P99_BAR_MS = 2.0, 10.0
 RECORD = b"x" * 30
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    question: str
-    figure: float | None  # None: could not be measured
-    bar: float
-    at_least: bool  # the bar is a lower bound
-
-    @property
-    def word(self) -> str:
-        if self.figure is None:
-            return "not measured"
-        met = self.figure >= self.bar if self.at_least else self.figure <= self.bar
-        return "ok" if met else "MISSED"
-
-
 def sync_rate(directory: Path) -> float:
     """Appends a second, each synced."""
     path = directory / "appended"
@@ -74,27 +59,6 @@ def sync_rate(directory: Path) -> float:
     os.close(file)
     path.unlink()
     return count / took_s
-
-
-def print_verdicts(verdicts: list[Verdict]) -> list[dict[str, Any]]:
-    """The table of bars; the same as figures."""
-    print(f"{'bar':<40}{'figure':>10}{'bar':>8}")
-    for verdict in verdicts:
-        figure = "-" if verdict.figure is None else f"{verdict.figure:g}"
-        sign = ">=" if verdict.at_least else "<="
-        print(f"{verdict.question:<40}{figure:>10}{sign:>5}{verdict.bar:>6g}  {verdict.word}")
-    return [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
-
-
-def best_of(rounds: int, subjects: dict[str, Callable[[int], Rate]]) -> dict[str, Rate]:
-    """The subjects in turn; of each its quickest round. They are told the number of the round."""
-    best: dict[str, Rate] = {}
-    for number in range(rounds):
-        for name, subject in subjects.items():
-            rate = subject(number)
-            if name not in best or rate.per_second > best[name].per_second:
-                best[name] = rate
-    return best
 
 
 def durable_sets(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
@@ -245,12 +209,7 @@ QUESTIONS = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.schedule", description="See above.")
-    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (3)")
-    parser.add_argument("--only", choices=QUESTIONS, help="one question; nothing is written")
-    options = parser.parse_args(arguments or [])
-    # A program that ran before in this process may have bound it to one core, and children inherit.
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    options = read_options(parser, QUESTIONS, arguments)
     figures: dict[str, Any] = {
         "file_system": peers.file_system(Path(options.directory)),
         "beanstalkd": peers.version_of("beanstalkd", "-v"),
@@ -258,18 +217,8 @@ def main(arguments: list[str] | None = None) -> int:
         "rounds": options.rounds,
         "seconds": SECONDS,
     }
-    verdicts: list[Verdict] = []
-    for name, ask in QUESTIONS.items():
-        if options.only in (None, name):
-            with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
-                figures[name], more = ask(Path(place), options.rounds)
-            verdicts += more
-            print()
-    figures["bars"] = print_verdicts(verdicts)
-    if options.only is None:
-        path = report.write_result("schedule", figures)
-        print(f"\nwritten to {path.relative_to(report.ROOT)}")
-    return int(any(verdict.word == "MISSED" for verdict in verdicts))
+    asked = {name: partial(ask, rounds=options.rounds) for name, ask in QUESTIONS.items()}
+    return ask_all("schedule", asked, figures, options)
 
 
 if __name__ == "__main__":

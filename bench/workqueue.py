@@ -14,16 +14,15 @@ another process (workqueue_load.py); ``generator`` is the part of a core that it
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import peers, report, workqueue_peers
-from bench.schedule import Verdict, best_of, print_verdicts
+from bench import peers, workqueue_peers
+from bench.verdicts import Verdict, ask_all, best_of, read_options
 from bench.workqueue_load import measure
 from bench.workqueue_restart import measure_restart
 
@@ -92,12 +91,7 @@ QUESTIONS = {"cycles": cycles, "restart": restart}
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.workqueue", description="See above.")
-    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (3)")
-    parser.add_argument("--only", choices=QUESTIONS, help="one question; nothing is written")
-    options = parser.parse_args(arguments or [])
-    # A program that ran before in this process may have bound it to one core, and children inherit.
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    options = read_options(parser, QUESTIONS, arguments)
     figures: dict[str, Any] = {
         "file_system": peers.file_system(Path(options.directory)),
         "beanstalkd": peers.version_of("beanstalkd", "-v"),
@@ -105,18 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
         "seconds": SECONDS,
         "connections": CONNECTIONS,
     }
-    verdicts: list[Verdict] = []
-    for name, ask in QUESTIONS.items():
-        if options.only in (None, name):
-            with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
-                figures[name], more = ask(Path(place), options.rounds)
-            verdicts += more
-            print()
-    figures["bars"] = print_verdicts(verdicts)
-    if options.only is None:
-        path = report.write_result("workqueue", figures)
-        print(f"\nwritten to {path.relative_to(report.ROOT)}")
-    return int(any(verdict.word == "MISSED" for verdict in verdicts))
+    asked = {name: partial(ask, rounds=options.rounds) for name, ask in QUESTIONS.items()}
+    return ask_all("workqueue", asked, figures, options)
 
 
 if __name__ == "__main__":

@@ -14,18 +14,15 @@ FIRST is the number of the first job: a job's id is made of its number, and each
 from __future__ import annotations
 
 import json
-import select
 import socket
 import sys
-import time
 from collections.abc import Callable
 from itertools import count
 
-from bench.generator import Rate, cpu_seconds, measured_apart
+from bench.generator import Rate, drive, measured_apart
 
 __all__ = ["PAYLOAD", "job_id", "measure"]
 
-WARM_UP_S = 0.3
 PAYLOAD = b"p" * 100
 TTL_MS = 60_000
 
@@ -122,26 +119,8 @@ class _Connection:
 
 def run(protocol: str, port: int, connections: int, seconds: float, first: int) -> Rate:
     numbers = count(first)
-    poll = select.epoll()
-    by_number: dict[int, _Connection] = {}
-    for _ in range(connections):
-        each = _Connection(port, PROTOCOLS[protocol](numbers))
-        by_number[each.socket.fileno()] = each
-        poll.register(each.socket, select.EPOLLIN)
-        each.begin()
-
-    def go_on(until: float) -> None:
-        while time.perf_counter() < until:
-            for number, _ in poll.poll(1.0):
-                by_number[number].receive()
-
-    go_on(time.perf_counter() + WARM_UP_S)
-    before = sum(each.cycles for each in by_number.values())
-    cpu_before, begin = cpu_seconds(), time.perf_counter()
-    go_on(begin + seconds)
-    took_s = time.perf_counter() - begin
-    cycles = sum(each.cycles for each in by_number.values()) - before
-    return Rate(cycles / took_s, (cpu_seconds() - cpu_before) / took_s)
+    senders = [_Connection(port, PROTOCOLS[protocol](numbers)) for _ in range(connections)]
+    return drive(senders, seconds)
 
 
 if __name__ == "__main__":
