@@ -10,7 +10,8 @@ Each door has its own session, writer and log; what they have in common is in th
 
     process.py       the process: event loop, signals, exit code
     group_commit.py  batches: decided, written, told, or taken back
-    connection.py    one connection: bounds and flow
+    queue_writer.py  the same for queues: weighed commands, who left, errands between batches
+    connection.py    one connection: bounds and flow             closing.py     its end at a stop
     listener.py    a port                    sockets.py          options of a socket
     ticker.py      when to look at what the time has brought
     recovered.py   what was found when a log was opened          server_log.py  lines on stderr

@@ -30,6 +30,7 @@ from journeyman.engines.kestrel_state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.sync import SyncMode
+from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_facts import FanOutFacts
 from journeyman.servers.fanout_journals import Journals
@@ -46,7 +47,6 @@ from journeyman.servers.ticker import Ticker
 
 __all__ = ["FanOutServer"]
 
-ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 NS_PER_MS = 1_000_000
 
@@ -257,12 +257,7 @@ class FanOutServer:
     async def stop(self) -> None:
         """Take no more connections and commands; answer what was received."""
         self._listener.close()
-        for session in list(self.around.sessions):
-            session.finish()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._sessions_closed(), ANSWER_LIMIT_S)
-        for session in list(self.around.sessions):
-            session.drop()
+        await close_sessions(self.around.sessions)
 
     async def close(self) -> None:
         """Write what is left, and let go of the journals."""
@@ -282,7 +277,3 @@ class FanOutServer:
         except (OSError, JourneymanError) as error:
             self._messages.warn("checkpoints could not be written", reason=error)
         await self._loop.run_in_executor(None, self._journals.close)
-
-    async def _sessions_closed(self) -> None:
-        while self.around.sessions:
-            await asyncio.sleep(0.005)

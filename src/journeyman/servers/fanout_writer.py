@@ -5,7 +5,7 @@
     a client went  --Gone------> |        | --Fetch----> a thread that reads --Fetched--> here again
     checkpoints    --Checkpoint> +--------+ --Save-----> a thread that writes them
 
-How batches are made, written and taken back is in group_commit.py. What is special here:
+How batches are made, written and taken back is in group_commit.py and queue_writer.py. Here:
 
 - Many gets of one connection may be decided in one batch. One that has to wait holds up those
   behind it: they are kept aside, and come back when it is answered.
@@ -18,9 +18,7 @@ How batches are made, written and taken back is in group_commit.py. What is spec
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
@@ -41,17 +39,11 @@ from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
 from journeyman.servers.fanout_fetching import ItemFetcher
 from journeyman.servers.fanout_journals import Journals, PartlyWritten
-from journeyman.servers.group_commit import (
-    MAX_BATCH,
-    Batch,
-    GroupCommit,
-    Submitter,
-    Told,
-)
+from journeyman.servers.group_commit import Batch, Submitter, Told
+from journeyman.servers.queue_writer import QueueWriter
 
 __all__ = ["Client", "FanOutWriter", "item_bytes"]
 
-MAX_BATCH_BYTES = 8 * 1024 * 1024  # of items
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
@@ -86,8 +78,10 @@ class Client(Submitter, Protocol):
         ...
 
 
-class FanOutWriter(GroupCommit):
+class FanOutWriter(QueueWriter):
     """See the module's docstring. All methods are called on the event loop."""
+
+    max_waiting_bytes = MAX_WAITING_BYTES
 
     def __init__(
         self,
@@ -127,42 +121,19 @@ class FanOutWriter(GroupCommit):
         self._facts = facts
         self._usual = usual
         self._on_effect = on_effect
-        self._waiting_bytes = 0
-        self._due_waits = False
         self._held: dict[Any, list[Any]] = {}  # what stands behind a command that waits
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
-        self._errands: deque[Callable[[], None]] = deque()
         self._fetcher = ItemFetcher(
             loop, journals.read_after, self.submit_own, on_unread=on_unread, on_failure=self._fail
         )
 
     # -- from clients and from the server itself --
 
-    @property
-    def has_room(self) -> bool:
-        return len(self._waiting) < self._max_waiting and self._waiting_bytes < MAX_WAITING_BYTES
-
-    def submit(self, client: Submitter, requests: Iterable[Any]) -> None:
-        requests = list(requests)
-        self._waiting_bytes += sum([len(r.data) for r in requests if type(r) is ask.Put])
-        super().submit(client, requests)
-
-    def submit_due(self) -> None:
-        if not self._due_waits:
-            self._due_waits = True
-            self._waiting.appendleft((None, Due()))
-            self._set_turn()
-
     def stop_waiting(self, client: Any) -> None:
         """The client will say no more: what it waits for is answered now."""
         self._waiting.appendleft((None, StopWaiting(client)))
-        self._set_turn()
-
-    def leave(self, client: Any) -> None:
-        """The client is lost: what it had open goes back, and it waits for nothing."""
-        self._waiting.appendleft((client, Gone(client)))
         self._set_turn()
 
     def resume(self, client: Any) -> None:
@@ -171,50 +142,20 @@ class FanOutWriter(GroupCommit):
             self._release(_Released(client))
             self._set_turn()
 
-    def run_between(self, errand: Callable[[], None]) -> None:
-        """Have the writer's thread do this between two batches. If it raises, that is final."""
-        self._errands.append(errand)
-        self._set_turn()
-
     def close(self) -> None:
         super().close()
         self._fetcher.close()
 
+    def _weigh(self, requests: Sequence[Any]) -> int:
+        return sum([len(request.data) for request in requests if type(request) is ask.Put])
+
+    def _due(self) -> Due:
+        return Due()
+
+    def _gone(self, client: Any) -> Gone:
+        return Gone(client)
+
     # -- deciding --
-
-    def _take_waiting(self) -> list[tuple[Any, Any]]:
-        waiting = self._waiting
-        if len(waiting) <= MAX_BATCH and self._waiting_bytes <= MAX_BATCH_BYTES:  # nearly always
-            taken = list(waiting)
-            waiting.clear()
-            self._waiting_bytes = 0
-            return taken
-        taken = []
-        size = 0
-        while waiting and len(taken) < MAX_BATCH and size < MAX_BATCH_BYTES:
-            entry = waiting.popleft()
-            size += item_bytes(entry[1])
-            taken.append(entry)
-        self._waiting_bytes = max(0, self._waiting_bytes - size) if waiting else 0
-        return taken
-
-    def _decide_next(self) -> Batch | None:
-        if not self._errands:
-            return super()._decide_next()
-        self._writing = Batch([])
-        errand = self._thread.submit(self._errands.popleft())
-        errand.add_done_callback(self._errand_done_elsewhere)
-        return None
-
-    def _errand_done_elsewhere(self, future: Future[None]) -> None:
-        self._loop.call_soon_threadsafe(self._errand_done, future.exception())
-
-    def _errand_done(self, error: BaseException | None) -> None:
-        self._writing = None
-        if error is not None:
-            self._fail(error)
-        else:
-            self._go_on(None)
 
     def _decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()

@@ -46,6 +46,7 @@ from journeyman.logs.ztick_compaction import Compactor
 from journeyman.logs.ztick_log import ZtickLog
 from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
+from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.compaction import CompactionWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
@@ -67,8 +68,6 @@ if TYPE_CHECKING:
     from journeyman.servers.workqueue import WorkQueueServer
 
 __all__ = ["ScheduleServer"]
-
-ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 
 
 class ScheduleServer:
@@ -342,13 +341,7 @@ class ScheduleServer:
         self._ticker.stop()
         if self._compaction is not None:
             self._compaction.stop()
-        sessions = list(self.around.sessions)
-        for session in sessions:
-            session.finish()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._sessions_closed(), ANSWER_LIMIT_S)
-        for session in list(self.around.sessions):
-            session.drop()
+        await close_sessions(self.around.sessions)
         if self._http is not None:
             await self._http.close()
         cut_off = await self.runs.stop(self._settings.limits.stop_timeout_ms / 1000, hurry)
@@ -362,7 +355,3 @@ class ScheduleServer:
         if self._telemetry is not None and not hurry.is_set():
             await self._loop.run_in_executor(None, self._telemetry.stop)
         return cut_off
-
-    async def _sessions_closed(self) -> None:
-        while self.around.sessions:
-            await asyncio.sleep(0.005)
