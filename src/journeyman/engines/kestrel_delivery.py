@@ -75,7 +75,8 @@ class Delivery(FanOutState):
         while True:
             item = reader.take()
             if not isinstance(item, ItemPut) or not reader.is_expired(item, now_ms):
-                self._fetch(queue, reader)
+                if reader.next_id < queue.window_start or reader.buffer:
+                    self._fetch(queue, reader)
                 return item
             self._expire(reader, item, now_ns)
 

@@ -205,8 +205,10 @@ class FanReader:
         if first > self.head + 1:
             self.done.add(first, last)
         elif last > self.head:
-            self.head = self.done.end_of_run(last + 1)
-            self.done.drop_through(self.head)
+            self.head = last
+            if self.done:
+                self.head = self.done.end_of_run(last + 1)
+                self.done.drop_through(self.head)
 
     # -- items from disk --
 

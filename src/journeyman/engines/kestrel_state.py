@@ -218,16 +218,18 @@ class FanOutState:
     # -- open reads --
 
     def _opened(self, client: Client, key: Key) -> deque[ItemPut]:
-        return self._open.get(client, {}).get(key, _NOTHING)
+        of_client = self._open.get(client)
+        return _NOTHING if of_client is None else of_client.get(key, _NOTHING)
 
     def _take_opened(self, client: Client, key: Key) -> ItemPut:
         """The oldest; the client has been touched."""
         of_client = self._open[client]
-        item = of_client[key].popleft()
-        if not of_client[key]:
+        items = of_client[key]
+        item = items.popleft()
+        if not items:
             del of_client[key]
-        if not of_client:
-            del self._open[client]
+            if not of_client:
+                del self._open[client]
         return item
 
     def _clients_with_open(self, key: Key) -> list[Client]:
