@@ -265,6 +265,16 @@ def test_number_of_readers_is_bounded(client: FanOutClient, queue: str):
     assert client.ask(f"get {queue}+d") == "SERVER_ERROR the queue has too many readers"
 
 
+def test_longest_names_are_names_of_files(client: FanOutClient):
+    queue, reader = "q" * 100, "r" * 100
+    assert client.get(f"{queue}+{reader}") is None
+    assert client.put(queue, b"x") == "STORED"
+    assert client.get(f"{queue}+{reader}") == b"x"
+    assert client.put("q" * 200, b"y") == "STORED"
+    assert client.get("q" * 200) == b"y"
+    assert client.ask(f"get {queue}+{reader}r").startswith("CLIENT_ERROR ")
+
+
 # -- expiry, flush, delete --
 
 

@@ -116,6 +116,7 @@ def test_an_item_beyond_the_format_is_passed_over_and_never_kept():
         b"get jobs+",
         b"get jobs+a~b",
         b"get " + b"q" * 201,
+        b"get " + b"q" * 100 + b"+" + b"r" * 101,
         b"delete a.b",
         b"flush",
     ],

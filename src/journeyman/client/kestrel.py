@@ -23,7 +23,7 @@ from journeyman.client.connection import Connection, Tls
 from journeyman.client.errors import BadAnswer, InvalidRequest, Refused
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.kestrel_commands import MAX_WAIT_MS, Key
-from journeyman.protocols.kestrel_readers import is_queue_name, is_reader_name
+from journeyman.protocols.kestrel_readers import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 
 __all__ = ["DEFAULT_PORT", "KestrelClient"]
 
@@ -115,6 +115,8 @@ def _key(queue: str, reader: str = "") -> Key:
         raise InvalidRequest(f"queue names are made of A-Z a-z 0-9 : _ -, not {queue!r}")
     if reader and not is_reader_name(reader):
         raise InvalidRequest(f"reader names are made of A-Z a-z 0-9 : _ - ., not {reader!r}")
+    if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
+        raise InvalidRequest("the names of queue and reader may have 200 characters together")
     return Key(queue, reader)
 
 

@@ -96,6 +96,15 @@ class FanOut(WholeQueues):
             self._serve(known, reader, now_ns)
         return Outcome(tuple(self._writes), None, tuple(self._effects))
 
+    def forget(self, queue: str) -> Outcome:
+        """A queue that a batch which was taken back has erased all the same."""
+        self._writes.clear()
+        self._effects.clear()
+        known = self.queues.get(queue)
+        if known is not None:
+            self._erase(known)
+        return Outcome((), None, tuple(self._effects))
+
     def next_due_ns(self) -> int | None:
         """When ``Due`` is to be said next."""
         over_ns = self._waits.first_over_ns()

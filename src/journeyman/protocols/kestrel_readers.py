@@ -26,6 +26,7 @@ from journeyman.protocols.kestrel_commands import (
 )
 
 __all__ = [
+    "MAX_KEY_CHARACTERS",
     "Reader",
     "confirm",
     "dump_stats",
@@ -45,8 +46,10 @@ _QUEUE_NAME = re.compile(r"[A-Za-z0-9:_-]{1,200}", re.ASCII)
 _READER_NAME = re.compile(r"[A-Za-z0-9:_.-]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 MS_PER_S = 1000
+MAX_KEY_CHARACTERS = 200  # they become one file name, with room for its other parts
 
 _BAD_NAME = Refused("queue names are made of A-Z a-z 0-9 : _ -, up to 200 of them")
+_LONG_KEY = Refused("the names of queue and reader may have 200 characters together")
 _TOO_FEW = Refused("an argument is missing")
 _BAD_NUMBER = Refused("a number was expected")
 _BAD_OPTIONS = Refused("these options do not go together", hangup=True)
@@ -138,6 +141,8 @@ def _read_key(text: str) -> Key | Refused:
     queue, plus, reader = text.partition("+")
     if not is_queue_name(queue) or (plus and not is_reader_name(reader)):
         return _BAD_NAME
+    if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
+        return _LONG_KEY
     return Key(queue, reader)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from journeyman.clock import Clock
-from journeyman.disk import Disk
+from journeyman.disk import Disk, is_full
 from journeyman.engines.kestrel_outcomes import (
     AddReader,
     Append,
@@ -50,11 +50,18 @@ class JournalSize(NamedTuple):
 
 
 class PartlyWritten(LogError):
-    """One journal could not be written; ``written`` are the items that are stored all the same."""
+    """One journal could not be written; others were all the same.
 
-    def __init__(self, error: LogError, written: dict[str, list[ItemPut]]) -> None:
+    ``written`` are the items that are stored, by queue, ``erased`` the queues that are gone; those
+    that are in both were made anew behind that.
+    """
+
+    def __init__(
+        self, error: LogError, written: dict[str, list[ItemPut]], erased: set[str]
+    ) -> None:
         super().__init__(error.path, error.reason)
         self.written = written
+        self.erased = erased
 
 
 class Journals:
@@ -140,14 +147,19 @@ class Journals:
     def write(self, writes: Sequence[Write]) -> None:
         """JourneymanError: nothing was written, unless it is PartlyWritten or LogPoisoned."""
         written: dict[str, list[ItemPut]] = {}
+        erased: set[str] = set()
         try:
-            self._write(writes, written)
+            self._write(writes, written, erased)
         except LogPoisoned:
             raise
         except LogError as error:
-            raise PartlyWritten(error, written) if written else error from error
+            if written or erased:
+                raise PartlyWritten(error, written, erased) from error
+            raise
 
-    def _write(self, writes: Sequence[Write], written: dict[str, list[ItemPut]]) -> None:
+    def _write(
+        self, writes: Sequence[Write], written: dict[str, list[ItemPut]], erased: set[str]
+    ) -> None:
         items: dict[str, list[ItemPut]] = {}
         for write in writes:
             if type(write) is Append:
@@ -158,9 +170,12 @@ class Journals:
             try:
                 self._change(write)
             except OSError as error:
-                if error.errno not in _FOR_NOW:
+                if error.errno not in _FOR_NOW and not is_full(error):
                     raise
                 raise LogError(self._directory, error.strerror or str(error)) from error
+            if type(write) is EraseQueue:
+                written.pop(write.queue, None)
+                erased.add(write.queue)
         for queue, its_items in items.items():
             self._append(queue, its_items, written)
 

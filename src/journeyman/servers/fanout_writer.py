@@ -28,6 +28,7 @@ from journeyman.engines.kestrel_outcomes import (
     Append,
     Due,
     Effect,
+    EraseQueue,
     Fetch,
     Gone,
     Outcome,
@@ -273,10 +274,13 @@ class FanOutWriter(QueueWriter):
             self._held.pop(client, None)
         self._put_off.difference_update(self._newly_held)
         waited_before = set(self._held)
-        written = error.written if isinstance(error, PartlyWritten) else {}
+        partly = error if isinstance(error, PartlyWritten) else None
+        written = partly.written if partly is not None else {}
         stored = {id(item.data) for items in written.values() for item in items}
         anew = Batch([])
         self._fan_out.begin_batch()
+        for queue in partly.erased if partly is not None else ():
+            self._gather(anew, None, EraseQueue, self._fan_out.forget(queue))
         for queue, items in written.items():
             outcome = self._fan_out.adopt(queue, items, self._clock.now_ns())
             self._gather(anew, None, Append, outcome)
