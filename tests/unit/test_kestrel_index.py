@@ -91,6 +91,36 @@ def test_closed_segments_with_an_index_are_not_read_at_the_start(world):
         assert closed not in [file.file for file in journal.recovery.files]
 
 
+class MeddlingDisk(SimulatedDisk):
+    """Something happens whenever a new file is begun."""
+
+    meddle = staticmethod(lambda: None)
+
+    def open_append(self, path):
+        if not self.exists(path) and "/." not in path and path.rpartition(".")[2].isdecimal():
+            self.meddle()
+        return super().open_append(path)
+
+
+def test_a_segment_that_is_just_being_left_is_not_indexed_before_all_of_it_is_known():
+    """The writer has gone on to the next segment; what it wrote last is not in the books yet."""
+    world = World()
+    world.disk = disk = MeddlingDisk()
+    disk.make_dirs("/q")
+    with world.open() as journal:
+        disk.meddle = journal.save_indexes
+        for number in range(1, 1001, 50):
+            world.clock.advance(0.001)
+            journal.append([item(n) for n in range(number, number + 50)])
+        disk.meddle = lambda: None
+        journal.save_indexes()
+        expected = journal.segments
+    with world.open() as journal:
+        assert sum(segment.indexed for segment in journal.segments) == len(expected) - 1
+        assert journal.segments == expected
+        assert journal.left_for(Reader(0)) == (1000, 1_000_000)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -216,8 +216,9 @@ class KestrelJournal:
         return len(missing)
 
     def _without_index(self) -> list[Segment]:
-        active = self._active_path()
-        return [s for s in self.segments if s.path != active and not s.indexed]
+        """Of closed segments only: those before the last that is known to hold an item. The writer
+        may have left that one too, but what it wrote there last may not be noted yet."""
+        return [segment for segment in self.segments[:-1] if not segment.indexed]
 
     def commit(self) -> int:
         """Write what was put, for whoever does not use a CommitThread."""
