@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
 from journeyman.errors import LogFull, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.logs.kestrel_index import load_index
+from journeyman.logs.kestrel_index import Segment, load_index
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.testing.manual_clock import ManualClock
 from journeyman.testing.simulated_disk import SimulatedDisk
@@ -94,7 +95,7 @@ def test_closed_segments_with_an_index_are_not_read_at_the_start(world):
 class MeddlingDisk(SimulatedDisk):
     """Something happens whenever a new file is begun."""
 
-    meddle = staticmethod(lambda: None)
+    meddle: Callable[[], object] = staticmethod(lambda: None)
 
     def open_append(self, path):
         if not self.exists(path) and "/." not in path and path.rpartition(".")[2].isdecimal():
@@ -215,3 +216,18 @@ def test_segments_put_together_by_hand_are_read_in_the_order_of_ids(world):
         file.close()
     with world.open() as journal:
         assert ids(journal.read_after(10, max_items=9, max_bytes=10**6)) == [15, 20, 30, 40]
+
+
+@pytest.mark.parametrize("runs", [[[1, 2, 3]], [[1], [2, 3, 5], [9]], [[4, 5], [3, 6]], [[7], [7]]])
+def test_a_run_of_items_is_noted_as_the_items_one_by_one(runs):
+    at_once, one_by_one = Segment("s"), Segment("s")
+    offset = 4
+    for run in runs:
+        items = [item(number, b"x" * 30_000 * number) for number in run]
+        sizes = [len(WRITER.encode(each)) for each in items]
+        at_once.note_run(offset, items, sizes)
+        for each, size in zip(items, sizes, strict=True):
+            one_by_one.note(each, offset)
+            offset += size
+    assert at_once == one_by_one
+    assert at_once.marks == one_by_one.marks

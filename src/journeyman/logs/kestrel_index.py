@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import posixpath
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +71,25 @@ class Segment:
         self.last_id = max(self.last_id, item.item_id)
         self.items += 1
         self.data_bytes += len(item.data)
+
+    def note_run(self, offset: int, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
+        """Items stand one behind the other from ``offset`` on, with ids that ascend."""
+        if not self.items or not self.ascending or items[0].item_id <= self.last_id:
+            for item, size in zip(items, sizes, strict=True):
+                self.note(item, offset)
+                offset += size
+            return
+        next_mark = self.marks[-1][1] + MARK_BYTES
+        count, data_bytes = self.items, self.data_bytes
+        for item, size in zip(items, sizes, strict=True):
+            if offset >= next_mark:
+                self.marks.append((item.item_id, offset, count, data_bytes))
+                next_mark = offset + MARK_BYTES
+            offset += size
+            count += 1
+            data_bytes += len(item.data)
+        self.items, self.data_bytes = count, data_bytes
+        self.last_id = items[-1].item_id
 
     def note_entry(self, entry: Entry[Record]) -> None:
         if isinstance(entry.record, ItemPut):

@@ -64,12 +64,14 @@ class KestrelJournal:
         lock: Lock,
         appender: Appender,
         found: FoundQueue,
+        segment_bytes: int,
         archive_directory: str | None,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._lock = lock
         self._checkpoints = found.checkpoints
+        self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
         self._files = threading.Lock()  # checkpoints and retention, one at a time
         # Guards the rest. Never held while the appender commits; reentrant, since a future that
@@ -125,7 +127,7 @@ class KestrelJournal:
         except BaseException:
             lock.release()
             raise
-        return cls(disk, clock, lock, appender, found, archive_directory)
+        return cls(disk, clock, lock, appender, found, segment_bytes, archive_directory)
 
     @property
     def next_id(self) -> int:
@@ -184,15 +186,28 @@ class KestrelJournal:
             next_id = self._next_id
             if any(item.item_id < next_id + place for place, item in enumerate(items)):
                 raise UsageError(f"an id below {next_id} was given out before")
-            stored = self.appender.append_many([WRITER.encode(item) for item in items])
+            encoded = [WRITER.encode(item) for item in items]
+        sizes = [len(record) for record in encoded]
+        if self._has_room_for(sum(sizes)):
+            # All in one piece: it is as if they were one record.
+            encoded = [b"".join(encoded)]
+        stored = self.appender.append_many(encoded)
         self.appender.commit()
         positions = stored.result()
         with self._ids:
             segments_before = len(self._catalog)
             self._next_id = items[-1].item_id + 1
-            for position, item in zip(positions, items, strict=True):
-                self._catalog.note(position, item)
+            if len(positions) < len(items):
+                self._catalog.note_run(positions[0], items, sizes)
+            else:
+                for position, item in zip(positions, items, strict=True):
+                    self._catalog.note(position, item)
             return len(self._catalog) > max(segments_before, 1)
+
+    def _has_room_for(self, size: int) -> bool:
+        """Whether the active segment takes so many bytes more."""
+        end = self.appender.end()
+        return end is not None and end.offset + size <= self._segment_bytes
 
     def read_after(self, item_id: int, *, max_items: int, max_bytes: int) -> list[ItemPut]:
         """The first items with ids above this one, in order. Only what was committed is seen."""

@@ -20,7 +20,7 @@ The order is that of the first ids inside. File numbers follow it, unless somebo
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
@@ -64,6 +64,12 @@ class SegmentCatalog:
         if not self._segments or self._segments[-1].path != position.path:
             self._segments.append(Segment(position.path))
         self._segments[-1].note(item, position.offset)
+
+    def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
+        """Items were stored one behind the other; ``sizes`` are those of their entries."""
+        if not self._segments or self._segments[-1].path != begin.path:
+            self._segments.append(Segment(begin.path))
+        self._segments[-1].note_run(begin.offset, items, sizes)
 
     def retired(self, readers: Mapping[str, Reader]) -> list[Segment]:
         """The segments that may go, oldest first."""
