@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,23 @@ def test_folder_that_is_a_file_is_told_in_one_line(tmp_path: Path):
         assert server.wait() == 1
     finally:
         server.kill()
+
+
+def test_checkpoints_that_could_not_be_written_are_told_once_and_written_later(tmp_path: Path):
+    process = FanOutProcess(tmp_path, kestrel__checkpoint_interval_ms=20)
+    with process as server, server.reader() as client:
+        for data in (b"one", b"two"):
+            assert client.put("q", data) == "STORED"
+        checkpoint = server.queues / "q.read."
+        before = checkpoint.read_bytes()
+        limit(server, 10)
+        assert client.get("q") == b"one"
+        server.wait_for_line("WARN checkpoints could not be written")
+        time.sleep(0.2)
+        assert checkpoint.read_bytes() == before
+        assert sum("could not be written" in line for line in server.lines) == 1
+        limit(server, None)
+        server.wait_until(lambda: checkpoint.read_bytes() != before, "the checkpoint is written")
+        server.kill()
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        assert client.get("q") == b"two"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -569,6 +570,23 @@ def test_retired_segments_go_to_the_archive_if_there_is_one():
     after = disk.after_crash("lose_all_unsynced")
     assert after.read_bytes("/archive/jobs/archive~jobs.1") == segment(1, 2)
     assert names(after) == ["jobs.3", "jobs.4", "jobs.read.a"]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_an_archive_may_be_on_another_file_system(crashes):
+    disk = planted({**FOUR_SEGMENTS, "jobs.read.a": checkpoint(2)})
+    with opened(disk, archive_directory="/archive") as journal:
+        disk.fail("rename", error=errno.EXDEV)
+        disk.fail("remove", times=int(crashes))
+        with suppress(OSError):
+            journal.retain()
+    after = disk.after_crash("lose_all_unsynced")
+    assert after.read_bytes("/archive/archive~jobs.1") == segment(1, 2)
+    assert after.exists(f"{DIRECTORY}/jobs.1") is crashes
+    with opened(after, archive_directory="/archive") as journal:
+        journal.retain()
+        assert ids(journal) == [3, 4, 5, 6, 7]
+    assert names(after) == ["jobs.2", "jobs.3", "jobs.4", "jobs.read.a"]
 
 
 def test_an_archive_in_the_same_directory_is_not_taken_for_segments():

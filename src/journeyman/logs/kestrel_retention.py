@@ -19,6 +19,7 @@ The order is that of the first ids inside. File numbers follow it, unless somebo
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -29,8 +30,8 @@ from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.kestrel_index import Segment, load_index, remove_index
 from journeyman.logs.quarantine import CHUNK_BYTES
 from journeyman.logs.recovery import FileReport, recover_entries
-from journeyman.logs.replacement import remove_durably
-from journeyman.logs.segments import Position, kestrel_archive_name
+from journeyman.logs.replacement import remove_durably, write_whole
+from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
 
 __all__ = ["SegmentCatalog", "recover_segments", "retire_segment"]
 
@@ -114,7 +115,7 @@ def retire_segment(disk: Disk, path: str, archive_directory: str | None) -> str 
         disk.make_dirs(archive_directory)
         target = posixpath.join(archive_directory, kestrel_archive_name(posixpath.basename(path)))
         if not disk.exists(target):
-            disk.rename(path, target)
+            _move(disk, path, target)
         elif disk.exists(path) and not _same(disk, path, target):
             raise LogError(target, "the archive holds another segment of this name")
         disk.sync_dir(archive_directory)
@@ -123,6 +124,19 @@ def retire_segment(disk: Disk, path: str, archive_directory: str | None) -> str 
     disk.sync_dir(posixpath.dirname(path) or ".")
     remove_index(disk, path)
     return target
+
+
+def _move(disk: Disk, path: str, target: str) -> None:
+    """To a directory that may be on another file system; then the segment is still here too."""
+    try:
+        disk.rename(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        temporary = f"{target}{TEMPORARY_MARK}copying"
+        places = range(0, disk.size(path), CHUNK_BYTES)
+        write_whole(disk, temporary, (disk.read_at(path, at, CHUNK_BYTES) for at in places))
+        disk.rename(temporary, target)
 
 
 def _same(disk: Disk, path: str, other: str) -> bool:

@@ -84,6 +84,7 @@ class FanOutServer:
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
         self._saving: Future[list[str]] | None = None
+        self._save_trouble = ""  # what went wrong the last time
         self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="journeyman-checkpoints")
         self._listener: Listener
@@ -221,9 +222,11 @@ class FanOutServer:
     def _saved(self, future: Future[list[str]]) -> None:
         self._saving = None
         error = future.exception()
+        said, self._save_trouble = self._save_trouble, "" if error is None else str(error)
         if error is not None:
             # The journals are whole: after a crash a little more is delivered again.
-            self._messages.warn("checkpoints could not be written", reason=error)
+            if self._save_trouble != said:  # once, not every second
+                self._messages.warn("checkpoints could not be written", reason=error)
             self._to_save = self._being_saved | self._to_save  # with the next ones
         for path, offset, reason in self._journals.new_damages():
             self._messages.warn(
