@@ -30,6 +30,7 @@ from journeyman.protocols.kestrel_commands import (
     FlushExpired,
     Get,
     Key,
+    Monitor,
     Put,
     PutTooLarge,
     Shutdown,
@@ -393,3 +394,29 @@ def test_number_of_readers_is_bounded():
     assert world(Get(Key("q", "b"))) == END
     assert world(Get(Key("q", "c"))) == b"SERVER_ERROR the queue has too many readers\r\n"
     assert set(world.engine.queues["q"].readers) == {"a", "b"}
+
+
+def test_monitor_ends_when_it_was_given_much_whether_it_is_fetched_or_not():
+    reader = ReaderSettings(max_open=1000)
+    world = World(q=QueueSettings(reader))
+    data = bytes(3 * 1024 * 1024)
+    assert world(Monitor(Q, 60_000, None), client=7) is None
+    answers = []
+    for _ in range(5):
+        world.put(data)
+        answers += [effect for effect in world.outcome.effects if isinstance(effect, Answer)]
+    assert [answer.final for answer in answers] == [False, False, False, True]
+    assert answers[-1].reply.data == END
+    assert world.engine.stats().open_reads == 3
+    assert world.engine.stats().waiting == 0
+
+
+def test_monitor_of_a_batch_that_is_taken_back_may_have_as_much_as_before():
+    world = World(q=QueueSettings(ReaderSettings(max_open=1000)))
+    world(Monitor(Q, 60_000, 2), client=7)
+    world.engine.begin_batch()
+    world.engine.decide(Put("q", 0, b"x"), NOW, 1)
+    world.engine.undo_batch()
+    world.put(b"a", b"b", b"c")
+    assert world.engine.stats().open_reads == 2
+    assert world.get() == b"c"

@@ -184,14 +184,15 @@ class Delivery(FanOutState):
             self._end_wait(queue, reader, wait, reply)
             return
         self._effects.append(Answer(wait.client, reply, final=False))
-        self._waits.served(wait)
+        self._waits.served(wait, len(item.data))
         if self._monitor_is_full(reader, wait):
             self._end_wait(queue, reader, wait, END)
 
     def _monitor_is_full(self, reader: FanReader, wait: Wait) -> bool:
         assert wait.left is not None
         opened = len(self._opened(wait.client, wait.key))
-        return wait.left <= 0 or opened >= reader.settings.max_open
+        is_out = wait.left <= 0 or wait.bytes_left <= 0
+        return is_out or opened >= reader.settings.max_open
 
     # -- finishing --
 

@@ -10,11 +10,17 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TypeAlias
 
 from journeyman.engines.kestrel_outcomes import Client
 from journeyman.protocols.kestrel_commands import Key
 
-__all__ = ["Wait", "Waits"]
+__all__ = ["MAX_MONITOR_BYTES", "Wait", "Waits"]
+
+_Changes: TypeAlias = tuple[int | None, int, bool]  # left, bytes_left, over
+
+
+MAX_MONITOR_BYTES = 8 * 1024 * 1024  # whether they are fetched or not; then it is asked anew
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +34,7 @@ class Wait:
     opens: bool = False
     peeks: bool = False
     left: int | None = None  # of a monitor: how many items it may still have
+    bytes_left: int = MAX_MONITOR_BYTES  # and how large they may be
     serial: int = 0  # the order of waits that are over at the same moment
 
 
@@ -36,8 +43,8 @@ class Waits:
     _of_client: dict[Client, Wait] = field(default_factory=dict)
     _by_time: list[tuple[int, int, Wait]] = field(default_factory=list)
     _serial: count[int] = field(default_factory=count)
-    # What was before, for undo: the client's wait, and its ``left`` and ``over``.
-    _before: list[tuple[Client, Wait | None, int | None, bool]] = field(default_factory=list)
+    # What was before, for undo: the client's wait, and what of it can change.
+    _before: list[tuple[Client, Wait | None, _Changes]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._of_client)
@@ -46,7 +53,7 @@ class Waits:
         return self._of_client.get(client)
 
     def begin(self, wait: Wait) -> None:
-        self._before.append((wait.client, self._of_client.get(wait.client), None, False))
+        self._before.append((wait.client, self._of_client.get(wait.client), (None, 0, False)))
         self._of_client[wait.client] = wait
         if not wait.over:
             wait.serial = next(self._serial)
@@ -56,11 +63,12 @@ class Waits:
         self._note(wait)
         del self._of_client[wait.client]
 
-    def served(self, wait: Wait) -> None:
+    def served(self, wait: Wait, size: int) -> None:
         """A monitor has had an item."""
         assert wait.left is not None
         self._note(wait)
         wait.left -= 1
+        wait.bytes_left -= size
 
     def first_over_ns(self) -> int | None:
         while self._by_time:
@@ -90,17 +98,17 @@ class Waits:
 
     def undo(self) -> None:
         while self._before:
-            client, wait, left, over = self._before.pop()
+            client, wait, changes = self._before.pop()
             if wait is None:
                 self._of_client.pop(client, None)
             else:
-                wait.left, wait.over = left, over
+                wait.left, wait.bytes_left, wait.over = changes
                 self._of_client[client] = wait
                 if not wait.over:
                     self._push(wait)
 
     def _note(self, wait: Wait) -> None:
-        self._before.append((wait.client, wait, wait.left, wait.over))
+        self._before.append((wait.client, wait, (wait.left, wait.bytes_left, wait.over)))
 
     def _push(self, wait: Wait) -> None:
         heapq.heappush(self._by_time, (wait.over_ns, wait.serial, wait))
