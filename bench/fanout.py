@@ -2,9 +2,9 @@
 
     python -m bench.fanout [--directory ON_A_DISK] [--rounds 3] [--items 10000000]
 
-    cycles      put, get, confirm beside Redis Streams' XADD, XREADGROUP, XACK; 4 connections, each
-                pipelined by 100. Durable before it is answered (always, appendfsync always), and
-                synced by the clock (interval, everysec)
+    cycles      put, get, confirm beside Redis Streams' XADD, XREADGROUP, XACK, pipelined by 100;
+                one connection, and four. Durable before it is answered (always, appendfsync
+                always), and synced by the clock (interval, everysec)
     readers     puts a second with 1, 10 and 100 readers: a put costs the same whoever reads
     memory      ten million items of 100 bytes that wait: resident, and the time of a restart
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -25,10 +26,12 @@ from typing import Any
 from bench import fanout_peers, peers
 from bench.fanout_load import DEPTH, measure
 from bench.fanout_memory import measure_long_queue
+from bench.generator import Rate
 from bench.verdicts import Verdict, ask_all, best_of, read_options
 
 SECONDS = 2.0
-CONNECTIONS = 4
+CONNECTIONS = (1, 4)  # the bar is for the first
+PUT_CONNECTIONS = 4
 CYCLE_BARS = {"always": 0.5, "interval": 0.3}
 READERS = (1, 10, 100)
 READERS_BAR = 0.9
@@ -47,21 +50,33 @@ def cycles(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any]
                 fanout_peers.redis(directory / policy / "redis", policy),
             )
             servers = [stack.enter_context(server) for server in every if server is not None]
-
-            def load(server: peers.Peer) -> Any:
-                return lambda _: measure(
-                    server.name, server.port, connections=CONNECTIONS, seconds=options.seconds
-                )
-
-            best = best_of(options.rounds, {server.name: load(server) for server in servers})
-        print(f"put, get, confirm, {policy}")
-        for name, rate in best.items():
-            print(f"  {name:<12}{rate.per_second:>10,.0f}/s   generator {rate.cpu:.0%}")
-        figures[policy] = {name: _as_figures(rate) for name, rate in best.items()}
-        peer = best.get("redis")
-        ratio = round(best["journeyman"].per_second / peer.per_second, 2) if peer else None
-        verdicts.append(Verdict(f"cycles, {policy}: times Redis Streams", ratio, bar, True))
+            for connections in CONNECTIONS:
+                best = _cycles_of(servers, connections, options)
+                shape = f"{policy}, {connections} connection{'s' if connections > 1 else ''}"
+                figures[shape] = {name: _as_figures(rate) for name, rate in best.items()}
+                peer = best.get("redis")
+                ratio = round(best["journeyman"].per_second / peer.per_second, 2) if peer else None
+                _print_rates(f"put, get, confirm, {shape}: {ratio or '-'}x Redis Streams", best)
+                if connections == CONNECTIONS[0]:
+                    verdicts.append(Verdict(f"{policy}: times Redis Streams", ratio, bar, True))
     return figures, verdicts
+
+
+def _cycles_of(
+    servers: Iterable[peers.Peer], connections: int, options: argparse.Namespace
+) -> dict[str, Rate]:
+    def load(server: peers.Peer) -> Callable[[int], Rate]:
+        return lambda _: measure(
+            server.name, server.port, connections=connections, seconds=options.seconds
+        )
+
+    return best_of(options.rounds, {server.name: load(server) for server in servers})
+
+
+def _print_rates(title: str, best: Mapping[str, Rate]) -> None:
+    print(title)
+    for name, rate in best.items():
+        print(f"  {name:<12}{rate.per_second:>10,.0f}/s   generator {rate.cpu:.0%}")
 
 
 def readers(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[Verdict]]:
@@ -71,19 +86,17 @@ def readers(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any
             for count in READERS
         }
 
-        def load(count: int) -> Any:
+        def load(count: int) -> Callable[[int], Rate]:
             return lambda _: measure(
                 "journeyman",
                 servers[count].port,
-                connections=CONNECTIONS,
+                connections=PUT_CONNECTIONS,
                 seconds=options.seconds,
                 readers=count,
             )
 
         best = best_of(options.rounds, {str(count): load(count) for count in READERS})
-    print("puts, interval, by the number of readers")
-    for name, rate in best.items():
-        print(f"  {name:<12}{rate.per_second:>10,.0f}/s   generator {rate.cpu:.0%}")
+    _print_rates("puts, interval, by the number of readers", best)
     few, many = (best[str(count)].per_second for count in (READERS[0], READERS[-1]))
     verdict = Verdict("puts: 100 readers to 1", round(many / few, 2), READERS_BAR, True)
     return {name: _as_figures(rate) for name, rate in best.items()}, [verdict]
@@ -105,7 +118,7 @@ def memory(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any]
     return asdict(found), verdicts
 
 
-def _as_figures(rate: Any) -> dict[str, float]:
+def _as_figures(rate: Rate) -> dict[str, float]:
     return {"per_second": round(rate.per_second), "generator_cpu": round(rate.cpu, 2)}
 
 
