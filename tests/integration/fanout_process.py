@@ -7,12 +7,12 @@ the server or with journeyman's own client.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.integration.schedule_process import ANSWER_TIMEOUT_S, ScheduleProcess
+from tests.integration.queue_socket import QueueSocket
+from tests.integration.schedule_process import ScheduleProcess
 
 _LISTENS = re.compile(r"the fan-out queues listen on [^\s\"]+?:(\d+)")
 
@@ -53,48 +53,8 @@ class FanOutProcess(ScheduleProcess):
         return FanOutClient(self.fanout_port)
 
 
-class FanOutClient:
+class FanOutClient(QueueSocket):
     """A blocking client; every wait has an end."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
-        self._buffer = b""
-
-    # -- bytes --
-
-    def send(self, data: bytes | str) -> None:
-        self.socket.sendall(data.encode("latin-1") if isinstance(data, str) else data)
-
-    def read_exactly(self, count: int) -> bytes:
-        """Fewer when the server closes."""
-        while len(self._buffer) < count and (data := self._receive()):
-            self._buffer += data
-        found, self._buffer = self._buffer[:count], self._buffer[count:]
-        return found
-
-    def read_line(self) -> str:
-        while b"\r\n" not in self._buffer:
-            data = self._receive()
-            assert data, f"closed in the middle of {self._buffer!r}"
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\r\n")
-        return line.decode("latin-1")
-
-    def read_to_the_end(self) -> bytes:
-        """Everything until the server closes."""
-        parts = [self._buffer]
-        while data := self._receive():
-            parts.append(data)
-        self._buffer = b""
-        return b"".join(parts)
-
-    def _receive(self) -> bytes:
-        try:
-            return self.socket.recv(65536)
-        except ConnectionResetError:
-            return b""
-
-    # -- commands --
 
     def ask(self, line: str) -> str:
         """The first line of the answer."""
@@ -129,15 +89,3 @@ class FanOutClient:
             _, name, value = line.split(" ", 2)
             figures[name] = value
         return figures
-
-    def half_close(self) -> None:
-        self.socket.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -9,7 +9,7 @@ Every answer is waited for at most the usual time beyond what the server was ask
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from journeyman.client.connection import Connection, Tls
 from journeyman.client.errors import AnswerLost, ConnectionFailed, TimedOut
@@ -22,7 +22,17 @@ T = TypeVar("T")
 class Caller:
     """Connects at the first call. One thread, one object."""
 
-    def __init__(self, host: str, port: int, *, tls: Tls = False, timeout_s: float = 10.0) -> None:
+    default_port: ClassVar[int]
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        *,
+        tls: Tls = False,
+        timeout_s: float = 10.0,
+    ) -> None:
+        port = self.default_port if port is None else port
         self._connection = Connection(host, port, tls=tls, timeout_s=timeout_s)
 
     def close(self) -> None:

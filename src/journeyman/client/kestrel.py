@@ -19,7 +19,7 @@ It talks to the original kestrel too. One thread, one KestrelClient.
 from __future__ import annotations
 
 from journeyman.client.caller import Caller
-from journeyman.client.connection import Connection, Tls
+from journeyman.client.connection import Connection
 from journeyman.client.errors import BadAnswer, InvalidRequest, Refused
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.kestrel_commands import MAX_WAIT_MS, Key
@@ -35,15 +35,7 @@ _ERRORS = ("ERROR", "CLIENT_ERROR", "SERVER_ERROR")
 class KestrelClient(Caller):
     """See the module. Connects at the first call."""
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = DEFAULT_PORT,
-        *,
-        tls: Tls = False,
-        timeout_s: float = 10.0,
-    ) -> None:
-        super().__init__(host, port, tls=tls, timeout_s=timeout_s)
+    default_port = DEFAULT_PORT
 
     # -- items -------------------------------------------------------------------------------------
 

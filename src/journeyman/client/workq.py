@@ -27,7 +27,7 @@ from uuid import UUID, uuid4
 
 from journeyman.client import workq_lines as lines
 from journeyman.client.caller import Caller
-from journeyman.client.connection import Connection, Tls
+from journeyman.client.connection import Connection
 from journeyman.client.errors import (
     CannotConnect,
     ConnectionFailed,
@@ -107,15 +107,7 @@ class NewJob:
 class WorkQueue(Caller):
     """See the module. Connects at the first call."""
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = DEFAULT_PORT,
-        *,
-        tls: Tls = False,
-        timeout_s: float = 10.0,
-    ) -> None:
-        super().__init__(host, port, tls=tls, timeout_s=timeout_s)
+    default_port = DEFAULT_PORT
 
     # -- producers ---------------------------------------------------------------------------------
 
