@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from bench import columnar, pipeline, schedule, schedule_memory, workqueue
+from bench import columnar, fanout, pipeline, schedule, schedule_memory, workqueue
 
 PROGRAMS = (
     columnar.main,
     schedule_memory.main,
     schedule.main,
     workqueue.main,
+    fanout.main,
     pipeline.main,
 )
 

@@ -99,7 +99,7 @@ class Peer:
 def journeyman(directory: Path, settings: Mapping[str, object] | None = None) -> Peer:
     port = free_port()
     command = [sys.executable, "-m", "journeyman", "serve", "--listen", f"127.0.0.1:{port}"]
-    command += ["--workq-listen", "off"]
+    command += ["--workq-listen", "off", "--kestrel-listen", "off"]
     for name, value in (settings or {}).items():
         command += ["--set", f"{name}={value}"]
     return Peer("journeyman", command, port, directory)
@@ -115,7 +115,7 @@ def beanstalkd(directory: Path) -> Peer | None:
     return Peer("beanstalkd", command, port, directory)
 
 
-def redis(directory: Path) -> Peer | None:
+def redis(directory: Path, appendfsync: str = "always") -> Peer | None:
     """None, and a line that says so, if it is not installed."""
     program = _find("redis-server", "redis-server")
     if program is None:
@@ -127,7 +127,7 @@ def redis(directory: Path) -> Peer | None:
         "dir": ".",
         "save": "",
         "appendonly": "yes",
-        "appendfsync": "always",
+        "appendfsync": appendfsync,
         "auto-aof-rewrite-percentage": "0",
     }
     command = [program]

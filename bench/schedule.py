@@ -15,21 +15,23 @@ another process (schedule_load.py); ``generator`` is the part of a core that it 
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import peers
-from bench.questions import Verdict, answer
+from bench.generator import Rate
 from bench.schedule_lateness import Lateness, measure_lateness
-from bench.schedule_load import Rate, measure
+from bench.schedule_load import measure
 from bench.schedule_restart import LOG, measure_restart, write_log
 from bench.starts import Restart
+from bench.verdicts import Verdict, ask_all, best_of, read_options
 
 SECONDS = 2.0
 SHAPES = {"50 connections": (50, 1), "pipelined by 100": (1, 100)}  # connections, depth
@@ -58,17 +60,6 @@ def sync_rate(directory: Path) -> float:
     os.close(file)
     path.unlink()
     return count / took_s
-
-
-def best_of(rounds: int, subjects: dict[str, Callable[[int], Rate]]) -> dict[str, Rate]:
-    """The subjects in turn; of each its quickest round. They are told the number of the round."""
-    best: dict[str, Rate] = {}
-    for number in range(rounds):
-        for name, subject in subjects.items():
-            rate = subject(number)
-            if name not in best or rate.per_second > best[name].per_second:
-                best[name] = rate
-    return best
 
 
 def durable_sets(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
@@ -218,12 +209,16 @@ QUESTIONS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    known = {
+    parser = argparse.ArgumentParser(prog="python -m bench.schedule", description="See above.")
+    options = read_options(parser, QUESTIONS, arguments)
+    figures: dict[str, Any] = {
+        "file_system": peers.file_system(Path(options.directory)),
         "beanstalkd": peers.version_of("beanstalkd", "-v"),
         "redis": peers.version_of("redis-server", "--version"),
         "seconds": SECONDS,
     }
-    return answer("schedule", QUESTIONS, known, arguments)
+    asked = {name: partial(ask, rounds=options.rounds) for name, ask in QUESTIONS.items()}
+    return ask_all("schedule", asked, figures, options)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import selectors
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
+
+from bench.generator import Rate, cpu_seconds, measured_apart
 
 __all__ = ["FAR_AWAY_NS", "PROTOCOLS", "YEAR_NS", "Rate", "identifier", "measure"]
 
@@ -67,12 +65,6 @@ PROTOCOLS: dict[str, tuple[Callable[[int, int], bytes], bytes]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    per_second: float
-    cpu: float
-
-
 def measure(
     protocol: str,
     port: int,
@@ -85,12 +77,7 @@ def measure(
 ) -> Rate:
     """Run the generator in a process of its own."""
     numbers = (port, connections, depth, seconds, first, ids)
-    command = [sys.executable, "-m", "bench.schedule_load", protocol, *map(str, numbers)]
-    root = Path(__file__).parent.parent
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise SystemExit(f"the load on {protocol} broke off: {found.stderr[-1000:]}")
-    return Rate(**json.loads(found.stdout))
+    return measured_apart("bench.schedule_load", protocol, numbers)
 
 
 class _Connection:
@@ -140,10 +127,10 @@ def run(
         each.send()
     _turn_until(selector, time.perf_counter() + WARM_UP_S)
     answered = sum(each.answered for each in all_of_them)
-    begin, cpu = time.perf_counter(), _cpu_seconds()
+    begin, cpu = time.perf_counter(), cpu_seconds()
     end = _turn_until(selector, begin + seconds)
     answered = sum(each.answered for each in all_of_them) - answered
-    cpu = _cpu_seconds() - cpu
+    cpu = cpu_seconds() - cpu
     return Rate(answered / (end - begin), cpu / (end - begin))
 
 
@@ -152,11 +139,6 @@ def _turn_until(selector: selectors.BaseSelector, deadline: float) -> float:
         for key, _ in selector.select(deadline - now):
             key.data()
     return now
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:

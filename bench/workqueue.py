@@ -13,15 +13,16 @@ another process (workqueue_load.py); ``generator`` is the part of a core that it
 
 from __future__ import annotations
 
+import argparse
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import peers, workqueue_peers
-from bench.questions import Verdict, answer
-from bench.schedule import best_of
+from bench.verdicts import Verdict, ask_all, best_of, read_options
 from bench.workqueue_load import measure
 from bench.workqueue_restart import measure_restart
 
@@ -89,12 +90,16 @@ QUESTIONS = {"cycles": cycles, "restart": restart}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    known = {
+    parser = argparse.ArgumentParser(prog="python -m bench.workqueue", description="See above.")
+    options = read_options(parser, QUESTIONS, arguments)
+    figures: dict[str, Any] = {
+        "file_system": peers.file_system(Path(options.directory)),
         "beanstalkd": peers.version_of("beanstalkd", "-v"),
         "seconds": SECONDS,
         "connections": CONNECTIONS,
     }
-    return answer("workqueue", QUESTIONS, known, arguments)
+    asked = {name: partial(ask, rounds=options.rounds) for name, ask in QUESTIONS.items()}
+    return ask_all("workqueue", asked, figures, options)
 
 
 if __name__ == "__main__":

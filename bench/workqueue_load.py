@@ -14,21 +14,15 @@ FIRST is the number of the first job: a job's id is made of its number, and each
 from __future__ import annotations
 
 import json
-import resource
-import select
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
-from bench.schedule_load import Rate
+from bench.generator import Rate, drive, measured_apart
 
 __all__ = ["PAYLOAD", "job_id", "measure"]
 
-WARM_UP_S = 0.3
 PAYLOAD = b"p" * 100
 TTL_MS = 60_000
 
@@ -89,12 +83,7 @@ PROTOCOLS: dict[str, Callable[[count[int]], _Journeyman | _Beanstalkd]] = {
 def measure(protocol: str, port: int, *, connections: int, seconds: float, first: int = 0) -> Rate:
     """Run the generator in a process of its own."""
     numbers = (port, connections, seconds, first)
-    command = [sys.executable, "-m", "bench.workqueue_load", protocol, *map(str, numbers)]
-    root = Path(__file__).parent.parent
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise SystemExit(f"the load on {protocol} broke off: {found.stderr[-1000:]}")
-    return Rate(**json.loads(found.stdout))
+    return measured_apart("bench.workqueue_load", protocol, numbers)
 
 
 class _Connection:
@@ -130,31 +119,8 @@ class _Connection:
 
 def run(protocol: str, port: int, connections: int, seconds: float, first: int) -> Rate:
     numbers = count(first)
-    poll = select.epoll()
-    by_number: dict[int, _Connection] = {}
-    for _ in range(connections):
-        each = _Connection(port, PROTOCOLS[protocol](numbers))
-        by_number[each.socket.fileno()] = each
-        poll.register(each.socket, select.EPOLLIN)
-        each.begin()
-
-    def go_on(until: float) -> None:
-        while time.perf_counter() < until:
-            for number, _ in poll.poll(1.0):
-                by_number[number].receive()
-
-    go_on(time.perf_counter() + WARM_UP_S)
-    before = sum(each.cycles for each in by_number.values())
-    cpu_before, begin = _cpu_s(), time.perf_counter()
-    go_on(begin + seconds)
-    took_s = time.perf_counter() - begin
-    cycles = sum(each.cycles for each in by_number.values()) - before
-    return Rate(cycles / took_s, (_cpu_s() - cpu_before) / took_s)
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    senders = [_Connection(port, PROTOCOLS[protocol](numbers)) for _ in range(connections)]
+    return drive(senders, seconds)
 
 
 if __name__ == "__main__":

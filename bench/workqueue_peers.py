@@ -24,6 +24,7 @@ def journeyman(directory: Path, policy: str) -> Peer:
     port = free_port()
     command = [sys.executable, "-m", "journeyman", "serve", "--listen", f"127.0.0.1:{free_port()}"]
     command += ["--workq-listen", f"127.0.0.1:{port}", "--cmdlog-path", "cmdlog"]
+    command += ["--kestrel-listen", "off"]
     command += ["--cmdlog-sync", policy, "--set", "database.persistence=memory"]
     return Peer("journeyman", command, port, directory)
 

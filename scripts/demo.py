@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from journeyman.client import KestrelClient
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.folds.kestrel import Reader
@@ -55,6 +56,7 @@ def main() -> int:
     work_queue(checks)
     killed_writer(checks)
     fan_out(checks)
+    served_queue(checks)
     pipeline(checks)
     title("The end")
     say(f"{checks.held} of {checks.made} claims hold. The logs are in {DEMO}/; look around, e.g.")
@@ -94,9 +96,12 @@ def serving(checks: Checks) -> None:
 class Server:
     """`journeyman serve` on a free port of this machine, and one connection to it."""
 
-    def __init__(self) -> None:
-        words = ["serve", "--listen", "127.0.0.1:0", "--log", f"{DEMO}/server.log"]
-        words += ["--workq-listen", "off"]
+    def __init__(self, log: str = "server.log", queues: str | None = None) -> None:
+        """With ``queues``, a folder, the door of the fan-out queues is open as well."""
+        words = ["serve", "--listen", "127.0.0.1:0", "--log", f"{DEMO}/{log}"]
+        words += ["--workq-listen", "off", "--kestrel-listen"]
+        words += ["off"] if queues is None else ["127.0.0.1:0", "--queue-path", f"{DEMO}/{queues}"]
+        self.queue_port = 0
         say(f"\n$ journeyman {' '.join(words)}")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "journeyman", *words],
@@ -109,6 +114,8 @@ class Server:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             say(f"    {line.rstrip()}")
+            if queues := re.search(r"queues listen on \S+:(\d+)", line):
+                self.queue_port = int(queues[1])
             if listening := re.search(r"listening on \S+:(\d+)", line):
                 self._socket = socket.create_connection(("127.0.0.1", int(listening[1])), 30)
                 self._answers = self._socket.makefile("r")
@@ -273,11 +280,41 @@ def fan_out(checks: Checks) -> None:
     checks.claim("the rest is in the archive", any((ROOT / DEMO / "kestrel-archive").iterdir()))
 
 
+def served_queue(checks: Checks) -> None:
+    title("6. kestrel, served: every reader gets every item, also after kill -9")
+    folder = "queues"
+    with Server("rules.log", folder) as server, KestrelClient(port=server.queue_port) as client:
+        for reader in ("billing", "audit"):
+            checks.claim(f"{reader} has nothing yet", client.get("due", reader=reader) is None)
+        stored = [client.put("due", f"order {number}".encode()) for number in range(3)]
+        checks.claim("three orders are stored, synced", stored == [True] * 3)
+        say("A rule of the schedule puts on the queue as well, when its job is due:")
+        server.ask("RULE SET rule.close close. journal due")
+        server.ask("SET close.books 1")
+        while not server.ask("GET close.books", show=False).startswith("OK executed"):
+            time.sleep(0.05)
+        checks.claim("billing reads", client.open("due", reader="billing") == b"order 0")
+        say("The order is open, not confirmed. Then kill -9.")
+        server.process.send_signal(signal.SIGKILL)
+    wanted = [b"order 0", b"order 1", b"order 2", b"close.books"]
+    with Server("rules.log", folder) as server, KestrelClient(port=server.queue_port) as client:
+        for reader in ("billing", "audit"):
+            items = [client.get("due", reader=reader) for _ in range(5)]
+            say(f"    {reader}: {items}")
+            checks.claim(f"{reader} gets all four, in order", items == [*wanted, None])
+        server.process.terminate()
+    with Server("rules.log", folder) as server, KestrelClient(port=server.queue_port) as client:
+        again = [client.get("due", reader=reader) for reader in ("billing", "audit")]
+        checks.claim("and after a clean stop nothing twice", again == [None, None])
+        server.process.terminate()
+    checks.claim("the journal is clean", journeyman("verify", DEMO / folder).code == 0)
+
+
 # --- Spark ---
 
 
 def pipeline(checks: Checks) -> None:
-    title("6. the pipeline: the same logs as tables, on Spark")
+    title("7. the pipeline: the same logs as tables, on Spark")
     logs = [DEMO / name for name in ("server.log", "workq", "kestrel")]
     say("Every log is replayed on Spark; the first session of a machine takes some seconds longer.")
     state = DEMO / "state"

@@ -3,8 +3,9 @@
     python scripts/ledger.py --cycles 200
     python scripts/ledger.py --door workq --cycles 200
     python scripts/ledger.py --door workq --soak 600
+    python scripts/ledger.py --door kestrel --cycles 200
 
-The loops of tests/crash/test_schedule_ledger.py and test_workq_ledger.py for as long as wanted.
+The loops of tests/crash/test_*_ledger.py for as long as wanted.
 When the ledger does not agree the exit code is 1, and the directory is left for inspection.
 """
 
@@ -20,13 +21,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.crash.fanout_ledger_cycles import FanCycles
 from tests.crash.ledger_cycles import Cycles
 from tests.crash.work_ledger_cycles import WorkCycles
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill a server under load and check its memory.")
-    parser.add_argument("--door", choices=("ztick", "workq"), default="ztick", help="which one")
+    parser.add_argument(
+        "--door", choices=("ztick", "workq", "kestrel"), default="ztick", help="which one"
+    )
     parser.add_argument("--cycles", type=int, default=200, help="how many kills (200)")
     parser.add_argument("--soak", type=float, help="workq: no kills, but load for so many seconds")
     parser.add_argument("--jobs", type=int, default=0, help="ztick: begin with a log of so many")
@@ -38,9 +42,11 @@ def main() -> int:
     out = sys.stdout
     out.write(f"seed {seed}, {options.cycles} cycles in {directory}\n")
     begin = time.monotonic()
-    cycles: Cycles | WorkCycles
+    cycles: Cycles | WorkCycles | FanCycles
     if options.door == "workq":
         cycles = WorkCycles(directory, seed=seed)
+    elif options.door == "kestrel":
+        cycles = FanCycles(directory, seed=seed)
     else:
         cycles = Cycles(directory, seed=seed, jobs=options.jobs)
     done = 0

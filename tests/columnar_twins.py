@@ -95,6 +95,8 @@ def runner_fields(runner: ztick_format.Runner) -> tuple[int, list[str]]:
             return 5, [url, command, key]
         case ztick_format.Queue(name, flags):
             return 6, [name, *flags]
+        case ztick_format.Journal(queue):
+            return 7, [queue]
 
 
 def workq_row(entry: Entry[workq_format.Record]) -> Row:

@@ -15,12 +15,13 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
 from journeyman.formats.ztick import CODEC, JobSet, Status
+from tests.crash.kill_loop import KillLoop, LoadThread
 from tests.crash.ledger import Key, Page, RunBook, Value, page_number
 from tests.crash.ledger_load import FAR_AWAY_NS, RUN_RULE, Jobs, Moments, Observer, Wire, Writer
 from tests.integration.schedule_process import ScheduleProcess
@@ -65,8 +66,10 @@ class Tally:
         )
 
 
-class Cycles:
+class Cycles(KillLoop[Tally, ScheduleProcess]):
     """The loop, over one log in ``directory``. AssertionError: the ledger does not agree."""
+
+    kinds = KILLS
 
     def __init__(self, directory: Path, *, seed: int, jobs: int = 0) -> None:
         """``jobs``: so many are there from the beginning, for logs that are large."""
@@ -85,20 +88,6 @@ class Cycles:
         assert with_rule.ask(f"r {RUN_RULE}") == "r OK"
         self._the_rule = with_rule.rules()[THE_RULE]
         with_rule.close()
-
-    def run(self, cycles: int, each: Callable[[str], None] = lambda _: None) -> Tally:
-        """So many kills, then the end."""
-        try:
-            for number in range(cycles):
-                # The first kills are one of each kind, however few there are.
-                kind = KILLS[number] if number < len(KILLS) else self._random.choice(KILLS)
-                self._cycle(kind)
-                each(kind)
-            self._end()
-        finally:
-            if self._server.process.poll() is None:
-                self._server.kill()
-        return self.tally
 
     def _write_log(self, jobs: int) -> None:
         records = []
@@ -159,10 +148,8 @@ class Cycles:
             time.sleep(0.0005)
         time.sleep(self._random.uniform(0, MAX_INTO_COMPACTION_S))
 
-    def _no_errors(self, loaders: list[Writer | Observer]) -> None:
-        wrong = [complaint for loader in loaders for complaint in loader.wrong]
-        wrong += [line for line in self._server.lines if " ERROR " in line]
-        assert not wrong, "\n".join(wrong)
+    def _no_errors(self, loaders: Sequence[LoadThread]) -> None:
+        super()._no_errors(loaders)
         self.tally.lists += sum(loader.lists for loader in loaders if isinstance(loader, Observer))
 
     # -- processes --

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from typing import TypeAlias
 
+from tests.crash.kill_loop import LoadThread
 from tests.crash.ledger import Change, Key, Page, RunBook, Value
 
 __all__ = ["FAR_AWAY_NS", "RUN_RULE", "Jobs", "Moments", "Observer", "Wire", "Writer"]
@@ -112,32 +113,12 @@ class Moments:
             return self._far_ns
 
 
-class _Loader(threading.Thread):
-    """A thread with a connection that the kill may close at any time."""
+class _Loader(LoadThread):
+    client: Wire
 
     def __init__(self, port: int, name: str) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(name)
         self.client = Wire(port)
-        self.stopping = threading.Event()
-        self.wrong: list[str] = []
-
-    def run(self) -> None:
-        try:
-            while not self.stopping.is_set():
-                self.step()
-            self.finish()
-        except (ConnectionError, EOFError):
-            return  # killed, as expected
-        except Exception as error:  # noqa: BLE001 - whatever it is, the main thread must hear of it
-            self.wrong.append(f"{self.name}: {error!r}")
-        finally:
-            self.client.close()
-
-    def step(self) -> None:
-        raise AssertionError("nothing to do")
-
-    def finish(self) -> None:
-        """The server lives on: leave nothing unanswered."""
 
 
 class Writer(_Loader):

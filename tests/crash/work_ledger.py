@@ -20,9 +20,10 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tests.crash.kill_loop import tell_wrong
+
 __all__ = ["Found", "Line", "WorkBook"]
 
-MAX_TOLD = 20  # of many things that are wrong, this many are told
 NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
 
 
@@ -174,8 +175,7 @@ class WorkBook:
                 unanswered, now_s
             ):
                 wrong.append(f"overtaken: adds of page {page} are there in {there}")
-        more = [f"and {len(wrong) - MAX_TOLD} more"] if len(wrong) > MAX_TOLD else []
-        assert not wrong, "\n".join([*wrong[:MAX_TOLD], *more])
+        tell_wrong(wrong)
         survived = sum(found[i] is not None for ids in self._unanswered.values() for i in ids)
         self._adopt(found)
         return survived

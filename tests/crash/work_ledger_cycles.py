@@ -14,10 +14,10 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.crash.kill_loop import KillLoop
 from tests.crash.work_ledger import Found, WorkBook
 from tests.crash.work_ledger_load import QUEUES, Producer, Worker, WorkWire
 from tests.integration.workq_process import WorkqProcess
@@ -63,8 +63,10 @@ class WorkTally:
         )
 
 
-class WorkCycles:
+class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
     """The loop, over one command log. AssertionError: the book does not agree."""
+
+    kinds = KILLS
 
     def __init__(self, directory: Path, *, seed: int) -> None:
         self.directory = directory
@@ -73,20 +75,6 @@ class WorkCycles:
         self._book = WorkBook()
         self._life = 0
         self._server = self._start()
-
-    def run(self, cycles: int, each: Callable[[str], None] = lambda _: None) -> WorkTally:
-        """So many kills, then the end."""
-        try:
-            for number in range(cycles):
-                # The first kills are one of each kind, however few there are.
-                kind = KILLS[number] if number < len(KILLS) else self._random.choice(KILLS)
-                self._cycle(kind)
-                each(kind)
-            self._end()
-        finally:
-            if self._server.process.poll() is None:
-                self._server.kill()
-        return self.tally
 
     def soak(self, seconds: float, *, workers: int) -> WorkTally:
         """No kill: many workers for so long, then every job is accounted for."""
@@ -122,11 +110,6 @@ class WorkCycles:
         self._no_errors(loaders)
         self._server = self._start()
         self._compare()
-
-    def _no_errors(self, loaders: list[Producer | Worker]) -> None:
-        wrong = [complaint for loader in loaders for complaint in loader.wrong]
-        wrong += [line for line in self._server.lines if " ERROR " in line]
-        assert not wrong, "\n".join(wrong)
 
     def _load(self, workers: int = WORKERS) -> list[Producer | Worker]:
         port = self._server.workq_port

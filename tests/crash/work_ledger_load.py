@@ -14,10 +14,10 @@ Jobs are of four kinds, each in a queue of its own:
 from __future__ import annotations
 
 import random
-import threading
 import time
 import uuid
 
+from tests.crash.kill_loop import LoadThread
 from tests.crash.work_ledger import Line, WorkBook
 from tests.integration.workq_process import WorkqClient
 
@@ -42,36 +42,16 @@ class WorkWire(WorkqClient):
         return data
 
 
-class _Loader(threading.Thread):
-    """A thread with a connection that the kill may close at any time."""
+class _Loader(LoadThread):
+    client: WorkWire
 
     def __init__(self, port: int, number: int, book: WorkBook, life: int) -> None:
-        super().__init__(name=f"{type(self).__name__} {number}", daemon=True)
-        self.port = port
+        super().__init__(f"{type(self).__name__} {number}")
         self.number = number
-        self.book = book
         self.random = random.Random(f"{life}.{self.name}")
+        self.port = port
+        self.book = book
         self.client = WorkWire(port)
-        self.stopping = threading.Event()
-        self.wrong: list[str] = []
-
-    def run(self) -> None:
-        try:
-            while not self.stopping.is_set():
-                self.step()
-            self.finish()
-        except (ConnectionError, EOFError):
-            return  # killed, as expected
-        except Exception as error:  # noqa: BLE001 - whatever it is, the main thread must hear of it
-            self.wrong.append(f"{self.name}: {error!r}")
-        finally:
-            self.client.close()
-
-    def step(self) -> None:
-        raise AssertionError("nothing to do")
-
-    def finish(self) -> None:
-        """The server lives on: leave nothing unanswered."""
 
 
 class Producer(_Loader):

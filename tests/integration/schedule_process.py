@@ -45,7 +45,11 @@ class ScheduleProcess:
         self.lines: list[str] = []
         self.port = 0
         self.http_port = 0
-        own = {"controller.listen": "127.0.0.1:0", "workq.enabled": "false"}
+        own = {
+            "controller.listen": "127.0.0.1:0",
+            "workq.enabled": "false",
+            "kestrel.enabled": "false",
+        }
         self._settings = own | {
             name.replace("__", "."): str(value)
             for name, value in {**(settings or {}), **more_settings}.items()

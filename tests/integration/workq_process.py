@@ -7,13 +7,13 @@ its own making, so that it shares no mistake with the server.
 from __future__ import annotations
 
 import re
-import socket
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.integration.schedule_process import ANSWER_TIMEOUT_S, ScheduleProcess
+from tests.integration.queue_socket import QueueSocket
+from tests.integration.schedule_process import ScheduleProcess
 
 _LISTENS = re.compile(r"the work queue listens on [^\s\"]+?:(\d+)")
 
@@ -62,45 +62,8 @@ class LeasedJob(NamedTuple):
     payload: bytes
 
 
-class WorkqClient:
+class WorkqClient(QueueSocket):
     """A blocking client; every wait has an end."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
-        self._buffer = b""
-
-    # -- bytes --
-
-    def send(self, data: bytes | str) -> None:
-        self.socket.sendall(data.encode() if isinstance(data, str) else data)
-
-    def read_exactly(self, count: int) -> bytes:
-        """Fewer when the server closes."""
-        while len(self._buffer) < count and (data := self._receive()):
-            self._buffer += data
-        found, self._buffer = self._buffer[:count], self._buffer[count:]
-        return found
-
-    def read_line(self) -> str:
-        while b"\r\n" not in self._buffer:
-            data = self._receive()
-            assert data, f"closed in the middle of {self._buffer!r}"
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\r\n")
-        return line.decode(errors="surrogateescape")
-
-    def read_to_the_end(self) -> bytes:
-        while data := self._receive():
-            self._buffer += data
-        return self._buffer
-
-    def _receive(self) -> bytes:
-        try:
-            return self.socket.recv(65536)
-        except ConnectionResetError:
-            return b""
-
-    # -- commands --
 
     def ask(self, line: str, payload: bytes | None = None) -> str:
         """The first line of the answer."""
@@ -188,15 +151,3 @@ class WorkqClient:
         block = self.read_exactly(size + 2)
         assert block[size:] == b"\r\n", block[-20:]
         return block[:size]
-
-    def half_close(self) -> None:
-        self.socket.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

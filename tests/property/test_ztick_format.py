@@ -30,6 +30,7 @@ from journeyman.formats.ztick import (
     Http,
     JobRemoved,
     JobSet,
+    Journal,
     Queue,
     Record,
     Redis,
@@ -52,6 +53,7 @@ runners = st.one_of(
     st.builds(Http, texts, texts),
     st.builds(Redis, texts, texts, texts),
     st.builds(Queue, texts, lists),
+    st.builds(Journal, texts),
 )
 records = st.one_of(
     st.builds(JobSet, texts, int64s, st.sampled_from(Status)),

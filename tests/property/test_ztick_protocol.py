@@ -14,6 +14,7 @@ from journeyman.formats.ztick import (
     Direct,
     Http,
     JobSet,
+    Journal,
     Queue,
     Redis,
     RuleSet,
@@ -71,6 +72,7 @@ RUNNERS = st.one_of(
     st.builds(Amqp, ADDRESSES.map("amqp://{}/v".format), TEXTS, TEXTS),
     st.builds(Redis, ADDRESSES.map("redis://{}/7".format), st.sampled_from(["SET"]), TEXTS),
     st.builds(Queue, st.sampled_from(["q", "A-Z_0.9"]), st.sampled_from([(), ("-ttr=5",)])),
+    st.builds(Journal, st.sampled_from(["q", "A-Z_0:9"])),
     st.builds(Queue, st.just("q"), TEXTS.map(lambda text: (f"-payload={text}", "-priority=-1"))),
 )
 

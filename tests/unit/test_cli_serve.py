@@ -29,7 +29,7 @@ def serve(*options: str) -> int:
     return CliRunner().invoke(journeyman, ["serve", *options]).exit_code
 
 
-def test_both_doors_are_open_by_default_with_the_defaults_of_the_original(served: list[Settings]):
+def test_all_doors_are_open_by_default_with_the_defaults_of_the_original(served: list[Settings]):
     assert serve() == 0
     workq = served[0].workq
     assert workq.enabled
@@ -39,6 +39,23 @@ def test_both_doors_are_open_by_default_with_the_defaults_of_the_original(served
     assert workq.cmdlog_sync_int_ms == 1000
     assert workq.cmdlog_clean_int_ms == 300_000
     assert workq.cmdlog_seg_size_bytes == 64 * 1024 * 1024
+
+
+def test_fan_out_queues_are_durable_by_default(served: list[Settings]):
+    assert serve() == 0
+    kestrel = served[0].kestrel
+    assert kestrel.enabled
+    assert kestrel.listen == Address("127.0.0.1", 22133)
+    assert (kestrel.queue_path, kestrel.sync) == ("queues", WorkqSync.ALWAYS)
+    assert not kestrel.allow_shutdown
+
+
+def test_fan_out_queues_have_options(served: list[Settings]):
+    options = "--kestrel-listen 127.0.0.1:8 --queue-path q --queue-sync interval --queue-sync-int 9"
+    assert serve(*options.split()) == 0
+    kestrel = served[0].kestrel
+    assert (kestrel.listen.port, kestrel.queue_path) == (8, "q")
+    assert (kestrel.sync, kestrel.sync_interval_ms) == (WorkqSync.INTERVAL, 9)
 
 
 def test_options_of_the_work_queue_are_those_of_the_original(served: list[Settings]):
@@ -55,6 +72,13 @@ def test_options_of_the_work_queue_are_those_of_the_original(served: list[Settin
 def test_work_queue_can_be_turned_off(served: list[Settings]):
     assert serve("--workq-listen", "off") == 0
     assert not served[0].workq.enabled
+    assert served[0].kestrel.enabled
+
+
+def test_fan_out_queues_can_be_turned_off(served: list[Settings]):
+    assert serve("--kestrel-listen", "off") == 0
+    assert not served[0].kestrel.enabled
+    assert served[0].workq.enabled
 
 
 @pytest.mark.parametrize(
@@ -65,6 +89,10 @@ def test_work_queue_can_be_turned_off(served: list[Settings]):
         ("--cmdlog-seg-size", "-1"),
         ("--workq-listen", "9922"),
         ("--cmdlog-path", ""),
+        ("--kestrel-listen", "22133"),
+        ("--queue-path", ""),
+        ("--queue-sync", "sometimes"),
+        ("--queue-sync-int", "0"),
     ],
 )
 def test_values_that_cannot_be_are_refused(served: list[Settings], options: tuple[str, str]):

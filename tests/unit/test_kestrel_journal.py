@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -435,9 +436,9 @@ def test_a_dropped_reader_is_forgotten_for_good():
     disk = SimulatedDisk()
     with opened(disk) as journal:
         journal.add_reader("a")
+        put(journal, b"one")
         journal.drop_reader("a")
-        assert journal.readers == {}
-        assert journal.add_reader("") == Reader(0)
+        assert journal.readers == {"": Reader(1)}
     assert names(disk.after_crash("lose_all_unsynced")) == [f"jobs.{NOW_MS}", "jobs.read."]
 
 
@@ -490,13 +491,51 @@ def test_a_segment_goes_once_every_reader_is_past_it(heads, kept):
     assert [n for n in names(after) if "read" not in n] == [f"jobs.{n}" for n in kept]
 
 
-def test_without_a_reader_nothing_goes():
-    """The original then deletes all but the last segment."""
-    disk = planted({**FOUR_SEGMENTS, "jobs.read.a": checkpoint(7)})
+def test_the_last_reader_leaves_a_default_one_at_the_newest_item():
+    disk = planted({**FOUR_SEGMENTS, "jobs.read.a": checkpoint(2)})
     with opened(disk) as journal:
         journal.drop_reader("a")
-        assert journal.retain() == []
-        assert ids(journal) == [1, 2, 3, 4, 5, 6, 7]
+        assert journal.readers == {"": Reader(7)}
+        assert len(journal.retain()) == 3
+        assert journal.add_reader("b") == Reader(7)
+    assert names(disk.after_crash("lose_all_unsynced")) == ["jobs.4", "jobs.read.b"]
+
+
+def test_a_queue_that_has_lost_its_checkpoints_starts_at_the_oldest_item():
+    disk = SimulatedDisk()
+    with opened(disk) as journal:
+        put(journal, b"one", b"two")
+        journal.checkpoint("", Reader(2))
+    disk.remove(f"{DIRECTORY}/jobs.read.")
+    noted: list[Anomaly] = []
+    with opened(disk, notes=noted.append) as journal:
+        assert journal.readers == {"": Reader(0)}
+        assert journal.next_id == 3
+    assert [note.kind for note in noted] == [AnomalyKind.CHECKPOINT_DAMAGED]
+
+
+@pytest.mark.parametrize("readers", [(), ("a", "b")])
+def test_an_erased_queue_leaves_nothing_that_could_be_read_again(readers):
+    disk = SimulatedDisk()
+    journal = opened(disk, segment_bytes=60)
+    for name in readers:
+        journal.add_reader(name)
+    put(journal, b"one", b"two", b"three")
+    journal.save_indexes()
+    journal.erase()
+    assert names(disk.after_crash("lose_all_unsynced")) == [".index"]
+    with opened(disk) as journal:
+        assert journal.next_id == 1
+        assert ids(journal) == []
+
+
+def test_a_segment_that_goes_while_it_is_read_is_no_error():
+    disk = planted({**FOUR_SEGMENTS, "jobs.read.a": checkpoint(0)})
+    with opened(disk) as journal:
+        journal.checkpoint("a", Reader(4))
+        segments = journal.segments
+        journal.retain()
+        assert [i.item_id for i in journal._reader.read_after(segments, 0, 10, 1000)] == [5, 6, 7]
 
 
 def test_a_segment_goes_by_the_checkpoints_on_disk():
@@ -531,6 +570,23 @@ def test_retired_segments_go_to_the_archive_if_there_is_one():
     after = disk.after_crash("lose_all_unsynced")
     assert after.read_bytes("/archive/jobs/archive~jobs.1") == segment(1, 2)
     assert names(after) == ["jobs.3", "jobs.4", "jobs.read.a"]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_an_archive_may_be_on_another_file_system(crashes):
+    disk = planted({**FOUR_SEGMENTS, "jobs.read.a": checkpoint(2)})
+    with opened(disk, archive_directory="/archive") as journal:
+        disk.fail("rename", error=errno.EXDEV)
+        disk.fail("remove", times=int(crashes))
+        with suppress(OSError):
+            journal.retain()
+    after = disk.after_crash("lose_all_unsynced")
+    assert after.read_bytes("/archive/archive~jobs.1") == segment(1, 2)
+    assert after.exists(f"{DIRECTORY}/jobs.1") is crashes
+    with opened(after, archive_directory="/archive") as journal:
+        journal.retain()
+        assert ids(journal) == [3, 4, 5, 6, 7]
+    assert names(after) == ["jobs.2", "jobs.3", "jobs.4", "jobs.read.a"]
 
 
 def test_an_archive_in_the_same_directory_is_not_taken_for_segments():

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from journeyman.engines.kestrel_outcomes import ERROR, Counts, FanOutStats
 from journeyman.engines.workq_outcomes import WorkStats
 from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_outcomes import (
@@ -25,7 +26,19 @@ from journeyman.engines.ztick_outcomes import (
     RunEnded,
 )
 from journeyman.errors import LogFull
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Queue, Record, Redis, Runner, Shell
+from journeyman.formats.ztick import (
+    Amqp,
+    Awf,
+    Direct,
+    Http,
+    Journal,
+    Queue,
+    Record,
+    Redis,
+    Runner,
+    Shell,
+)
+from journeyman.protocols.kestrel_commands import Confirm, Key
 from journeyman.protocols.workq_commands import Delete
 from journeyman.protocols.workq_replies import NOT_FOUND
 from journeyman.protocols.ztick import (
@@ -38,6 +51,7 @@ from journeyman.protocols.ztick import (
     Set,
     Stat,
 )
+from journeyman.servers.fanout_metrics import FanOutMetrics
 from journeyman.servers.metric_families import BOUNDS_MS, Histogram
 from journeyman.servers.metrics import ServerMetrics, runner_word
 from journeyman.servers.workq_metrics import WorkqMetrics
@@ -216,15 +230,18 @@ def test_every_runner_has_the_word_of_its_rule():
         Amqp("d", "e", "k"),
         Redis("u", "c", "k"),
         Queue("q", ()),
+        Journal("q"),
     ]
-    words = ["shell", "direct", "http", "awf", "amqp", "redis", "queue"]
+    words = ["shell", "direct", "http", "awf", "amqp", "redis", "queue", "journal"]
     assert [runner_word(runner) for runner in runners] == words
 
 
 def test_the_page_on_telemetry_lists_every_figure():
     work = WorkqMetrics(lambda: WorkStats(1, 2, 3, 4, 5, 6, 7, 8), ())
     work.told([(None, Delete(b"1" * 16))], [NOT_FOUND])
-    metrics = ServerMetrics(work.families)
+    fan_out = FanOutMetrics(lambda: FanOutStats(1, 2, 3, 4, 5, 6), Counts, ())
+    fan_out.told([(None, Confirm(Key("q"), 1))], [ERROR])
+    metrics = ServerMetrics(work.families, fan_out.families)
     rows = re.findall(
         r"^\| `ztick\.(\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
     )

@@ -10,7 +10,7 @@ import pytest
 
 import journeyman.runners
 from journeyman.config import Settings
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Queue, Redis, Runner, Shell
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Runner, Shell
 from journeyman.runners import RunnerSet, RunRequest, RunResult
 from journeyman.runners.shell import ShellRunner
 from tests.runner_world import in_loop, settings
@@ -23,6 +23,7 @@ RECORDS: list[Runner] = [
     Amqp("amqp://127.0.0.1:1", "", "k"),
     Redis("redis://127.0.0.1:1", "SET", "k"),
     Queue("mail", ()),
+    Journal("due"),
 ]
 
 

@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
+from journeyman.logs.kestrel_index import INDEX_DIRECTORY
 from journeyman.spark import filesystem
 from journeyman.spark.filesystem import absolute, expand, filesystem_of, glob_pattern, read_range
 from journeyman.spark.layout import Log, find_logs, partition_columns
@@ -125,6 +126,14 @@ def test_hidden_temporary_and_quarantined_files_are_no_logs(tmp_path):
     for recursive in ("false", "true"):
         found = logs("ztick", tmp_path, recursiveFileLookup=recursive)
         assert shown(found, tmp_path) == {"log": ["log"]}
+
+
+def test_the_indexes_that_the_server_keeps_beside_its_queues_are_no_queues(tmp_path):
+    indexes = [f"{INDEX_DIRECTORY}/q.1", f"{INDEX_DIRECTORY}/q.2.new"]
+    make(tmp_path, "q.1", "q.2", "q.read.a", "q.lock", "deep/r.1", *indexes)
+    for paths in ((tmp_path,), (f"{tmp_path}/*",)):
+        found = logs("kestrel", *paths, recursiveFileLookup="true")
+        assert shown(found, tmp_path) == {"q": ["q.1", "q.2", "q.read.a"], "deep/r": ["deep/r.1"]}
 
 
 def test_hosts_become_a_column(tmp_path):

@@ -37,7 +37,7 @@ from journeyman.protocols.workq_replies import (
     QueueList,
     Reply,
 )
-from journeyman.servers import workq_writer
+from journeyman.servers import queue_writer
 from journeyman.servers.workq_journal import WorkqJournal
 from journeyman.servers.workq_writer import NOTHING, WorkqWriter
 from journeyman.testing import ManualClock
@@ -398,8 +398,8 @@ def test_pause_that_cannot_be_saved_is_none():
 
 
 def test_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workq_writer, "MAX_WAITING_BYTES", 1000)
-    monkeypatch.setattr(workq_writer, "MAX_BATCH_BYTES", 300)
+    monkeypatch.setattr(WorkqWriter, "max_waiting_bytes", 1000)
+    monkeypatch.setattr(queue_writer, "MAX_BATCH_BYTES", 300)
 
     async def test() -> None:
         bench, client, other = Bench(), Caller(), Caller()

@@ -410,7 +410,10 @@ def test_empty_identifier_and_pattern_pass():
     [
         (
             b"Shell x",
-            'unknown runner "Shell": expected shell, direct, http, awf, amqp, redis, queue',
+            (
+                'unknown runner "Shell": '
+                "expected shell, direct, http, awf, amqp, redis, queue, journal"
+            ),
         ),
         (b"http get http://e", 'unknown http method "get": expected GET, POST, PUT, DELETE'),
         (b"http PATCH http://e", 'unknown http method "PATCH": expected GET, POST, PUT, DELETE'),

@@ -1,4 +1,4 @@
-"""``journeyman serve``: the schedule (ztick protocol) and the work queue (workq protocol).
+"""``journeyman serve``: the schedule (ztick), the work queue (workq), the fan-out queues (kestrel).
 
     settings --> logs, listeners, tickers, runners --> until SIGTERM or SIGINT
 
@@ -38,6 +38,16 @@ OFF = "off"
 @click.option(
     "--cmdlog-seg-size", metavar="BYTES", help="Size of its segments: workq.cmdlog_seg_size."
 )
+@click.option(
+    "--kestrel-listen",
+    metavar="HOST:PORT|off",
+    help="Address of the fan-out queues: kestrel.listen; or off.",
+)
+@click.option("--queue-path", type=click.Path(), help="Their journals: kestrel.queue_path.")
+@click.option("--queue-sync", metavar="POLICY", help="always, interval or os: kestrel.sync.")
+@click.option(
+    "--queue-sync-int", metavar="MS", help="Time between syncs: kestrel.sync_interval_ms."
+)
 @click.option("--level", metavar="LEVEL", help="How much is said on stderr: log.level.")
 def serve(
     path: str | None,
@@ -45,16 +55,25 @@ def serve(
     listen: str | None,
     log_path: str | None,
     workq_listen: str | None,
+    kestrel_listen: str | None,
+    queue_path: str | None,
+    queue_sync: str | None,
+    queue_sync_int: str | None,
     level: str | None,
     **cmdlog: str | None,
 ) -> int:
-    """Run the schedule and the work queue: jobs that are due, and jobs that workers take."""
+    """Run the schedule, the work queue and the fan-out queues, each behind its own port."""
     given = {
         "controller.listen": listen,
         "database.logfile_path": log_path,
         "workq.listen": None if workq_listen == OFF else workq_listen,
         "workq.enabled": "false" if workq_listen == OFF else None,
         **{f"workq.{name}": value for name, value in cmdlog.items()},
+        "kestrel.listen": None if kestrel_listen == OFF else kestrel_listen,
+        "kestrel.enabled": "false" if kestrel_listen == OFF else None,
+        "kestrel.queue_path": queue_path,
+        "kestrel.sync": queue_sync,
+        "kestrel.sync_interval_ms": queue_sync_int,
         "log.level": level,
     }
     more = {name: value for name, value in given.items() if value is not None}

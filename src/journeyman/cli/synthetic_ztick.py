@@ -13,6 +13,7 @@ from random import Random
 from struct import Struct
 
 from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan
+from journeyman.formats.ztick_runners import RUNNER_WORDS
 
 __all__ = ["rule_frames", "ztick_pieces"]
 
@@ -95,9 +96,8 @@ def _rule_frame(number: int) -> bytes:
     pattern = _PATTERNS[number % len(_PATTERNS)]
     if number >= len(_PATTERNS):
         pattern = f"{pattern}{number}."
-    payload = (
-        _string(f"rule.{number:04d}") + _string(pattern) + _runner(number % 7, f"{pattern}{number}")
-    )
+    runner = _runner(number % len(RUNNER_WORDS), f"{pattern}{number}")
+    payload = _string(f"rule.{number:04d}") + _string(pattern) + runner
     return (1 + len(payload)).to_bytes(4, "big") + bytes([_RULE]) + payload
 
 
@@ -116,9 +116,11 @@ def _runner(kind: int, name: str) -> bytes:
             strings = ("POST", f"https://hooks.example.com/{name}")
         case 5:
             strings = ("redis://127.0.0.1:6379/0", "RPUSH", f"jobs:{name}")
-        case _:
+        case 6:
             queue = name.partition(".")[0]
             return b"\x06" + _string(queue) + b"\x00\x01" + _string("-max-attempts=3")
+        case _:
+            strings = (name.partition(".")[0],)
     return bytes([kind]) + b"".join(map(_string, strings))
 
 

@@ -20,6 +20,7 @@ from journeyman.formats.ztick import (
     Http,
     JobRemoved,
     JobSet,
+    Journal,
     Queue,
     Record,
     Redis,
@@ -63,6 +64,8 @@ def _runner_words(runner: Runner) -> list[str]:
             return ["redis", url, command, key]
         case Queue(name, flags):
             return ["queue", name, *flags]
+        case Journal(queue):
+            return ["journal", queue]
 
 
 def json_text(record: Record) -> str:
@@ -99,6 +102,8 @@ def _runner_fields(runner: Runner) -> dict[str, str | tuple[str, ...]]:
             return {"type": "redis", "url": url, "command": command, "key": key}
         case Queue(name, flags):
             return {"type": "queue", "name": name, "flags": flags}
+        case Journal(queue):
+            return {"type": "journal", "queue": queue}
 
 
 def _object(fields: dict[str, str | tuple[str, ...]]) -> str:

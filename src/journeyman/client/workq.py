@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from journeyman.client import workq_lines as lines
-from journeyman.client.connection import Connection, Tls
+from journeyman.client.caller import Caller
+from journeyman.client.connection import Connection
 from journeyman.client.errors import (
-    AnswerLost,
     CannotConnect,
     ConnectionFailed,
     InvalidRequest,
@@ -104,18 +104,10 @@ class NewJob:
         return lines.line(*words) + lines.block(self.payload)
 
 
-class WorkQueue:
+class WorkQueue(Caller):
     """See the module. Connects at the first call."""
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = DEFAULT_PORT,
-        *,
-        tls: Tls = False,
-        timeout_s: float = 10.0,
-    ) -> None:
-        self._connection = Connection(host, port, tls=tls, timeout_s=timeout_s)
+    default_port = DEFAULT_PORT
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -256,41 +248,7 @@ class WorkQueue:
 
         return self._twice(lines.line("inspect", "server"), read)
 
-    def close(self) -> None:
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # -- exchanges ---------------------------------------------------------------------------------
-
-    def _once(self, request: bytes, read: Callable[[Connection], T], extra_ms: int = 0) -> T:
-        """For what must not be done twice."""
-        self._connection.open()
-        self._connection.allow(extra_ms / 1000)
-        try:
-            self._connection.send(request)
-            return read(self._connection)
-        except ConnectionFailed as error:
-            what = request.split(b"\r\n", 1)[0].decode()
-            raise AnswerLost(f"{error}; {what[:120]} may have happened, or not") from error
-
-    def _twice(self, request: bytes, read: Callable[[Connection], T], extra_ms: int = 0) -> T:
-        for is_last in (False, True):
-            self._connection.open()
-            self._connection.allow(extra_ms / 1000)
-            try:
-                self._connection.send(request)
-                return read(self._connection)
-            except TimedOut:
-                raise
-            except ConnectionFailed:
-                if is_last:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
 
     def _waiting(self, exchange: Callable[[], T]) -> T | None:
         try:

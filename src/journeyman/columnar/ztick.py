@@ -45,18 +45,7 @@ from journeyman.columnar.chunks import (
 from journeyman.columnar.loads import Bytes, big_i64, big_u16, big_u32, u8
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Ending
-from journeyman.formats.ztick import (
-    CODEC,
-    Amqp,
-    Awf,
-    Direct,
-    Http,
-    Queue,
-    Redis,
-    RuleSet,
-    Runner,
-    Shell,
-)
+from journeyman.formats.ztick import CODEC, RuleSet, Runner
 from journeyman.formats.ztick_layout import (
     HEAD,
     JOB,
@@ -68,6 +57,7 @@ from journeyman.formats.ztick_layout import (
     RULE_REMOVAL,
     RUNNER_STRINGS,
 )
+from journeyman.formats.ztick_runners import RUNNER_CLASSES
 
 __all__ = ["SCHEMA", "decode", "hop", "iter_batches"]
 
@@ -81,12 +71,11 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("execution_ns", pa.int64()),  # jobs
     ("status", pa.int8()),  # jobs
     ("pattern", pa.string()),  # rules
-    ("runner", pa.int8()),  # rules: the runner byte, 0 to 6
+    ("runner", pa.int8()),  # rules: the runner byte, 0 to 7
     ("runner_args", _RUNNER_ARGS),  # rules: the runner's strings in log order
 ]
 SCHEMA = pa.schema(_COLUMNS)
 
-_RUNNERS = (Shell, Amqp, Direct, Awf, Http, Redis, Queue)  # by byte
 # What the kernel writes down about an entry. Its identifier begins at OFFSET + _HEAD_BYTES.
 _KIND, _OFFSET, _LENGTH, _ID_LENGTH, _EXECUTION_NS, _STATUS = range(6)
 _FIELDS = 6
@@ -266,7 +255,7 @@ def _rule_columns(rules: list[RuleSet], rule_rows: Ints, rows: int) -> list[Colu
 
 
 def _runner_fields(runner: Runner) -> tuple[int, list[str]]:
-    byte = _RUNNERS.index(type(runner))
+    byte = RUNNER_CLASSES.index(type(runner))
     args = [getattr(runner, name) for name in RUNNER_STRINGS[byte]]
     if byte in LIST_RUNNERS:
         args += getattr(runner, LIST_RUNNERS[byte])

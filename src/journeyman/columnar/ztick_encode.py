@@ -22,19 +22,7 @@ from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
 from journeyman.columnar.loads import Bytes
 from journeyman.columnar.stores import put_big_16, put_big_32, put_big_64, put_u8
 from journeyman.errors import EncodeError
-from journeyman.formats.ztick import (
-    CODEC,
-    Amqp,
-    Awf,
-    Direct,
-    Http,
-    Queue,
-    Redis,
-    RuleSet,
-    Runner,
-    Shell,
-    Status,
-)
+from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status
 from journeyman.formats.ztick_layout import (
     HEAD,
     JOB,
@@ -49,7 +37,7 @@ from journeyman.formats.ztick_layout import (
     RULE_REMOVAL,
     RUNNER_STRINGS,
 )
-from journeyman.formats.ztick_runners import RUNNER_WORDS
+from journeyman.formats.ztick_runners import RUNNER_CLASSES, RUNNER_WORDS
 
 __all__ = ["KINDS", "RUNNERS", "STATUSES", "encode"]
 
@@ -57,7 +45,6 @@ KINDS = {"set": JOB, "rule_set": RULE, "remove": JOB_REMOVAL, "remove_rule": RUL
 STATUSES = {status.word: int(status) for status in Status}
 RUNNERS = {word: byte for byte, word in enumerate(RUNNER_WORDS)}
 
-_RUNNER_CLASSES = (Shell, Amqp, Direct, Awf, Http, Redis, Queue)  # by byte
 # Plain numbers for the kernels, which cannot look inside a Struct.
 _LENGTH_BYTES = LENGTH.size
 _HEAD_BYTES = HEAD.size
@@ -168,4 +155,4 @@ def _runner(inputs: Inputs, row: int, byte: int, args: list[str | None] | None) 
         wanted = f"{strings} or more" if has_list else str(strings)
         inputs.refuse(row, "runner_args", f"{len(args)} strings; runner {name} has {wanted}")
     fields = [*args[:strings], tuple(args[strings:])] if has_list else args
-    return _RUNNER_CLASSES[byte](*fields)
+    return RUNNER_CLASSES[byte](*fields)

@@ -6,6 +6,7 @@
     files.py      a file -> values with their lines; TOML, or what ztick takes for it
     loading.py    defaults < file < environment < command line; checks; show
     tokens.py     the auth file
+    queue_limits.py   the tables inside [kestrel]
 
 Nothing here opens a listener, a log or a certificate: it says what was asked for, and refuses
 what cannot be, in one line that names place, key, value and what is allowed.
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 from journeyman.config.addresses import Address, parse_address
 from journeyman.config.loading import Configuration, load, show
+from journeyman.config.queue_limits import QueueLimits
 from journeyman.config.settings import (
     ControllerSettings,
     DatabaseSettings,
     HistorySettings,
     HttpSettings,
     Interrupted,
+    KestrelSettings,
     LimitSettings,
     LogLevel,
     LogSettings,
@@ -48,12 +51,14 @@ __all__ = [
     "HistorySettings",
     "HttpSettings",
     "Interrupted",
+    "KestrelSettings",
     "LimitSettings",
     "LogLevel",
     "LogSettings",
     "MessageFormat",
     "MessageSettings",
     "Persistence",
+    "QueueLimits",
     "RunnerSettings",
     "ScheduleSettings",
     "Setting",

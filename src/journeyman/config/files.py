@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from journeyman.errors import UsageError
@@ -30,6 +30,7 @@ MAX_FILE_BYTES = 1024 * 1024
 
 _HEADING = re.compile(r"\[([^\[\]]+)\]\s*(?:#.*)?")
 _PLAIN_QUOTES = re.compile(r'"([^"]*)"\s*(?:#.*)?')
+_QUOTED_PART = re.compile(r"""["']([^"'.]*)["']""")  # of a heading: [queue."a:b"]
 _COMMENT = re.compile(r"\s#")
 _NOT_BARE = re.compile(r"""["']|^[\[{#]|^$""")
 
@@ -46,7 +47,14 @@ class Found:
 class FileValues:
     sections: dict[str, dict[str, Found]]
     heading_lines: dict[str, int]
+    key_lines: dict[tuple[str, str], int]
     notes: tuple[str, ...]
+
+    def line_of(self, path: Sequence[str]) -> int | None:
+        """Where a key, or the heading of a table, stands that may lie in tables of tables."""
+        *table, key = path
+        line = self.key_lines.get((".".join(table), key))
+        return self.heading_lines.get(".".join(path)) if line is None else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ def read_values(text: str, file: str) -> FileValues:
         values = _read_lines(text, file)
         reason = str(error)[:1].lower() + str(error)[1:]
         note = f"{file}: not TOML ({reason}); read line by line, as ztick does"
-        return FileValues(values.sections, values.heading_lines, (note, *values.notes))
+        return replace(values, notes=(note, *values.notes))
     return _from_document(document, text, file)
 
 
@@ -109,7 +117,7 @@ def _from_document(document: dict[str, object], text: str, file: str) -> FileVal
         else:
             place = f"{file}:{lines[('', section)]}" if ("", section) in lines else file
             notes.append(f"{place}: {section} is in no section; ignored")
-    return FileValues(sections, headings, tuple(notes))
+    return FileValues(sections, headings, lines, tuple(notes))
 
 
 def _dotted(key: str) -> tuple[str, str]:
@@ -123,6 +131,7 @@ def _dotted(key: str) -> tuple[str, str]:
 def _read_lines(text: str, file: str) -> FileValues:
     sections: dict[str, dict[str, Found]] = {}
     headings: dict[str, int] = {}
+    lines: dict[tuple[str, str], int] = {}
     notes = []
     for each in _split(text):
         if not isinstance(each, _Line):
@@ -142,7 +151,26 @@ def _read_lines(text: str, file: str) -> FileValues:
             name = f"{each.section}.{each.key}"
             notes.append(f"{place}: {name} is given again; line {earlier.line} does not count")
         keys[each.key] = Found(_value(each, place), each.number)
-    return FileValues(sections, headings, tuple(notes))
+        lines[each.section, each.key] = each.number
+    return FileValues(_nested(sections), headings, lines, tuple(notes))
+
+
+def _nested(sections: dict[str, dict[str, Found]]) -> dict[str, dict[str, Found]]:
+    """Sections as TOML has them: [a.b.c] is a table in a table of the section a."""
+    outer: dict[str, dict[str, Found]] = {}
+    for heading, keys in sections.items():
+        section, *path = heading.split(".")
+        if not path or not all(path):
+            outer.setdefault(heading, {}).update(keys)
+            continue
+        known = outer.setdefault(section, {})
+        first = known.setdefault(path[0], Found({}, None)).value
+        table = first if isinstance(first, dict) else {}
+        for name in path[1:]:
+            inner = table.setdefault(name, {})
+            table = inner if isinstance(inner, dict) else {}
+        table.update({key: found.value for key, found in keys.items()})
+    return outer
 
 
 def _value(line: _Line, place: str) -> object:
@@ -169,7 +197,7 @@ def _split(text: str) -> Iterator[_Line | tuple[int, str | None]]:
         if line.startswith("["):
             heading = _HEADING.fullmatch(line)
             if heading:
-                section = heading[1].strip()
+                section = _QUOTED_PART.sub(r"\1", heading[1].strip())
             yield number, section if heading else None
             continue
         key, equals, value = line.partition("=")

@@ -22,7 +22,17 @@ from typing import Generic, TypeVar
 
 from journeyman.config.addresses import Address, parse_address
 
-__all__ = ["Choice", "Flag", "Integer", "Kind", "ListenAddress", "Optional", "Text", "TextList"]
+__all__ = [
+    "Choice",
+    "Flag",
+    "Integer",
+    "Kind",
+    "ListenAddress",
+    "Optional",
+    "Text",
+    "TextList",
+    "quoted",
+]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -60,7 +70,7 @@ class Choice(Kind[E]):
             raise ValueError from None  # its text would only repeat the value
 
     def write(self, value: E) -> str:
-        return _quoted(value)
+        return quoted(value)
 
 
 class Flag(Kind[bool]):
@@ -108,7 +118,7 @@ class Text(Kind[str]):
         return value
 
     def write(self, value: str) -> str:
-        return _quoted(value)
+        return quoted(value)
 
 
 class TextList(Kind[tuple[str, ...]]):
@@ -129,7 +139,7 @@ class TextList(Kind[tuple[str, ...]]):
         return self.read(document["value"])
 
     def write(self, value: tuple[str, ...]) -> str:
-        return "[" + ", ".join(map(_quoted, value)) + "]"
+        return "[" + ", ".join(map(quoted, value)) + "]"
 
 
 class ListenAddress(Kind[Address]):
@@ -141,7 +151,7 @@ class ListenAddress(Kind[Address]):
         return parse_address(value)
 
     def write(self, value: Address) -> str:
-        return _quoted(str(value))
+        return quoted(str(value))
 
 
 class Optional(Kind[T | None]):
@@ -163,7 +173,7 @@ class Optional(Kind[T | None]):
         return self._kind.write(value)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A TOML string: controls, quote and backslash escaped."""
     escaped = (
         f"\\u{ord(char):04x}" if char < " " or char == "\x7f" else "\\" * (char in '"\\') + char

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from journeyman.config.files import Found, read_text_file, read_values
+from journeyman.config.queue_limits import WrongKey
 from journeyman.config.settings import Setting, Settings, all_settings
 from journeyman.errors import UsageError
 
@@ -27,6 +28,7 @@ __all__ = ["COMMAND_LINE_ORIGIN", "DEFAULT_ORIGIN", "Configuration", "load", "sh
 DEFAULT_ORIGIN = "default"
 COMMAND_LINE_ORIGIN = "command line"
 
+_WIDE = 60  # longer lines than this do not move the origins of all others
 _VARIABLE_PREFIX = "JOURNEYMAN_"
 _TABLE = {setting.name: setting for setting in all_settings()}
 _SECTIONS = tuple(field.name for field in fields(Settings))
@@ -76,7 +78,7 @@ def show(configuration: Configuration) -> str:
             rows.append((f"# {setting.key} is not set", ""))
         else:
             rows.append((f"{setting.key} = {setting.kind.write(value)}", f"  # {origin}"))
-    width = max(len(text) for text, origin in rows if origin)
+    width = max(len(text) for text, origin in rows if origin and len(text) <= _WIDE)
     return "".join(f"{text.ljust(width) if origin else text}{origin}\n" for text, origin in rows)
 
 
@@ -110,7 +112,12 @@ class _Layers:
                     f"allowed are {', '.join(_SECTIONS)}"
                 )
             for key, found in keys.items():
-                self._add_found(section, key, found, _place(path, found.line))
+                place = _place(path, values.line_of((section, key)))
+                try:
+                    self._add_found(section, key, found, place)
+                except WrongKey as error:
+                    place = _place(path, values.line_of((section, key, *error.path)))
+                    raise _wrong_key(place, f"{section}.{key}", error) from None
 
     def _add_found(self, section: str, key: str, found: Found, place: str) -> None:
         setting = _TABLE.get(f"{section}.{key}")
@@ -118,6 +125,8 @@ class _Layers:
             raise _unknown_key(place, f"{section}.{key}", found.value)
         try:
             value = setting.kind.read(found.value)
+        except WrongKey:
+            raise
         except ValueError as error:
             raise _bad_value(place, setting, found.value, error) from None
         self._put(setting, value, place)
@@ -143,6 +152,8 @@ class _Layers:
     def _add_text(self, setting: Setting, text: str, place: str) -> None:
         try:
             value = setting.kind.read_text(text)
+        except WrongKey as error:
+            raise _wrong_key(place, setting.name, error) from None
         except ValueError as error:
             raise _bad_value(place, setting, text, error) from None
         self._put(setting, value, place)
@@ -193,6 +204,11 @@ def _bad_value(place: str, setting: Setting, value: object, error: ValueError) -
     detail = f" ({error})" if str(error) else ""
     expected = setting.kind.allowed
     return UsageError(f"{place}: {setting.name} = {_shown(value)}: expected {expected}{detail}")
+
+
+def _wrong_key(place: str, name: str, error: WrongKey) -> UsageError:
+    where = ".".join((name, *error.path))
+    return UsageError(f"{place}: {where} = {_shown(error.value)}: {error.problem}")
 
 
 def _shown(value: object) -> str:

@@ -31,6 +31,7 @@ from journeyman.config.kinds import (
     Text,
     TextList,
 )
+from journeyman.config.queue_limits import QueueLimits, QueueTable, QueueTables
 
 __all__ = [
     "ControllerSettings",
@@ -38,6 +39,7 @@ __all__ = [
     "HistorySettings",
     "HttpSettings",
     "Interrupted",
+    "KestrelSettings",
     "LimitSettings",
     "LogLevel",
     "LogSettings",
@@ -91,7 +93,7 @@ class MessageFormat(StrEnum):
 
 
 class WorkqSync(StrEnum):
-    """When what was written to the command log is safe from a power cut."""
+    """When what was written to the command log, or to a journal, is safe from a power cut."""
 
     INTERVAL = "interval"
     OS = "os"
@@ -232,6 +234,46 @@ class WorkqSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KestrelSettings:
+    enabled: bool = _setting(Flag(), True, "whether the fan-out queues are served as well")
+    listen: Address = _setting(
+        ListenAddress(), Address("127.0.0.1", 22133), "address of the kestrel protocol"
+    )
+    queue_path: str = _setting(Text(), "queues", "directory of the journals")
+    sync: WorkqSync = _setting(Choice(WorkqSync), WorkqSync.ALWAYS, "when journals are synced")
+    sync_interval_ms: int = _setting(
+        Integer(1, 60 * 60 * 1000, "milliseconds"),
+        1000,
+        "time between two syncs, with sync interval",
+    )
+    checkpoint_interval_ms: int = _setting(
+        Integer(1, 60 * 60 * 1000, "milliseconds"),
+        1000,
+        "time between two checkpoints: what was confirmed since may come again after a crash",
+    )
+    segment_bytes: int = _setting(
+        Integer(1024, 1024 * _MIB, "bytes"), 16 * _MIB, "size at which the next segment is begun"
+    )
+    archive_path: str | None = _setting(
+        Optional(Text()), None, "directory for segments that are read by all; else they are removed"
+    )
+    max_queues: int = _setting(Integer(1, 1_000_000), 4096, "queues that may exist")
+    max_readers: int = _setting(Integer(1, 1_000_000), 1000, "readers that a queue may have")
+    window_items: int = _setting(
+        Integer(1, 10_000_000), 8192, "items of each queue kept in memory; the rest is on disk only"
+    )
+    window_bytes: int = _setting(
+        Integer(1, 1024 * _MIB, "bytes"), 2 * _MIB, "and how large they may be together"
+    )
+    sweep_interval_ms: int = _setting(
+        Integer(1, _DAY_MS, "milliseconds"), 1000, "time between two looks for what is too old"
+    )
+    allow_shutdown: bool = _setting(Flag(), False, "whether clients may stop the server")
+    default: QueueLimits = _setting(QueueTable(), QueueLimits(), "limits of every queue and reader")
+    queue: tuple[QueueLimits, ...] = _setting(QueueTables(), (), "limits by queue, and by reader")
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSettings:
     process_timeout_ms: int = _setting(
         Integer(0, 30 * _DAY_MS, "milliseconds"),
@@ -297,6 +339,7 @@ class Settings:
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()
+    kestrel: KestrelSettings = KestrelSettings()
     runners: RunnerSettings = RunnerSettings()
     limits: LimitSettings = LimitSettings()
     messages: MessageSettings = MessageSettings()

@@ -23,4 +23,13 @@ take a whole batch back when the log could not be written. docs/engines.md has t
     workq_job.py       one job, packed into bytes
     workq_queues.py    the queues; workq_waiting.py who waits; workq_order.py a sorted list
     workq_loading.py   a log -> a WorkQueue; workq_bulk.py the same for millions of rows
+
+    kestrel.py            the front door: FanOut.decide
+    kestrel_outcomes.py   what goes in besides the client's commands, and what comes out
+    kestrel_state.py      all queues, open reads and waits, and how a batch is taken back
+    kestrel_delivery.py   items put, given out, confirmed, given back, too old
+    kestrel_whole.py      whole queues: flush, delete, expire
+    kestrel_queue.py      one queue; kestrel_reader.py one of its readers
+    kestrel_intervals.py  sets of ids
+    kestrel_waits.py      who waits; kestrel_settings.py limits
 """

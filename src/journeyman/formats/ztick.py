@@ -63,10 +63,12 @@ from journeyman.formats.ztick_layout import (
     U16,
 )
 from journeyman.formats.ztick_runners import (
+    RUNNER_CLASSES,
     Amqp,
     Awf,
     Direct,
     Http,
+    Journal,
     Queue,
     Redis,
     Runner,
@@ -84,6 +86,7 @@ __all__ = [
     "Http",
     "JobRemoved",
     "JobSet",
+    "Journal",
     "Queue",
     "Record",
     "Redis",
@@ -144,8 +147,7 @@ Record: TypeAlias = JobSet | RuleSet | JobRemoved | RuleRemoved
 
 
 _STATUSES = tuple(Status)  # by byte
-_RUNNERS: tuple[type[Runner], ...] = (Shell, Amqp, Direct, Awf, Http, Redis, Queue)  # by byte
-_RUNNER_BYTES = {runner: byte for byte, runner in enumerate(_RUNNERS)}
+_RUNNER_BYTES = {runner: byte for byte, runner in enumerate(RUNNER_CLASSES)}
 
 
 # -- records -> bytes ----------------------------------------------------------------------------
@@ -273,7 +275,7 @@ def _decode_runner(data: Buffer, at: int, end: int, offset: int) -> tuple[Runner
     if at == end:
         raise InvalidData("a rule without runner", offset)
     byte = data[at]
-    if byte >= len(_RUNNERS):
+    if byte >= len(RUNNER_CLASSES):
         raise InvalidData(f"unknown runner {byte}", offset)
     at += 1
     fields: list[str | tuple[str, ...]] = []
@@ -283,7 +285,7 @@ def _decode_runner(data: Buffer, at: int, end: int, offset: int) -> tuple[Runner
     if byte in LIST_RUNNERS:
         items, at = _decode_list(data, at, end, offset, LIST_RUNNERS[byte])
         fields.append(items)
-    runner: Runner = _RUNNERS[byte](*fields)  # type: ignore[arg-type]
+    runner: Runner = RUNNER_CLASSES[byte](*fields)  # type: ignore[arg-type]
     return runner, at
 
 

@@ -41,7 +41,8 @@ MIN_ENTRY_BYTES: Final = 3  # the removal of an empty id
 
 JOB, RULE, JOB_REMOVAL, RULE_REMOVAL = range(4)
 
-# By runner byte: the strings of shell, amqp, direct, awf, http, redis, and of queue, which is ours.
+# By runner byte: the strings of shell, amqp, direct, awf, http, redis, and of queue and journal,
+# which are ours.
 RUNNER_STRINGS: Final = (
     ("command",),
     ("dsn", "exchange", "routing_key"),
@@ -50,6 +51,7 @@ RUNNER_STRINGS: Final = (
     ("method", "url"),
     ("url", "command", "key"),
     ("name",),
+    ("queue",),
 )
 # These end with u16be count, then so many strings.
 LIST_RUNNERS: Final = {2: "args", 3: "inputs", 6: "flags"}

@@ -1,6 +1,8 @@
 """What a rule of the schedule says is to be done, one class a runner; the fields as in the log.
 
-    byte  0 Shell   1 Amqp   2 Direct   3 Awf   4 Http   5 Redis   6 Queue (ours)
+    byte  0 Shell   1 Amqp   2 Direct   3 Awf   4 Http   5 Redis   6 Queue   7 Journal
+
+The last two are ours: the original does not know them.
 
 Part of journeyman.formats.ztick, which reads and writes them and is where to import them from.
 """
@@ -10,9 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["RUNNER_WORDS", "Amqp", "Awf", "Direct", "Http", "Queue", "Redis", "Runner", "Shell"]
-
-RUNNER_WORDS = ("shell", "amqp", "direct", "awf", "http", "redis", "queue")  # by byte
+__all__ = [
+    "RUNNER_CLASSES",
+    "RUNNER_WORDS",
+    "Amqp",
+    "Awf",
+    "Direct",
+    "Http",
+    "Journal",
+    "Queue",
+    "Redis",
+    "Runner",
+    "Shell",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +66,22 @@ class Redis:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Adds a job to the work queue. Ours: the original does not know it."""
+    """Adds a job to the work queue."""
 
     name: str
     flags: tuple[str, ...]
 
 
-Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | Queue
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Puts the id of the job on a fan-out queue."""
+
+    queue: str
+
+
+Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | Queue | Journal
+
+RUNNER_CLASSES: tuple[type[Runner], ...] = (
+    *(Shell, Amqp, Direct, Awf, Http, Redis, Queue, Journal),  # by byte
+)
+RUNNER_WORDS = tuple(runner.__name__.lower() for runner in RUNNER_CLASSES)

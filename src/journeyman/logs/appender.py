@@ -114,15 +114,15 @@ class Appender:
         self._queue(_Unit(tuple(records), future.set_result, future.set_exception))
         return future
 
-    def open(self) -> None:
-        """Open the active segment now rather than at the first commit.
+    def open(self, path: str | None = None) -> None:
+        """Open the active segment now rather than at the first commit; at ``path`` if known.
 
         Under ``always`` this syncs it, so that what recovery read there is durable as well.
         """
         with self._commit_lock:
             self._refuse_if_over()
             try:
-                self._tail.open()
+                self._tail.open(path)
             except SyncFailed as error:
                 self._give_up(error)
             except OSError as error:

@@ -98,12 +98,17 @@ class Checkpoints:
 
     def rename(self, name: str, new_name: str) -> None:
         """Hand a reader's place over to another name, in one step."""
-        put_in_place(self._disk, self._path(name), self._path(new_name))
+        old, new = self._path(name), self._path(new_name)
+        if self._disk.exists(old):  # else it was done before, and not known to be durable
+            self._disk.rename(old, new)
+        self._disk.sync_dir(self._directory)
         self.durable[new_name] = self.durable.pop(name)
 
     def drop(self, name: str) -> None:
         """Forget a reader."""
-        remove_durably(self._disk, self._path(name))
+        if self._disk.exists(self._path(name)):
+            self._disk.remove(self._path(name))
+        self._disk.sync_dir(self._directory)
         del self.durable[name]
 
     def _path(self, name: str) -> str:

@@ -3,6 +3,7 @@
     <dir>/<queue>.<number>         segments: items in the order of their ids
     <dir>/<queue>.read.<reader>    checkpoints, see kestrel_checkpoints
     <dir>/<queue>.lock             held for as long as the queue is open; the original has none
+    <dir>/.index/                  what closed segments hold, see kestrel_index
     <dir>/quarantine/              damaged bytes, see recovery
 
     put         an id, one record, and a new segment before it if it would not fit this one
@@ -21,33 +22,28 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogLocked, UsageError
 from journeyman.folds.anomaly import Notes
-from journeyman.folds.kestrel import DEFAULT_READER, QueueView, Reader, open_queue
+from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.framing import Buffer, iter_entries
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.appender import Appender
-from journeyman.logs.kestrel_checkpoints import Checkpoints
-from journeyman.logs.kestrel_retention import (
-    Segment,
-    SegmentCatalog,
-    recover_segments,
-    retire_segment,
-)
-from journeyman.logs.publication import finish, journal_path, pending
-from journeyman.logs.recovery import RecoveryReport
+from journeyman.logs.kestrel_index import Segment, remove_index, save_index
+from journeyman.logs.kestrel_opening import FoundQueue, find_queue
+from journeyman.logs.kestrel_reading import ItemReader
+from journeyman.logs.kestrel_retention import retire_segment
+from journeyman.logs.quarantine import copy_aside
+from journeyman.logs.replacement import remove_durably
 from journeyman.logs.segments import (
     KestrelPlan,
     Position,
     check_queue_name,
     kestrel_lock_name,
-    kestrel_segments,
-    kestrel_temporaries,
 )
 from journeyman.logs.sync import SyncPolicy
 
@@ -67,26 +63,27 @@ class KestrelJournal:
         clock: Clock,
         lock: Lock,
         appender: Appender,
-        catalog: SegmentCatalog,
-        checkpoints: Checkpoints,
+        found: FoundQueue,
+        segment_bytes: int,
         archive_directory: str | None,
-        next_id: int,
-        report: RecoveryReport,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._lock = lock
-        self._checkpoints = checkpoints
+        self._checkpoints = found.checkpoints
+        self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
         self._files = threading.Lock()  # checkpoints and retention, one at a time
         # Guards the rest. Never held while the appender commits; reentrant, since a future that
         # is done already calls back at once.
         self._ids = threading.RLock()
-        self._catalog = catalog
-        self._next_id = next_id
+        self._catalog = found.catalog
+        self._next_id = found.next_id
         self._refused_ids: set[int] = set()
+        self._reader = ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
-        self.recovery = report
+        self.recovery = found.report
+        self.damages: list[tuple[str, int, str]] = []  # met since: path, offset, reason
 
     @classmethod
     def open(
@@ -99,47 +96,38 @@ class KestrelJournal:
         sync: SyncPolicy | None = None,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
+        names: Sequence[str] | None = None,
         notes: Notes = None,
     ) -> KestrelJournal:
         """Lock, recover and open a queue; made, with its directory, if it is missing.
 
-        ``notes`` is told of readers that do not stand where their checkpoints said. Raises
+        ``names`` are the files of the queue, if the directory has been listed already. ``notes``
+        is told of readers that do not stand where their checkpoints said. Raises
         LogLocked when another process has the queue.
         """
         check_queue_name(queue)
         disk.make_dirs(directory)
+        lock_path = posixpath.join(directory, kestrel_lock_name(queue))
+        was_ours = disk.exists(lock_path)
         try:
-            lock = disk.lock(posixpath.join(directory, kestrel_lock_name(queue)))
+            lock = disk.lock(lock_path)
         except LogLocked as error:
             reason = f"another process has queue {queue} open"
             raise LogLocked(directory, reason) from error
         try:
-            _finish_publication(disk, directory, queue)
-            names = disk.list_dir(directory)
-            for name in kestrel_temporaries(queue, names):
-                disk.remove(posixpath.join(directory, name))
-            paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
-            segments, reports = recover_segments(disk, paths)
-            catalog = SegmentCatalog(segments)
-            checkpoints = Checkpoints(disk, directory, queue)
-            found, reader_reports = checkpoints.load(names, catalog.tail)
-            view = open_queue(catalog.edge_ids(), found, notes)
-            checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
-
+            found = find_queue(
+                disk, clock, directory, queue, was_ours=was_ours, names=names, notes=notes
+            )
             plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)
-            appender.open()
-            if not catalog.numbers_follow_ids:
+            appender.open(found.last_path)
+            if not found.catalog.numbers_follow_ids:
                 # The highest number does not hold the highest ids; a new segment will hold both.
                 appender.rotate_to(lambda: plan.next_path(plan.first_path()))
         except BaseException:
             lock.release()
             raise
-        report = RecoveryReport((*reports, *reader_reports))
-        next_id = _next_id(view, found)
-        return cls(
-            disk, clock, lock, appender, catalog, checkpoints, archive_directory, next_id, report
-        )
+        return cls(disk, clock, lock, appender, found, segment_bytes, archive_directory)
 
     @property
     def next_id(self) -> int:
@@ -188,6 +176,65 @@ class KestrelJournal:
             stored.add_done_callback(lambda future: self._note_put(item, future))
         return item, stored
 
+    def append(self, items: Sequence[ItemPut]) -> bool:
+        """Write items whose ids were given out by whoever serves the queue, from ``next_id`` on.
+
+        As durable as the policy says when this returns; LogError: none of them is stored.
+        Whether a segment was left for the next one: see ``save_indexes``.
+        """
+        with self._ids:
+            next_id = self._next_id
+            if any(item.item_id < next_id + place for place, item in enumerate(items)):
+                raise UsageError(f"an id below {next_id} was given out before")
+            encoded = [WRITER.encode(item) for item in items]
+        sizes = [len(record) for record in encoded]
+        if self._has_room_for(sum(sizes)):
+            # All in one piece: it is as if they were one record.
+            encoded = [b"".join(encoded)]
+        stored = self.appender.append_many(encoded)
+        self.appender.commit()
+        positions = stored.result()
+        with self._ids:
+            segments_before = len(self._catalog)
+            self._next_id = items[-1].item_id + 1
+            if len(positions) < len(items):
+                self._catalog.note_run(positions[0], items, sizes)
+            else:
+                for position, item in zip(positions, items, strict=True):
+                    self._catalog.note(position, item)
+            return len(self._catalog) > max(segments_before, 1)
+
+    def _has_room_for(self, size: int) -> bool:
+        """Whether the active segment takes so many bytes more."""
+        end = self.appender.end()
+        return end is not None and end.offset + size <= self._segment_bytes
+
+    def read_after(self, item_id: int, *, max_items: int, max_bytes: int) -> list[ItemPut]:
+        """The first items with ids above this one, in order. Only what was committed is seen."""
+        return self._reader.read_after(self.segments, item_id, max_items, max_bytes)
+
+    def left_for(self, reader: Reader) -> tuple[int, int]:
+        """How many items, and bytes, this reader still has to be given."""
+        return self._reader.left_for(self.segments, reader)
+
+    @property
+    def is_unindexed(self) -> bool:
+        """Whether a closed segment has no index."""
+        return bool(self._without_index())
+
+    def save_indexes(self) -> int:
+        """Write the index of each closed segment that has none; how many."""
+        with self._files:
+            missing = [s for s in self._without_index() if self._disk.exists(s.path)]
+            for segment in missing:
+                save_index(self._disk, segment)
+        return len(missing)
+
+    def _without_index(self) -> list[Segment]:
+        """Of closed segments only: those before the last that is known to hold an item. The writer
+        may have left that one too, but what it wrote there last may not be noted yet."""
+        return [segment for segment in self.segments[:-1] if not segment.indexed]
+
     def commit(self) -> int:
         """Write what was put, for whoever does not use a CommitThread."""
         return self.appender.commit()
@@ -211,6 +258,14 @@ class KestrelJournal:
         with self._files:
             self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
 
+    def checkpoint_if_known(self, name: str, reader: Reader) -> bool:
+        """The same, unless the reader has been dropped or renamed meanwhile; whether it was."""
+        with self._files:
+            if name not in self._checkpoints.durable:
+                return False
+            self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+            return True
+
     def add_reader(self, name: str) -> Reader:
         """A new reader, at the tail; or in the place of the default reader if there is one.
 
@@ -230,9 +285,20 @@ class KestrelJournal:
             return Reader(durable[name].head, set(durable[name].done))
 
     def drop_reader(self, name: str) -> None:
-        """Forget a reader; what only it still had to read may then go."""
+        """Forget a reader; what only it still had to read may then go.
+
+        In the place of the last one stands a default reader, at the tail: a queue without any
+        checkpoint is one that has lost it.
+        """
         with self._files:
-            self._checkpoints.drop(name)
+            if set(self._checkpoints.durable) == {name}:
+                self._write_default_at_tail()
+            if name != DEFAULT_READER:
+                self._checkpoints.drop(name)
+
+    def _write_default_at_tail(self) -> None:
+        now_ms = self._clock.now_ns() // _NS_PER_MS
+        self._checkpoints.write(DEFAULT_READER, Reader(self._next_id - 1), now_ms)
 
     def retain(self) -> list[str]:
         """Let go of segments that nobody needs; their names, or where they are archived."""
@@ -255,6 +321,41 @@ class KestrelJournal:
             finally:
                 self._lock.release()
 
+    def _end_of(self, segment: Segment) -> int:
+        end = self.appender.end()
+        if end is not None and end.path == segment.path:
+            return end.offset
+        return self._disk.size(segment.path) if self._disk.exists(segment.path) else 0
+
+    def _note_damage(self, path: str, begin: int, end: int, reason: str) -> None:
+        """Its items will never be given out, and the segment goes one day: a copy is kept."""
+        copy_aside(self._disk, path, self._disk.view(path), begin, end)
+        self.damages.append((path, begin, reason))
+
+    def erase(self) -> None:
+        """Close the queue and remove all its files.
+
+        First it is made a queue in which all has been read, by removing the last named reader; a
+        crash behind that leaves an empty queue, whose ids go on where they were.
+        """
+        with self._files:
+            self._write_default_at_tail()
+            for name in list(self._checkpoints.durable):
+                if name != DEFAULT_READER:
+                    self._checkpoints.drop(name)
+            # The active one may hold nothing yet, and then is not among the segments.
+            paths = {segment.path for segment in self.segments} | {self._active_path()}
+            self.appender.close()
+            for path in sorted(paths - {""}):
+                remove_durably(self._disk, path)
+                remove_index(self._disk, path)
+            self._checkpoints.drop(DEFAULT_READER)
+            self._lock.release()
+
+    def _active_path(self) -> str:
+        end = self.appender.end()
+        return end.path if end is not None else ""
+
     def __enter__(self) -> KestrelJournal:
         return self
 
@@ -272,28 +373,3 @@ class KestrelJournal:
             while self._next_id - 1 in self._refused_ids:
                 self._next_id -= 1
                 self._refused_ids.remove(self._next_id)
-
-
-def _finish_publication(disk: Disk, directory: str, queue: str) -> None:
-    """Carry through a change of many files that was cut short; it may be about other queues too.
-
-    Of those the locks are needed as well: LogLocked if another process has one of them open.
-    """
-    publication = pending(disk, journal_path(directory))
-    names = () if publication is None else (*publication.renames.values(), *publication.removes)
-    others = {posixpath.basename(name).partition(".")[0] for name in names} - {queue}
-    locks: list[Lock] = []
-    try:
-        for other in sorted(others):
-            path = posixpath.join(directory, kestrel_lock_name(other))
-            locks.append(disk.lock(path))  # one at a time: those had so far are let go again
-        finish(disk, journal_path(directory))
-    finally:
-        for lock in locks:
-            lock.release()
-
-
-def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:
-    """Above every id that was ever given out, as far as the files know."""
-    seen = [max(reader.head, *reader.done, 0) for reader in found.values() if reader is not None]
-    return max(view.tail, *seen, 0) + 1

@@ -19,42 +19,21 @@ The order is that of the first ids inside. File numbers follow it, unless somebo
 
 from __future__ import annotations
 
+import errno
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.folds.kestrel import QueueView, Reader
-from journeyman.formats.framing import Entry
-from journeyman.formats.kestrel import WRITER, ItemPut, Record
+from journeyman.formats.kestrel import WRITER, ItemPut
+from journeyman.logs.kestrel_index import Segment, load_index, remove_index
 from journeyman.logs.quarantine import CHUNK_BYTES
 from journeyman.logs.recovery import FileReport, recover_entries
-from journeyman.logs.replacement import remove_durably
-from journeyman.logs.segments import Position, kestrel_archive_name
+from journeyman.logs.replacement import remove_durably, write_whole
+from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
 
-__all__ = ["Segment", "SegmentCatalog", "recover_segments", "retire_segment"]
-
-
-@dataclass(slots=True)
-class Segment:
-    """One segment and what is known of its items; ids are 0 while it has none."""
-
-    path: str
-    first_id: int = 0
-    last_id: int = 0
-    items: int = 0
-    data_bytes: int = 0
-
-    def note(self, item: ItemPut) -> None:
-        self.first_id = min(self.first_id, item.item_id) if self.items else item.item_id
-        self.last_id = max(self.last_id, item.item_id)
-        self.items += 1
-        self.data_bytes += len(item.data)
-
-    def note_entry(self, entry: Entry[Record]) -> None:
-        if isinstance(entry.record, ItemPut):
-            self.note(entry.record)
+__all__ = ["SegmentCatalog", "recover_segments", "retire_segment"]
 
 
 class SegmentCatalog:
@@ -85,7 +64,13 @@ class SegmentCatalog:
         """An item was stored."""
         if not self._segments or self._segments[-1].path != position.path:
             self._segments.append(Segment(position.path))
-        self._segments[-1].note(item)
+        self._segments[-1].note(item, position.offset)
+
+    def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
+        """Items were stored one behind the other; ``sizes`` are those of their entries."""
+        if not self._segments or self._segments[-1].path != begin.path:
+            self._segments.append(Segment(begin.path))
+        self._segments[-1].note_run(begin.offset, items, sizes)
 
     def retired(self, readers: Mapping[str, Reader]) -> list[Segment]:
         """The segments that may go, oldest first."""
@@ -99,10 +84,17 @@ class SegmentCatalog:
 
 
 def recover_segments(disk: Disk, paths: list[str]) -> tuple[list[Segment], list[FileReport]]:
-    """What each segment holds, in the order given. All but the last go if they hold nothing."""
+    """What each segment holds, in the order given. All but the last go if they hold nothing.
+
+    Those that have an index are not read; the last one, which may have been cut off, always is.
+    """
     segments: list[Segment] = []
     reports: list[FileReport] = []
     for path in paths:
+        known = load_index(disk, path) if path != paths[-1] else None
+        if known is not None:
+            segments.append(known)
+            continue
         segment = Segment(path)
         report = recover_entries(disk, WRITER, path, segment.note_entry)
         reports.append(report)
@@ -123,14 +115,28 @@ def retire_segment(disk: Disk, path: str, archive_directory: str | None) -> str 
         disk.make_dirs(archive_directory)
         target = posixpath.join(archive_directory, kestrel_archive_name(posixpath.basename(path)))
         if not disk.exists(target):
-            disk.rename(path, target)
+            _move(disk, path, target)
         elif disk.exists(path) and not _same(disk, path, target):
             raise LogError(target, "the archive holds another segment of this name")
         disk.sync_dir(archive_directory)
     if disk.exists(path):
         disk.remove(path)
     disk.sync_dir(posixpath.dirname(path) or ".")
+    remove_index(disk, path)
     return target
+
+
+def _move(disk: Disk, path: str, target: str) -> None:
+    """To a directory that may be on another file system; then the segment is still here too."""
+    try:
+        disk.rename(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        temporary = f"{target}{TEMPORARY_MARK}copying"
+        places = range(0, disk.size(path), CHUNK_BYTES)
+        write_whole(disk, temporary, (disk.read_at(path, at, CHUNK_BYTES) for at in places))
+        disk.rename(temporary, target)
 
 
 def _same(disk: Disk, path: str, other: str) -> bool:

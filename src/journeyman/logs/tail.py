@@ -19,6 +19,7 @@ marked them clean, so asking again would only get a yes that means nothing.
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Callable
 from contextlib import suppress
@@ -63,10 +64,13 @@ class LogTail:
         """Where the next record goes, provided it does not rotate."""
         return Position(self._active().path, self._size + self._gathered_bytes)
 
-    def open(self) -> None:
-        """Open the segment to go on with; made with its header if it is missing or empty."""
+    def open(self, path: str | None = None) -> None:
+        """Open the segment to go on with; made with its header if it is missing or empty.
+
+        ``path`` is for whoever knows already what the plan would find.
+        """
         if self._file is None:
-            self._file = self._begin(self._plan.first_path())
+            self._file = self._begin(path or self._plan.first_path())
             self._kept = [self.end]
 
     def must_rotate(self, incoming: int) -> bool:
@@ -198,6 +202,8 @@ class LogTail:
         try:
             self._disk.sync_dir(directory)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # the directory could not even be opened: nothing was asked of the disk
             raise SyncFailed(directory, "sync of the directory", error) from error
 
     @staticmethod

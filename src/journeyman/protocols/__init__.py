@@ -17,4 +17,9 @@ turn answers into bytes. Nothing here waits, reads a clock or decides what a com
     workq_fields.py    ids, names, numbers, times, flags
     workq_usual.py     the commonest commands in one step
     workq_replies.py   what an engine replies with, and its bytes
+
+    kestrel.py           the front door: Parser, lines with items -> events
+    kestrel_commands.py  what a client can ask for
+    kestrel_readers.py   the words of a line -> a command, or what is wrong with it
+    kestrel_replies.py   answers -> bytes
 """

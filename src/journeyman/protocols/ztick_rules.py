@@ -7,11 +7,13 @@
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
     queue  <name> [-flag=value]...               see ztick_queue
+    journal <queue>                              a fan-out queue of this server
 
 Runner names, methods and commands are exact, case included. Words behind the last argument of
-shell, http and amqp are ignored; redis takes exactly its three. What is checked is what can be
-told without running the rule: an address that could never be reached is refused here, where the
-client sees it, and not at every run. Empty commands, names and keys pass, as in the original.
+shell, http and amqp are ignored; redis takes exactly its three, journal its one. What is checked
+is what can be told without running the rule: an address that could never be reached is refused
+here, where the client sees it, and not at every run. Empty commands, names and keys pass, as in
+the original.
 
 A runner is refused with one phrase, the text of ``ERROR invalid_args``. The phrases never repeat
 an address: it may hold a password.
@@ -22,7 +24,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Queue, Redis, Runner, Shell
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Runner, Shell
+from journeyman.protocols.kestrel_readers import is_queue_name
 from journeyman.protocols.ztick_queue import read_queue
 from journeyman.protocols.ztick_tokens import in_quotes
 
@@ -68,6 +71,8 @@ def runner_words(runner: Runner) -> list[str]:
             return ["redis", url, command, key]
         case Queue(name, flags):
             return ["queue", name, *flags]
+        case Journal(queue):
+            return ["journal", queue]
 
 
 # -- one reader a runner -------------------------------------------------------------------------
@@ -140,6 +145,16 @@ def _read_redis(args: list[str]) -> Runner | str:
     return _bad_address("url", url, authority) or Redis(url, command, key)
 
 
+def _read_journal(args: list[str]) -> Runner | str:
+    if not args:
+        return _missing("queue")
+    if len(args) > 1:
+        return "journal takes exactly one argument: queue"
+    if not is_queue_name(args[0]):
+        return "the queue must be a name of A-Z a-z 0-9 : _ -, up to 200 of them"
+    return Journal(args[0])
+
+
 _READERS: dict[str, Callable[[list[str]], Runner | str]] = {
     "shell": _read_shell,
     "direct": _read_direct,
@@ -148,6 +163,7 @@ _READERS: dict[str, Callable[[list[str]], Runner | str]] = {
     "amqp": _read_amqp,
     "redis": _read_redis,
     "queue": read_queue,
+    "journal": _read_journal,
 }
 
 

@@ -12,6 +12,9 @@
     amqp.py        a message, confirmed             >  network.py  what went wrong, in words
     redis.py       a command                       /   dsn.py      addresses of brokers
 
+    queue.py       a job of the work queue, and
+    journal.py     an item of a fan-out queue: of this server itself
+
     output.py      head and tail of what a run said
     redaction.py   no credentials in any text
 

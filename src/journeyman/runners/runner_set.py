@@ -1,9 +1,9 @@
 """One runner for each kind of runner record, behind one ``run``.
 
-    request.runner    Shell Direct Awf      Http        Amqp        Redis       Queue
-                            |                |           |            |           |
-                        Programs        ClientSession   (nothing is shared)   the work queue
-                     (one guardian)      (one pool)                           of this process
+    request.runner    Shell Direct Awf      Http        Amqp  Redis      Queue        Journal
+                            |                |            |     |          |             |
+                        Programs        ClientSession    (nothing    the work queue, the fan-out
+                     (one guardian)      (one pool)     is shared)    queues of this process
 
     async with RunnerSet(settings) as runners:
         result = await runners.run(RunRequest(job_id, execution_ns, rule.runner))
@@ -20,13 +20,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from journeyman.config import Settings
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Queue, Redis, Shell
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Shell
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.amqp import AmqpRunner
 from journeyman.runners.awf import AwfRunner
 from journeyman.runners.contract import Runner, RunRequest, RunResult, failed
 from journeyman.runners.direct import DirectRunner
 from journeyman.runners.http import HttpRunner
+from journeyman.runners.journal import JournalRunner, PutsItems
 from journeyman.runners.output import BoundedOutput
 from journeyman.runners.process import Programs
 from journeyman.runners.queue import AddsWork, QueueRunner
@@ -39,8 +40,13 @@ __all__ = ["RunnerSet"]
 class RunnerSet:
     """Runs any request. Belongs to one event loop."""
 
-    def __init__(self, settings: Settings | None = None, add_work: AddsWork | None = None) -> None:
-        """``add_work`` adds to the work queue, if there is one."""
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        add_work: AddsWork | None = None,
+        put_item: PutsItems | None = None,
+    ) -> None:
+        """``add_work`` adds to the work queue, ``put_item`` to fan-out queues, where served."""
         settings = settings or Settings()
         self._settings = settings.runners
         self._programs = Programs(settings.runners)
@@ -52,6 +58,7 @@ class RunnerSet:
             Amqp: AmqpRunner(settings.runners),
             Redis: RedisRunner(settings.runners),
             Queue: QueueRunner(add_work),
+            Journal: JournalRunner(put_item),
         }
 
     async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:

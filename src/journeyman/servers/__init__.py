@@ -10,7 +10,8 @@ Each door has its own session, writer and log; what they have in common is in th
 
     process.py       the process: event loop, signals, exit code
     group_commit.py  batches: decided, written, told, or taken back
-    connection.py    one connection: bounds and flow
+    queue_writer.py  the same for queues: weighed commands, who left, errands between batches
+    connection.py    one connection: bounds and flow             closing.py     its end at a stop
     listener.py    a port                    sockets.py          options of a socket
     ticker.py      when to look at what the time has brought
     recovered.py   what was found when a log was opened          server_log.py  lines on stderr
@@ -37,4 +38,13 @@ The work queue (workq protocol):
     workq_upkeep.py   interval sync, cleaning
     workq_calls.py    commands from inside   workq_http.py       queues and jobs over HTTP
     workq_metrics.py  its figures
+
+The fan-out queues (kestrel protocol):
+
+    fanout.py          builds everything below; start and stop
+    fanout_plan.py     settings -> what is to be built, with the limits of every queue
+    fanout_journals.py the journals of all queues: write, read back, checkpoint
+    fanout_writer.py   the single writer     fanout_session.py   one connection
+    fanout_facts.py    figures, version, status                  fanout_metrics.py  its figures
+    fanout_calls.py    puts from inside      fanout_http.py      queues over HTTP
 """

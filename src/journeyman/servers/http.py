@@ -4,6 +4,7 @@
     GET /metrics    the figures of STAT and some more, as Prometheus reads them
     /jobs, /rules   the schedule; see http_api.py
     /queues, ...    the work queue; see workq_http.py
+    /fan-out        the fan-out queues; see fanout_http.py
 
 With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
 wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
@@ -27,6 +28,8 @@ from typing import Any
 from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES, Address, Token
+from journeyman.servers.fanout_calls import FanOutCalls
+from journeyman.servers.fanout_http import add_fan_out_routes
 from journeyman.servers.http_api import Api, ApiError, Call, add_routes
 from journeyman.servers.listener import BACKLOG, cannot_listen, where_it_listens
 from journeyman.servers.metrics import ServerMetrics
@@ -67,6 +70,7 @@ async def open_http(
     timeout_s: float,
     body_bytes: int,
     work: WorkqCalls | None = None,
+    fan_out: FanOutCalls | None = None,
 ) -> HttpPort:
     """Open the port; OSError, worded for people, when that cannot be."""
     gate = _Gate(around)
@@ -85,6 +89,8 @@ async def open_http(
     add_routes(app, api)
     if work is not None:
         add_work_routes(app, work)
+    if fan_out is not None:
+        add_fan_out_routes(app, fan_out)
     runner = web.AppRunner(
         app, access_log=None, keepalive_timeout=timeout_s, handle_signals=False, shutdown_timeout=5
     )

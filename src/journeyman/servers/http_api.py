@@ -11,7 +11,7 @@
     GET    /runs?prefix=p   the last runs of these jobs, newest first: how each went, what it said
 
 ``execution`` is nanoseconds since 1970 in answers. ``runner`` and ``args`` are the words of RULE
-SET, for all seven runners. Identifiers in paths are percent-decoded and may hold slashes.
+SET, for all eight runners. Identifiers in paths are percent-decoded and may hold slashes.
 
     400 the request is wrong   401 no or a wrong token   403 outside the token's namespace
     404 not there              413 body too large        503 could not be recorded; try again
@@ -46,7 +46,7 @@ from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import LIST_STALL_S
 from journeyman.servers.writer import Request, Writer
 
-__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body"]
+__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body", "read_number"]
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -59,6 +59,14 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+def read_number(request: web.Request, key: str, default: int, low: int, high: int) -> int:
+    """A number of the query."""
+    text = request.query.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise ApiError(400, f"{key} must be a number from {low} to {high}")
+    return int(text)
 
 
 class Call:

@@ -75,9 +75,9 @@ def runner_word(runner: Runner) -> str:
 
 
 class ServerMetrics:
-    """Made once a server. ``others`` are figures that somebody else counts."""
+    """Made once a server. ``others`` are figures that somebody else counts, door by door."""
 
-    def __init__(self, others: Callable[[], list[Family]] = list) -> None:
+    def __init__(self, *others: Callable[[], list[Family]]) -> None:
         self._others = others
         self._commands: Counter[tuple[type, type]] = Counter()
         self._durations: dict[tuple[str, bool], Histogram] = {}
@@ -197,7 +197,7 @@ class ServerMetrics:
                     for (signal, good), n in sorted(dict(self.exports).items())
                 ],
             ),
-            *self._others(),
+            *(family for families in self._others for family in families()),
         ]
 
     def render(self, stat: StatFigures) -> bytes:

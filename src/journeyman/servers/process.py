@@ -16,21 +16,27 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any, TextIO
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, TextIO, TypeAlias
 
 from journeyman.clock import SystemClock
 from journeyman.config import Configuration, Settings
 from journeyman.disk import RealDisk
 from journeyman.runners import RunnerSet
+from journeyman.servers.fanout import FanOutServer
+from journeyman.servers.fanout_plan import plan_of
 from journeyman.servers.schedule import ScheduleServer
 from journeyman.servers.server_log import LineThread, ServerLog
 from journeyman.servers.workqueue import WorkQueueServer
 
 __all__ = ["run"]
 
+Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
+
 CLEAN, FORCED = 0, 1
 FILES_OF_OUR_OWN = 64  # log, listeners, pipes
+FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
 
 # The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
 # event loop keep it waiting for longer than the sync itself.
@@ -91,23 +97,35 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     loop.set_exception_handler(on_mistake)
     disk, settings = RealDisk(), configuration.settings
     work: WorkQueueServer | None = None
+    fan_out: FanOutServer | None = None
     if settings.workq.enabled:
         work = WorkQueueServer(configuration, disk, clock, messages, failed=failed)
-    runners = RunnerSet(settings, None if work is None else work.add)
-    server = ScheduleServer(configuration, disk, clock, messages, runners, failed=failed, work=work)
+    if settings.kestrel.enabled:
+        fan_out = FanOutServer(
+            plan_of(settings), disk, clock, messages, failed=failed, stop_server=stopping.set
+        )
+    runners = RunnerSet(
+        settings,
+        add_work=None if work is None else work.add,
+        put_item=None if fan_out is None else fan_out.put,
+    )
+    server = ScheduleServer(
+        configuration, disk, clock, messages, runners, failed=failed, work=work, fan_out=fan_out
+    )
+    doors: Doors = [door for door in (fan_out, work) if door is not None]
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     # Before the ports open: who sees that we listen may tell us to stop at once.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
-    await _start(work, server)
+    await _start(doors, server)
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     await stopping.wait()
     if failures:
         hurry.set()
-    cut_off = await _stop(work, server, hurry)
+    cut_off = await _stop(doors, server, hurry)
     if failures:
         raise failures[0]
     if cut_off:
@@ -116,32 +134,36 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     return FORCED if hurry.is_set() else CLEAN
 
 
-async def _start(work: WorkQueueServer | None, server: ScheduleServer) -> None:
-    """The work queue first: the schedule may have something for it at once."""
-    if work is None:
+async def _start(doors: Doors, server: ScheduleServer) -> None:
+    """The other doors first: the schedule may have something for them at once."""
+    async with AsyncExitStack() as started:
+        for door in doors:
+            await door.start()
+            started.push_async_callback(_shut, door)
         await server.start()
-        return
-    await work.start()
-    try:
-        await server.start()
-    except BaseException:
-        await work.stop()
-        await work.close()
-        raise
+        started.pop_all()
 
 
-async def _stop(work: WorkQueueServer | None, server: ScheduleServer, hurry: asyncio.Event) -> int:
-    """Both doors close together; the work queue's log last, for what runs still add."""
-    if work is None:
-        return await server.stop(hurry)
-    cut_off, _ = await asyncio.gather(server.stop(hurry), work.stop())
-    await work.close()
+async def _shut(door: WorkQueueServer | FanOutServer) -> None:
+    await door.stop()
+    await door.close()
+
+
+async def _stop(doors: Doors, server: ScheduleServer, hurry: asyncio.Event) -> int:
+    """All doors close together; the logs of the others last, for what runs still add."""
+    closing = asyncio.gather(*(door.stop() for door in doors))
+    cut_off = await server.stop(hurry)
+    await closing
+    for door in doors:
+        await door.close()
     return cut_off
 
 
 def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
     """Raise the limit on open files as far as the settings may need it and the system lets us."""
-    needed = 3 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
+    needed = 4 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
+    if settings.kestrel.enabled:
+        needed += FILES_OF_A_QUEUE * settings.kestrel.max_queues
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -46,6 +46,7 @@ from journeyman.logs.ztick_compaction import Compactor
 from journeyman.logs.ztick_log import ZtickLog
 from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
+from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.compaction import CompactionWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
@@ -62,12 +63,11 @@ from journeyman.servers.tls import server_context
 from journeyman.servers.writer import RETRY_S, Writer
 
 if TYPE_CHECKING:
+    from journeyman.servers.fanout import FanOutServer
     from journeyman.servers.http import HttpPort
     from journeyman.servers.workqueue import WorkQueueServer
 
 __all__ = ["ScheduleServer"]
-
-ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 
 
 class ScheduleServer:
@@ -83,8 +83,9 @@ class ScheduleServer:
         *,
         failed: Callable[[BaseException], None],
         work: WorkQueueServer | None = None,
+        fan_out: FanOutServer | None = None,
     ) -> None:
-        """``work`` is the other door, if it is open: it shares the HTTP port."""
+        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port."""
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
@@ -92,6 +93,7 @@ class ScheduleServer:
         self._runner = runner
         self._failed = failed
         self._work = work
+        self._fan_out = fan_out
         self._loop = asyncio.get_running_loop()
         self._ztick_log: ZtickLog | None = None
         self._listener: Listener
@@ -100,7 +102,7 @@ class ScheduleServer:
         self._in_trouble = False
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
-        self.figures = ServerMetrics() if work is None else ServerMetrics(work.families)
+        self.figures = ServerMetrics(*(door.families for door in (work, fan_out) if door))
         self.around: Surroundings
         self.writer: Writer
         self.runs: Runs
@@ -155,6 +157,7 @@ class ScheduleServer:
             timeout_s=limits.http_timeout_ms / 1000,
             body_bytes=limits.http_body_bytes,
             work=None if self._work is None else self._work.calls,
+            fan_out=None if self._fan_out is None else self._fan_out.calls,
         )
         self._log.info(f"HTTP listening on {self._http.address}")
         if self.around.tokens is not None and not is_loopback(address):
@@ -338,13 +341,7 @@ class ScheduleServer:
         self._ticker.stop()
         if self._compaction is not None:
             self._compaction.stop()
-        sessions = list(self.around.sessions)
-        for session in sessions:
-            session.finish()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._sessions_closed(), ANSWER_LIMIT_S)
-        for session in list(self.around.sessions):
-            session.drop()
+        await close_sessions(self.around.sessions)
         if self._http is not None:
             await self._http.close()
         cut_off = await self.runs.stop(self._settings.limits.stop_timeout_ms / 1000, hurry)
@@ -358,7 +355,3 @@ class ScheduleServer:
         if self._telemetry is not None and not hurry.is_set():
             await self._loop.run_in_executor(None, self._telemetry.stop)
         return cut_off
-
-    async def _sessions_closed(self) -> None:
-        while self.around.sessions:
-            await asyncio.sleep(0.005)

@@ -48,7 +48,7 @@ from journeyman.protocols.workq_replies import (
     Reply,
     id_text,
 )
-from journeyman.servers.http_api import ApiError, read_body
+from journeyman.servers.http_api import ApiError, read_body, read_number
 from journeyman.servers.workq_calls import NotDone, WorkqCalls
 
 __all__ = ["add_work_routes"]
@@ -144,15 +144,8 @@ def _id(request: web.Request) -> bytes:
 
 
 def _page(request: web.Request) -> tuple[int, int]:
-    offset = _number(request, "offset", 0, 0, MAX_CURSOR_OFFSET)
-    return offset, _number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
-
-
-def _number(request: web.Request, key: str, default: int, low: int, high: int) -> int:
-    text = request.query.get(key, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-        raise ApiError(400, f"{key} must be a number from {low} to {high}")
-    return int(text)
+    offset = read_number(request, "offset", 0, 0, MAX_CURSOR_OFFSET)
+    return offset, read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
 
 
 def _queue(queue: QueueView) -> dict[str, Any]:

@@ -4,7 +4,7 @@
     ticker         --Due-------------------> | writer | --answers--> clients, also those that waited
     a client went  --Gone------------------> +--------+ --paused---> the file beside the log
 
-How batches are made, written and taken back is in group_commit.py. What is special here:
+How batches are made, written and taken back is in group_commit.py and queue_writer.py. Here:
 
 - A command may wait (lease, result, run). Its client has nothing else in flight then; the answer
   comes out of a later decision, and leaves when that one's records are durable.
@@ -18,9 +18,7 @@ How batches are made, written and taken back is in group_commit.py. What is spec
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
@@ -44,12 +42,12 @@ from journeyman.protocols.workq_commands import (
     Schedule,
 )
 from journeyman.protocols.workq_replies import DONE, Reply
-from journeyman.servers.group_commit import MAX_BATCH, Batch, GroupCommit, Submitter, Told
+from journeyman.servers.group_commit import Batch, Submitter, Told
+from journeyman.servers.queue_writer import QueueWriter
 from journeyman.servers.workq_journal import WorkqJournal
 
 __all__ = ["CAN_WAIT", "Client", "Request", "WorkqWriter", "payload_bytes"]
 
-MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
 Request: TypeAlias = Command | Refused
@@ -92,8 +90,10 @@ class Client(Submitter, Protocol):
         ...
 
 
-class WorkqWriter(GroupCommit):
+class WorkqWriter(QueueWriter):
     """See the module's docstring. All methods are called on the event loop."""
+
+    max_waiting_bytes = MAX_WAITING_BYTES
 
     def __init__(
         self,
@@ -122,73 +122,17 @@ class WorkqWriter(GroupCommit):
         )
         self._queue = queue
         self._journal = journal
-        self._waiting_bytes = 0
-        self._due_waits = False
-        self._errands: deque[Callable[[], None]] = deque()
 
-    # -- from clients and from the server itself --
+    def _weigh(self, requests: Sequence[Any]) -> int:
+        return sum(map(payload_bytes, requests))
 
-    @property
-    def has_room(self) -> bool:
-        return len(self._waiting) < self._max_waiting and self._waiting_bytes < MAX_WAITING_BYTES
+    def _due(self) -> Due:
+        return Due()
 
-    def submit(self, client: Submitter, requests: Sequence[Any]) -> None:
-        for request in requests:
-            self._waiting_bytes += payload_bytes(request)
-        super().submit(client, requests)
-
-    def submit_due(self) -> None:
-        """What is due is due before whatever else waits."""
-        if not self._due_waits:
-            self._due_waits = True
-            self._waiting.appendleft((None, Due()))
-            self._set_turn()
-
-    def leave(self, client: Any) -> None:
-        """The client waits for nothing any more; it gets no job from now on."""
-        self._waiting.appendleft((client, Gone(client)))
-        self._set_turn()
-
-    def run_between(self, errand: Callable[[], None]) -> None:
-        """Have the writer's thread do this between two batches. If it raises, that is final."""
-        self._errands.append(errand)
-        self._set_turn()
+    def _gone(self, client: Any) -> Gone:
+        return Gone(client)
 
     # -- deciding --
-
-    def _take_waiting(self) -> list[tuple[Any, Any]]:
-        waiting = self._waiting
-        if len(waiting) <= MAX_BATCH and self._waiting_bytes <= MAX_BATCH_BYTES:
-            everything = list(waiting)
-            waiting.clear()
-            self._waiting_bytes = 0
-            return everything
-        taken: list[tuple[Any, Any]] = []
-        size = 0
-        while waiting and len(taken) < MAX_BATCH and size < MAX_BATCH_BYTES:
-            entry = waiting.popleft()
-            size += payload_bytes(entry[1])
-            taken.append(entry)
-        self._waiting_bytes = self._waiting_bytes - size if waiting else 0
-        return taken
-
-    def _decide_next(self) -> Batch | None:
-        if not self._errands:
-            return super()._decide_next()
-        self._writing = Batch([])
-        errand = self._thread.submit(self._errands.popleft())
-        errand.add_done_callback(self._errand_done_elsewhere)
-        return None
-
-    def _errand_done_elsewhere(self, future: Future[None]) -> None:
-        self._loop.call_soon_threadsafe(self._errand_done, future.exception())
-
-    def _errand_done(self, error: BaseException | None) -> None:
-        self._writing = None
-        if error is not None:
-            self._fail(error)
-        else:
-            self._go_on(None)
 
     def _decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()

@@ -25,6 +25,7 @@ from journeyman.errors import JourneymanError
 from journeyman.logs import workq_pauses
 from journeyman.logs.workq_log import DEFAULT_SEGMENT_BYTES, WorkqLog
 from journeyman.protocols.workq_commands import Add
+from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.group_commit import RETRY_S
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
@@ -41,7 +42,6 @@ from journeyman.servers.workq_writer import WorkqWriter
 
 __all__ = ["WorkQueueServer"]
 
-ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 
 
@@ -228,12 +228,7 @@ class WorkQueueServer:
     async def stop(self) -> None:
         """Take no more connections and commands; answer what was received."""
         self._listener.close()
-        for session in list(self.around.sessions):
-            session.finish()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._sessions_closed(), ANSWER_LIMIT_S)
-        for session in list(self.around.sessions):
-            session.drop()
+        await close_sessions(self.around.sessions)
 
     async def close(self) -> None:
         """Write what is left, and let go of the log."""
@@ -246,7 +241,3 @@ class WorkQueueServer:
         self.writer.close()
         if self._log is not None:
             await self._loop.run_in_executor(None, self._log.close)
-
-    async def _sessions_closed(self) -> None:
-        while self.around.sessions:
-            await asyncio.sleep(0.005)

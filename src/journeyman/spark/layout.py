@@ -107,6 +107,8 @@ def _files_at(options: SourceOptions, path: str) -> Iterator[Found]:
     nothing = True
     for found in expand(path):
         nothing = False
+        if found.is_dir and is_glob and _stands_apart(found.name):
+            continue
         if found.is_dir:
             yield from _files_in(options, filesystem, found.path)
         elif not is_glob or _belongs(options, found.name):
@@ -145,9 +147,12 @@ def _check_published(options: SourceOptions, directory: str, listed: Iterable[Fo
 
 
 def _is_entered(options: SourceOptions, name: str) -> bool:
-    if name.startswith((".", "_")) or name == QUARANTINE or name.endswith(_RUN_HISTORY):
-        return False
-    return options.recursive or "=" in name
+    return not _stands_apart(name) and (options.recursive or "=" in name)
+
+
+def _stands_apart(name: str) -> bool:
+    """Whether a directory holds things about logs (indexes, damaged bytes, runs) and no logs."""
+    return name.startswith((".", "_")) or name == QUARANTINE or name.endswith(_RUN_HISTORY)
 
 
 def _default_ztick(files: list[Found]) -> list[Found]:

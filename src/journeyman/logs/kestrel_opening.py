@@ -1,0 +1,100 @@
+"""What opening a kestrel queue finds, and mends: everything between the lock and the first append.
+
+    1  a change of many files that was cut short is carried through     see publication
+    2  unfinished files of this queue go
+    3  segments are read, or their indexes; damage is put aside         see kestrel_retention
+    4  readers are placed, and the checkpoints say where                see kestrel_checkpoints
+
+Whoever does this holds the lock of the queue.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, Lock
+from journeyman.folds.anomaly import Notes
+from journeyman.folds.kestrel import DEFAULT_READER, QueueView, Reader, open_queue
+from journeyman.logs.kestrel_checkpoints import Checkpoints
+from journeyman.logs.kestrel_retention import SegmentCatalog, recover_segments
+from journeyman.logs.publication import finish, journal_path, pending
+from journeyman.logs.recovery import RecoveryReport
+from journeyman.logs.segments import kestrel_lock_name, kestrel_segments, kestrel_temporaries
+
+__all__ = ["FoundQueue", "find_queue", "finish_publication"]
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundQueue:
+    catalog: SegmentCatalog
+    checkpoints: Checkpoints
+    next_id: int
+    last_path: str | None  # the segment with the highest number; None: look for it
+    report: RecoveryReport
+
+
+def find_queue(
+    disk: Disk,
+    clock: Clock,
+    directory: str,
+    queue: str,
+    *,
+    was_ours: bool,
+    names: Sequence[str] | None = None,
+    notes: Notes = None,
+) -> FoundQueue:
+    """``was_ours``: the queue was open here before, and not only in the original.
+
+    ``names`` are the files that belong to it, for whoever has listed the directory already.
+    """
+    if finish_publication(disk, directory, queue) or names is None:
+        names = disk.list_dir(directory)
+    for name in kestrel_temporaries(queue, names):
+        disk.remove(posixpath.join(directory, name))
+    paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
+    segments, reports = recover_segments(disk, paths)
+    catalog = SegmentCatalog(segments)
+    checkpoints = Checkpoints(disk, directory, queue)
+    found, reader_reports = checkpoints.load(names, catalog.tail)
+    if was_ours and not found and len(catalog):
+        # Here a queue has a checkpoint before it has an item, so one was lost. (That the
+        # original leaves none means that nobody has read yet, and begins at the tail.)
+        found = {DEFAULT_READER: None}
+    view = open_queue(catalog.edge_ids(), found, notes)
+    checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
+    report = RecoveryReport((*reports, *reader_reports))
+    last_path = paths[-1] if paths and disk.exists(paths[-1]) else None
+    return FoundQueue(catalog, checkpoints, _next_id(view, found), last_path, report)
+
+
+def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
+    """Carry through a change of many files that was cut short; whether there was one.
+
+    It may be about other queues than this one. Of those the locks are needed as well: LogLocked if
+    another process has one of them open.
+    """
+    publication = pending(disk, journal_path(directory))
+    names = () if publication is None else (*publication.renames.values(), *publication.removes)
+    others = {posixpath.basename(name).partition(".")[0] for name in names} - {queue}
+    locks: list[Lock] = []
+    try:
+        for other in sorted(others):
+            locks.append(  # noqa: PERF401 - those that were taken are let go if one is not
+                disk.lock(posixpath.join(directory, kestrel_lock_name(other)))
+            )
+        finish(disk, journal_path(directory))
+    finally:
+        for lock in locks:
+            lock.release()
+    return publication is not None
+
+
+def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:
+    """Above every id that was ever given out, as far as the files know."""
+    seen = [max(reader.head, *reader.done, 0) for reader in found.values() if reader is not None]
+    return max(view.tail, *seen, 0) + 1

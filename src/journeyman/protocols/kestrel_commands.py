@@ -1,0 +1,180 @@
+"""What a line of the kestrel protocol can ask for, as values.
+
+    set QUEUE FLAGS EXPIRY SIZE  + item                     Put
+    get KEY[/OPTION...]                                     Get
+    monitor KEY SECONDS [MAX]                               Monitor
+    confirm KEY COUNT                                       Confirm
+    delete KEY | flush KEY | flush_expired KEY              Delete, Flush, FlushExpired
+    flush_all | flush_all_expired                           FlushAll, FlushAllExpired
+    stats | dump_stats [QUEUE...]                           Stats, DumpStats
+    version | status [WORD] | reload | shutdown             Version, Status, Reload, Shutdown
+    quit                                                    Hangup
+
+A KEY is a queue, or ``queue+reader``. OPTIONs of get: ``t=MS`` waits so long, ``open`` leaves the
+item unconfirmed, ``close`` confirms the oldest item that this connection has open, ``abort`` gives
+it back, ``peek`` only looks.
+
+Two more things can come out of a connection: ``Refused`` (it only has to be answered; some refusals
+end the connection) and ``Hangup`` (close; what was asked before is still answered).
+
+Names have been checked, numbers read. What depends on settings, the state or the time is left to
+the engine. Named tuples, because one is made for every command.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+__all__ = [
+    "MAX_WAIT_MS",
+    "Command",
+    "Confirm",
+    "Delete",
+    "DumpStats",
+    "Event",
+    "Flush",
+    "FlushAll",
+    "FlushAllExpired",
+    "FlushExpired",
+    "Get",
+    "Hangup",
+    "Key",
+    "Monitor",
+    "Put",
+    "PutTooLarge",
+    "Refused",
+    "Reload",
+    "Shutdown",
+    "Stats",
+    "Status",
+    "Version",
+]
+
+MAX_WAIT_MS = 2**31 - 1  # almost 25 days; a longer wait is cut to this
+
+
+class Key(NamedTuple):
+    """A queue, and which of its readers: "" is the default one."""
+
+    queue: str
+    reader: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.queue}+{self.reader}" if self.reader else self.queue
+
+
+class Put(NamedTuple):
+    """``expiry`` as sent: 0 never, below 1,000,000 seconds from now, else seconds since 1970."""
+
+    queue: str
+    expiry: int
+    data: bytes
+
+
+class PutTooLarge(NamedTuple):
+    """An item beyond what a journal can hold. It has been passed over, not kept."""
+
+    queue: str
+    size: int
+
+
+class Get(NamedTuple):
+    key: Key
+    wait_ms: int = 0
+    open: bool = False
+    close: bool = False
+    abort: bool = False
+    peek: bool = False
+
+
+class Monitor(NamedTuple):
+    """Items as they come, each an open read, for so long or so many."""
+
+    key: Key
+    wait_ms: int
+    max_items: int | None  # None: as many as may be open
+
+
+class Confirm(NamedTuple):
+    key: Key
+    items: int
+
+
+class Delete(NamedTuple):
+    key: Key
+
+
+class Flush(NamedTuple):
+    key: Key
+
+
+class FlushExpired(NamedTuple):
+    key: Key
+
+
+class FlushAll(NamedTuple):
+    pass
+
+
+class FlushAllExpired(NamedTuple):
+    pass
+
+
+class Stats(NamedTuple):
+    pass
+
+
+class DumpStats(NamedTuple):
+    """Of these queues; of all if none is named."""
+
+    queues: tuple[str, ...]
+
+
+class Version(NamedTuple):
+    pass
+
+
+class Status(NamedTuple):
+    """Asked for, or set to ``word``."""
+
+    word: str | None
+
+
+class Reload(NamedTuple):
+    pass
+
+
+class Shutdown(NamedTuple):
+    pass
+
+
+class Refused(NamedTuple):
+    """Answer ``CLIENT_ERROR`` with these words, and close if ``hangup``."""
+
+    reason: str
+    hangup: bool = False
+
+
+class Hangup(NamedTuple):
+    """Close without an answer of its own."""
+
+
+Command: TypeAlias = (
+    Put
+    | PutTooLarge
+    | Get
+    | Monitor
+    | Confirm
+    | Delete
+    | Flush
+    | FlushExpired
+    | FlushAll
+    | FlushAllExpired
+    | Stats
+    | DumpStats
+    | Version
+    | Status
+    | Reload
+    | Shutdown
+)
+Event: TypeAlias = Command | Refused | Hangup

@@ -1,0 +1,138 @@
+"""One connection of the kestrel protocol: commands to the writer, answers out in order.
+
+The flow of bytes, commands and answers, and its bounds, are in connection.py. Here:
+
+    get, monitor    may wait; the writer keeps what stands behind them
+    monitor         is answered in parts: each item as it comes
+    some refusals   end the connection once they are said
+    large items     are taken on only as the ones before are answered
+    slow clients    get no more until they have fetched what they were given
+    end of input    what was received is still answered, but nobody waits on
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from journeyman.engines.kestrel_outcomes import Reply
+from journeyman.protocols.kestrel import Parser
+from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor
+from journeyman.servers.connection import Connection
+from journeyman.servers.fanout_writer import item_bytes
+from journeyman.servers.server_log import ServerLog
+
+if TYPE_CHECKING:
+    from journeyman.servers.fanout_writer import FanOutWriter
+
+__all__ = ["FanOutSession", "FanOutSurroundings"]
+
+LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
+READ_AHEAD_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class FanOutSurroundings:
+    """What all sessions of the door share."""
+
+    loop: asyncio.AbstractEventLoop
+    writer: FanOutWriter
+    messages: ServerLog
+    unsent_bytes: int = 1024 * 1024
+    max_connections: int = 1024
+    sessions: set[FanOutSession] = field(default_factory=set)
+    total_connections: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+class FanOutSession(Connection):
+    """See the module's docstring. Made by the listener, once a connection."""
+
+    __slots__ = ("_around", "_load", "_parser", "is_lost")
+
+    def __init__(self, around: FanOutSurroundings) -> None:
+        super().__init__(around)
+        self._around = around
+        self._parser = Parser()
+        self._load = 0  # bytes of items in flight, at most
+        self.is_lost = False
+
+    def _connected(self) -> None:
+        self._around.total_connections += 1
+
+    def _parse(self, data: bytes) -> list[Event]:
+        self._around.bytes_read += len(data)
+        return self._parser.feed(data)
+
+    def _is_for_the_door(self, event: Any) -> bool:
+        return type(event) is Hangup
+
+    def _handle(self, event: Any) -> None:  # noqa: ARG002 - there is only one
+        self._drop_input()
+        self._ending = True
+
+    def _stands_alone(self, event: Any) -> bool:
+        kind = type(event)
+        if kind is Monitor or (kind is Get and event.wait_ms > 0):
+            return True
+        size = item_bytes(event)
+        self._load = size if self._in_flight == 1 else self._load + size
+        return self._load >= LOAD_BYTES
+
+    def _may_read_on(self) -> bool:
+        return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
+
+    @property
+    def is_slow(self) -> bool:
+        return self._sending_paused
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._around.writer.resume(self)
+
+    # -- the end --
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._ending or self._closing
+
+    def eof_received(self) -> bool:
+        self._ending = True
+        if self._alone and self._in_flight:
+            self._around.writer.stop_waiting(self)
+        self._close_if_done()
+        return not self._closing
+
+    def finish(self) -> None:
+        super().finish()
+        if self._alone and self._in_flight:
+            self._around.writer.stop_waiting(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        super().connection_lost(exc)
+        self._around.writer.leave(self)
+
+    # -- from the writer --
+
+    def answered(self, answers: list[tuple[Reply, bool]]) -> None:  # type: ignore[override]
+        """Answers to the oldest commands in flight, in order; some in parts."""
+        if self._closing:
+            return
+        said: list[bytes] = []
+        for reply, is_last in answers:
+            said.append(reply.data)
+            self._in_flight -= is_last
+            if reply.hangup:
+                self._ending = True
+                self._drop_input()
+                self._in_flight = 0
+                break
+        self._alone = self._alone and self._in_flight > 0
+        data = b"".join(said)
+        self._around.bytes_written += len(data)
+        self._transport.write(data)
+        if self._backlog or self._unparsed or self._ending:
+            self._advance()

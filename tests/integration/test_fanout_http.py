@@ -1,0 +1,109 @@
+"""The fan-out queues over HTTP: what is in them, figures, tokens."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.fanout_process import FanOutProcess
+from tests.integration.test_schedule_http import TOKENS, ask
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FanOutProcess]:
+    with FanOutProcess(tmp_path_factory.mktemp("http"), http__listen="127.0.0.1:0") as running:
+        yield running
+
+
+def test_queues_and_their_readers_are_shown(server: FanOutProcess):
+    with server.reader() as client:
+        client.get("shown+a")
+        client.get("shown+b")
+        for data in (b"one", b"two"):
+            client.put("shown", data)
+        assert client.get("shown+a/open") == b"one"
+        status, queue = ask(server, "GET", "/fan-out/shown")
+    assert status == 200
+    assert (queue["name"], queue["puts"], queue["stored_bytes"]) == ("shown", 2, 56)
+    first, second = queue["readers"]
+    assert (first["name"], first["items"], first["bytes"], first["open"]) == ("a", 1, 3, 1)
+    assert (second["name"], second["items"], second["bytes"], second["open"]) == ("b", 2, 6, 0)
+    assert queue["created"] > 1_600_000_000 * 10**9
+
+
+def test_queues_are_listed_in_pages(server: FanOutProcess):
+    with server.reader() as client:
+        for name in ("page-1", "page-2", "page-3"):
+            client.put(name, b"x")
+    status, queues = ask(server, "GET", "/fan-out")
+    assert status == 200
+    names = [queue["name"] for queue in queues]
+    assert names == sorted(names)
+    at = names.index("page-2")
+    assert ask(server, "GET", f"/fan-out?offset={at}&limit=1") == (200, [queues[at]])
+    assert ask(server, "GET", "/fan-out?offset=100000") == (200, [])
+    assert ask(server, "GET", "/fan-out?limit=101")[0] == 400
+
+
+def test_queue_that_does_not_exist_is_not_found_and_not_made(server: FanOutProcess):
+    assert ask(server, "GET", "/fan-out/nobody") == (404, {"error": "not found"})
+    assert ask(server, "GET", "/fan-out/..%2f..%2fetc")[0] == 404
+    assert not list(server.queues.glob("nobody*"))
+
+
+def test_figures_are_among_the_metrics(server: FanOutProcess):
+    with server.reader() as client:
+        client.put("measured", b"abc")
+        client.get("measured/peek")
+        client.get("measured/open")
+        client.ask("confirm measured 9")
+        found = metrics(server)
+        assert found["journeyman_kestrel_open_reads", ()] == 1
+        assert found["journeyman_kestrel_connections", ()] == 1
+    assert command(found, "set", "ok") >= 1
+    assert command(found, "peek", "item") >= 1
+    assert command(found, "get", "item") >= 1
+    assert command(found, "confirm", "error") == 1
+    assert found["journeyman_kestrel_get_hits_total", ()] >= 2
+    assert found["journeyman_kestrel_queues", ()] >= 1
+    assert found["journeyman_kestrel_readers", ()] >= 1
+    assert found["journeyman_kestrel_batches_total", ()] >= 4
+
+
+def metrics(server: FanOutProcess) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/metrics") as response:
+        text = response.read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def command(found: dict[tuple[str, tuple[tuple[str, str], ...]], float], *words: str) -> float:
+    labels = tuple(zip(("command", "outcome"), words, strict=True))
+    return found["journeyman_kestrel_commands_total", labels]
+
+
+def test_only_tokens_of_all_namespaces_see_queues(tmp_path: Path):
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    settings = {"controller.auth_file": "tokens.toml", "http.listen": "127.0.0.1:0"}
+    with FanOutProcess(tmp_path, settings=settings) as server:
+        assert ask(server, "GET", "/fan-out")[0] == 401
+        assert ask(server, "GET", "/fan-out", secret="sk_deploy")[0] == 403
+        assert ask(server, "GET", "/fan-out", secret="sk_admin") == (200, [])
+
+
+def test_without_the_door_there_are_no_such_pages(tmp_path: Path):
+    settings = {"kestrel.enabled": "false", "http.listen": "127.0.0.1:0"}
+    server = FanOutProcess(tmp_path, settings=settings)
+    try:
+        server.start(wait=False)
+        server.http_port = int(server.wait_for_line(r"HTTP listening on [^ ]+:(\d+)")[1])
+        assert ask(server, "GET", "/fan-out")[0] == 404
+    finally:
+        server.kill()

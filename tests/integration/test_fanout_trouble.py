@@ -1,0 +1,156 @@
+"""A disk that is full or fails, under the fan-out queues of a real server."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.fanout_process import FanOutProcess
+from tests.integration.test_schedule_trouble import FAILING_SYNC, limit
+
+NO_ROOM = "SERVER_ERROR the journal cannot be written"
+
+
+def segment(server: FanOutProcess, queue: str = "q") -> Path:
+    (found,) = (p for p in server.queues.glob(f"{queue}.*") if p.name.split(".")[1].isdecimal())
+    return found
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "os"])
+def test_full_disk_refuses_puts_goes_on_reading_and_recovers(tmp_path: Path, sync: str):
+    with FanOutProcess(tmp_path, kestrel__sync=sync) as server, server.reader() as client:
+        for data in (b"one", b"two"):
+            assert client.put("q", data) == "STORED"
+        size = segment(server).stat().st_size
+        limit(server, size + 10)
+        assert client.put("q", b"x" * 100) == NO_ROOM
+        assert client.put("q", b"x" * 100) == NO_ROOM
+        assert client.get("q/open") == b"one"
+        assert client.ask("confirm q 1") == "END"
+        server.wait_for_line("ERROR a journal cannot be written")
+        assert segment(server).stat().st_size == size
+        limit(server, None)
+        assert client.put("q", b"three") == "STORED"
+        server.wait_for_line("the journals can be written again")
+        server.stop()
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        assert [client.get("q") for _ in range(3)] == [b"two", b"three", None]
+
+
+def test_who_waits_goes_on_waiting_while_the_disk_is_full(tmp_path: Path):
+    with FanOutProcess(tmp_path) as server, server.reader() as client, server.reader() as waiting:
+        client.put("q", b"first")
+        assert client.get("q") == b"first"
+        waiting.send("get q/t=60000\r\n")
+        server.wait_until(lambda: client.stats()["queue_q_waiters"] == "1")
+        limit(server, segment(server).stat().st_size + 10)
+        assert client.put("q", b"x" * 100) == NO_ROOM
+        assert client.stats()["queue_q_waiters"] == "1"
+        limit(server, None)
+        assert client.put("q", b"second") == "STORED"
+        assert waiting.read_item() == b"second"
+
+
+def test_commands_behind_a_refused_put_are_answered_in_order(tmp_path: Path):
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        client.put("q", b"one")
+        limit(server, segment(server).stat().st_size + 10)
+        client.send(b"set q 0 0 100\r\n%b\r\nget q\r\nversion\r\nget q\r\n" % bytes(100))
+        assert client.read_line() == NO_ROOM
+        assert client.read_item() == b"one"
+        assert client.read_line().startswith("VERSION ")
+        assert client.read_item() is None
+        limit(server, None)
+
+
+UNREADABLE = """
+import errno
+from journeyman import cli
+from journeyman.disk import RealDisk
+read_at, failures = RealDisk.read_at, [1]
+def failing(self, path, offset, length):
+    if failures:
+        raise OSError(failures.pop() and errno.EIO, "Input/output error", path)
+    return read_at(self, path, offset, length)
+RealDisk.read_at = failing
+cli.main()
+"""
+
+
+def test_items_that_cannot_be_read_are_read_later_and_nobody_else_waits(tmp_path: Path):
+    process = FanOutProcess(tmp_path, program=UNREADABLE, kestrel__window_items=1)
+    with process as server, server.reader() as client, server.reader() as other:
+        for data in (b"one", b"two", b"three"):
+            assert client.put("q", data) == "STORED"
+        client.send("get q\r\n")
+        server.wait_for_line("WARN items could not be read; that is tried again")
+        assert other.put("r", b"else") == "STORED"
+        assert other.get("r") == b"else"
+        assert client.read_item() == b"one"
+        assert [client.get("q") for _ in range(3)] == [b"two", b"three", None]
+
+
+@pytest.mark.parametrize("sync", ["always", "interval"])
+def test_failed_sync_ends_the_process(tmp_path: Path, sync: str):
+    settings = {"kestrel.sync": sync, "kestrel.sync_interval_ms": 20}
+    with (
+        FanOutProcess(tmp_path, program=FAILING_SYNC, settings=settings) as server,
+        server.reader() as client,
+        server.client() as schedule,
+    ):
+        assert client.put("q", b"safe") == "STORED"
+        assert schedule.ask("r SET job 4000000000000000000") == "r OK"
+        (tmp_path / "fail").touch()
+        client.send("set q 0 0 1\r\nx\r\n")
+        answer = client.read_to_the_end()
+        assert answer == (b"" if sync == "always" else b"STORED\r\n")
+        assert server.wait() == 1
+        assert schedule.read_line() is None
+        server.wait_for_line("^journeyman: error: .*sync failed")
+    (tmp_path / "fail").unlink()
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        assert client.get("q") == b"safe"
+
+
+def test_port_in_use_leaves_nothing_open(tmp_path: Path):
+    with FanOutProcess(tmp_path) as first:
+        second_place = tmp_path / "second"
+        second_place.mkdir()
+        settings = {"kestrel.listen": f"127.0.0.1:{first.fanout_port}"}
+        second = FanOutProcess(second_place, settings=settings)
+        second.start(wait=False)
+        assert second.wait() == 1
+        second.wait_for_line("^journeyman: error: .*another process has this address")
+
+
+def test_folder_that_is_a_file_is_told_in_one_line(tmp_path: Path):
+    (tmp_path / "queues").write_text("not a folder")
+    server = FanOutProcess(tmp_path)
+    try:
+        server.start(wait=False)
+        server.wait_for_line("^journeyman: error: .*queues")
+        assert server.wait() == 1
+    finally:
+        server.kill()
+
+
+def test_checkpoints_that_could_not_be_written_are_told_once_and_written_later(tmp_path: Path):
+    process = FanOutProcess(tmp_path, kestrel__checkpoint_interval_ms=20)
+    with process as server, server.reader() as client:
+        for data in (b"one", b"two"):
+            assert client.put("q", data) == "STORED"
+        checkpoint = server.queues / "q.read."
+        before = checkpoint.read_bytes()
+        limit(server, 10)
+        assert client.get("q") == b"one"
+        server.wait_for_line("WARN checkpoints could not be written")
+        time.sleep(0.2)
+        assert checkpoint.read_bytes() == before
+        assert sum("could not be written" in line for line in server.lines) == 1
+        limit(server, None)
+        server.wait_until(lambda: checkpoint.read_bytes() != before, "the checkpoint is written")
+        server.kill()
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        assert client.get("q") == b"two"

@@ -1,0 +1,261 @@
+"""The writer of the fan-out queues: batches that fail, clients that are slow, leave or wait."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from journeyman.engines.kestrel import FanOut
+from journeyman.engines.kestrel_outcomes import Reply
+from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.errors import JourneymanError
+from journeyman.protocols.kestrel_commands import Confirm, Delete, Get, Key, Put, Version
+from journeyman.servers import fanout_writer
+from journeyman.servers.fanout_journals import Journals
+from journeyman.servers.fanout_writer import NO_ROOM, FanOutWriter
+from journeyman.testing import ManualClock, SimulatedDisk
+
+Q, P = Key("q"), Key("p")
+STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
+SETTINGS = FanOutSettings(QueueSettings(ReaderSettings(max_open=100)))
+
+
+class Caller:
+    """A client that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+        self.is_leaving = False
+        self.is_lost = False
+        self.is_slow = False
+        self.dropped = False
+
+    def answered(self, answers: list[tuple[Reply, bool]]) -> None:
+        self.told += [reply.data for reply, _ in answers]
+
+    def room(self) -> None:
+        raise AssertionError("nobody asked for room")
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+class Bench:
+    """A writer with journals on a simulated disk."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        self.clock = ManualClock()
+        self.engine = FanOut(SETTINGS)
+        self.journals = Journals(disk, self.clock, "/q", waits_for_sync=True)
+        self.journals.open_all()
+        self.troubles: list[JourneymanError | None] = []
+        self.failures: list[BaseException] = []
+        self.writer = FanOutWriter(
+            asyncio.get_running_loop(),
+            self.clock,
+            self.engine,
+            self.journals,
+            facts=lambda request: Reply(b"V\r\n") if type(request) is Version else None,
+            on_effect=lambda _: None,
+            on_batch=lambda: None,
+            on_trouble=self.troubles.append,
+            on_failure=self.failures.append,
+        )
+
+    async def tell(self, client: Caller, *requests: Any) -> list[bytes]:
+        """What the client hears until all is quiet."""
+        before = len(client.told)
+        self.writer.submit(client, list(requests))
+        await self.settle()
+        return client.told[before:]
+
+    async def settle(self) -> None:
+        await self.writer.idle()
+        await asyncio.sleep(0)
+        await self.writer.idle()
+        assert self.failures == []
+
+
+def value(key: str, data: bytes) -> bytes:
+    return b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (key.encode(), len(data), data)
+
+
+def run(test: Callable[[Bench], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        bench = Bench(SimulatedDisk())
+        try:
+            await test(bench)
+        finally:
+            bench.writer.close()
+            bench.journals.close()
+
+    asyncio.run(scenario())
+
+
+# -- batches that fail --
+
+
+@pytest.mark.parametrize("kind", ["create", "write"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.EDQUOT])
+def test_queue_that_cannot_be_made_is_refused_and_made_later(kind: str, code: int):
+    async def test(bench: Bench) -> None:
+        client = Caller()
+        assert await bench.tell(client, Put("p", 0, b"x")) == [STORED]
+        bench.disk.fail(kind, error=code, times=1000)
+        assert await bench.tell(client, Put("q", 0, b"x")) == [NO_ROOM.data]
+        assert await bench.tell(client, Get(Key("r", "a"))) == [NO_ROOM.data]
+        assert await bench.tell(client, Get(P)) == [value("p", b"x")]
+        bench.disk.heal()
+        assert await bench.tell(client, Put("q", 0, b"y"), Get(Q)) == [STORED, value("q", b"y")]
+        assert await bench.tell(client, Get(Key("r", "a"))) == [END]
+        assert bench.troubles[-1] is None
+
+    run(test)
+
+
+@pytest.mark.parametrize("put_first", [False, True])
+@pytest.mark.parametrize("put_again", [False, True])
+def test_queue_that_was_deleted_in_a_batch_that_failed_is_deleted(put_first: bool, put_again: bool):
+    async def test(bench: Bench) -> None:
+        client = Caller()
+        assert await bench.tell(client, Put("q", 0, b"x"), Put("p", 0, b"x")) == [STORED] * 2
+        before = [Put("q", 0, b"y")] if put_first else []
+        behind = [Put("q", 0, b"z")] if put_again else []
+        # The checkpoint of the deletion, and the files of the queue that is made anew, can be made.
+        bench.disk.fail("create", error=errno.ENOSPC, skip=4 if put_again else 1, times=1000)
+        told = await bench.tell(client, *before, Delete(Q), *behind, Put("new", 0, b"x"), Get(P))
+        bench.disk.heal()
+        assert told[len(before) :][0] == DELETED
+        assert told[-2:] == [NO_ROOM.data, value("p", b"x")]
+        assert await bench.tell(client, Put("q", 0, b"again")) == [STORED]
+        found = await bench.tell(client, Get(Q), Get(Q), Get(Q))
+        left = [b"z", b"again"] if told[len(before) + 1 :][0] == STORED else [b"again"]
+        assert found == [*(value("q", item) for item in left), *[END] * (3 - len(left))]
+
+    run(test)
+
+
+def test_reads_of_a_batch_that_failed_are_answered_in_order():
+    async def test(bench: Bench) -> None:
+        client = Caller()
+        assert await bench.tell(client, Put("q", 0, b"a"), Put("q", 0, b"b")) == [STORED] * 2
+        bench.disk.fail("write", error=errno.ENOSPC, times=1000)
+        requests = [Get(Q, open=True), Put("q", 0, b"c"), Confirm(Q, 1), Version(), Get(Q)]
+        told = await bench.tell(client, *requests)
+        assert told == [value("q", b"a"), NO_ROOM.data, END, b"V\r\n", value("q", b"b")]
+        bench.disk.heal()
+        assert await bench.tell(client, Get(Q)) == [END]
+
+    run(test)
+
+
+# -- slow clients --
+
+
+def test_client_is_told_so_much_in_a_batch_and_the_rest_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(fanout_writer, "MAX_SAID_BYTES", 300)
+
+    async def test(bench: Bench) -> None:
+        client, other = Caller(), Caller()
+        items = [b"%d" % number * 100 for number in range(9)]
+        await bench.tell(client, *(Put("q", 0, item) for item in items))
+        before = bench.writer.batches
+        told = await bench.tell(client, *[Get(Q)] * 10, Version())
+        assert told == [*(value("q", item) for item in items), END, b"V\r\n"]
+        assert bench.writer.batches > before + 1
+        assert await bench.tell(other, Version()) == [b"V\r\n"]
+
+    run(test)
+
+
+def test_slow_client_is_put_off_until_it_resumes():
+    async def test(bench: Bench) -> None:
+        client, other = Caller(), Caller()
+        await bench.tell(client, Put("q", 0, b"a"), Put("q", 0, b"b"))
+        client.is_slow = True
+        assert await bench.tell(client, Get(Q), Version()) == []
+        assert await bench.tell(client, Get(Q)) == []
+        assert await bench.tell(other, Get(Q)) == [value("q", b"a")]
+        client.is_slow = False
+        bench.writer.resume(client)
+        await bench.settle()
+        assert client.told[-3:] == [value("q", b"b"), b"V\r\n", END]
+        bench.writer.resume(client)  # there is nothing any more
+        assert await bench.tell(client, Version()) == [b"V\r\n"]
+
+    run(test)
+
+
+def test_slow_client_that_is_lost_leaves_nothing_behind():
+    async def test(bench: Bench) -> None:
+        client, other = Caller(), Caller()
+        await bench.tell(client, Put("q", 0, b"a"), Get(Q, open=True))
+        client.is_slow = True
+        assert await bench.tell(client, Get(Q, open=True)) == []
+        client.is_lost = True
+        bench.writer.leave(client)
+        await bench.settle()
+        assert await bench.tell(other, Get(Q)) == [value("q", b"a")]
+        assert bench.engine.stats().open_reads == 0
+        assert not bench.writer._held
+        assert not bench.writer._put_off
+
+    run(test)
+
+
+def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
+    async def test(bench: Bench) -> None:
+        slow, other = Caller(), Caller()
+        await bench.tell(other, Put("q", 0, b"a"))
+        slow.is_slow = True
+        bench.disk.fail("write", error=errno.ENOSPC, times=1000)
+        bench.writer.submit(slow, [Get(Q), Version()])
+        assert await bench.tell(other, Put("q", 0, b"b")) == [NO_ROOM.data]
+        bench.disk.heal()
+        slow.is_slow = False
+        bench.writer.resume(slow)
+        await bench.settle()
+        assert slow.told == [value("q", b"a"), b"V\r\n"]
+
+    run(test)
+
+
+# -- who waits --
+
+
+def test_who_stops_sending_is_answered_and_waits_no_longer():
+    async def test(bench: Bench) -> None:
+        client = Caller()
+        bench.writer.submit(client, [Get(Q, 60_000), Version()])
+        await bench.settle()
+        assert client.told == []
+        client.is_leaving = True
+        bench.writer.stop_waiting(client)
+        await bench.settle()
+        assert client.told == [END, b"V\r\n"]
+        assert await bench.tell(client, Get(Q, 60_000)) == [END]
+
+    run(test)
+
+
+def test_failed_sync_is_final():
+    async def scenario() -> None:
+        bench = Bench(SimulatedDisk())
+        client = Caller()
+        assert await bench.tell(client, Put("q", 0, b"a")) == [STORED]
+        bench.disk.fail_next_sync()
+        bench.writer.submit(client, [Put("q", 0, b"b")])
+        await bench.writer.idle()
+        assert len(bench.failures) == 1
+        assert client.dropped
+        assert client.told == [STORED]
+        bench.writer.close()
+
+    asyncio.run(scenario())
