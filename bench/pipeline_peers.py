@@ -22,10 +22,9 @@ import pyarrow.parquet as pq
 
 from bench.python_loops import _varint
 from journeyman.columnar import ztick as ztick_columns
-from journeyman.folds import kestrel, workq, ztick
+from journeyman.folds import kestrel, workq
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
-from journeyman.formats import ztick as ztick_format
 from journeyman.formats.framing import Codec, iter_entries
 
 __all__ = ["CODEC", "DUCKDB", "LOOP", "Peer"]
@@ -59,12 +58,6 @@ def _written(names: str, rows: Iterable[tuple[Any, ...]], target: Path) -> int:
 # -- ztick ---------------------------------------------------------------------------------------
 
 _ZTICK = "identifier execution_ns status"
-
-
-def ztick_codec(log: Path, target: Path) -> int:
-    states = ztick.replay(e.record for e in iter_entries(ztick_format.CODEC, _mapped(log)))
-    jobs = ztick.schedule(states).jobs.values()
-    return _written(_ZTICK, ((j.identifier, j.execution_ns, int(j.status)) for j in jobs), target)
 
 
 def ztick_loop(log: Path, target: Path) -> int:
@@ -218,6 +211,6 @@ def kestrel_loop(log: Path, target: Path) -> int:
     return _written(_KESTREL, ((key, *item) for key, item in items.items()), target)
 
 
-CODEC: dict[str, Peer] = {"ztick": ztick_codec, "workq": workq_codec, "kestrel": kestrel_codec}
+CODEC: dict[str, Peer] = {"workq": workq_codec, "kestrel": kestrel_codec}
 LOOP: dict[str, Peer] = {"ztick": ztick_loop, "workq": workq_loop, "kestrel": kestrel_loop}
 DUCKDB: dict[str, Peer] = {"ztick": ztick_duckdb}
