@@ -97,6 +97,14 @@ def test_many_small_files_share_partitions_evenly():
     assert_covers(partitions, log)
 
 
+@pytest.mark.parametrize("files", [3, 7, 38])
+def test_segments_of_a_log_become_one_partition_a_core(files):
+    log = log_of(*[16 * MIB] * files)
+    partitions = plan(log, reduce="latest")
+    assert len(partitions) == 2
+    assert_covers(partitions, log)
+
+
 def test_skew_is_evened_out():
     logs = [log_of(900 * MIB, *[1000] * 50), log_of(*[3 * MIB] * 20, name="/other")]
     partitions = plan(*logs)

@@ -10,6 +10,7 @@ planning read any of it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -30,6 +31,7 @@ MAX_WALK_BYTES = 1024 * 1024 * 1024  # of a local file; others are not read twic
 MAX_BUCKETS = 65_536
 _BUCKET_BYTES = 8 * 1024 * 1024
 _OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
+_OVERFULL = 0.1  # partitions too few, at most
 
 
 def plan_partitions(
@@ -107,7 +109,9 @@ def _packed(pieces: list[Piece], split_bytes: int) -> Iterator[list[Piece]]:
     open_cost = min(_OPEN_COST_BYTES, split_bytes // 16 + 1)
     weights = [piece.end - piece.begin + open_cost for piece in pieces]
     total = sum(weights)
-    count = -(-total // (split_bytes + open_cost))
+    # A little more for each is better than a task that has to wait until a core is free again.
+    by_bytes = math.ceil(sum(piece.end - piece.begin for piece in pieces) / split_bytes)
+    count = max(1, by_bytes, math.ceil(total / (split_bytes + open_cost) - _OVERFULL))
     groups: dict[int, list[Piece]] = {}
     before = 0
     for piece, weight in zip(pieces, weights, strict=True):
