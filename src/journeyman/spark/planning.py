@@ -46,9 +46,11 @@ def plan_partitions(
     # A reducer is shown files without a record too.
     files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
     files = [piece for piece in files if is_wanted(piece.context)]
-    split_bytes = _split_bytes(sum(piece.end for piece in files), options)
+    total = sum(piece.end for piece in files)
+    split_bytes = _split_bytes(total, options)
     pieces = [part for piece in files for part in _parts(piece, split_bytes, options)]
-    return [LogPartition(group) for group in _packed(pieces, split_bytes)]
+    least = math.ceil(total / split_bytes)
+    return [LogPartition(group) for group in _packed(pieces, split_bytes, least)]
 
 
 def _whole_files(logs: Iterable[Log]) -> Iterator[Piece]:
@@ -104,14 +106,13 @@ def _anchored(parts: Iterator[Piece], options: SourceOptions) -> Iterator[Piece]
             yield replace(part, begin=max(part.begin, anchor), anchor=anchor)
 
 
-def _packed(pieces: list[Piece], split_bytes: int) -> Iterator[list[Piece]]:
+def _packed(pieces: list[Piece], split_bytes: int, least: int) -> Iterator[list[Piece]]:
     """Neighbours together, as evenly as the order allows."""
     open_cost = min(_OPEN_COST_BYTES, split_bytes // 16 + 1)
     weights = [piece.end - piece.begin + open_cost for piece in pieces]
     total = sum(weights)
     # A little more for each is better than a task that has to wait until a core is free again.
-    by_bytes = math.ceil(sum(piece.end - piece.begin for piece in pieces) / split_bytes)
-    count = max(1, by_bytes, math.ceil(total / (split_bytes + open_cost) - _OVERFULL))
+    count = max(1, least, math.ceil(total / (split_bytes + open_cost) - _OVERFULL))
     groups: dict[int, list[Piece]] = {}
     before = 0
     for piece, weight in zip(pieces, weights, strict=True):
