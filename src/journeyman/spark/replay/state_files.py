@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
@@ -89,6 +90,7 @@ _MESSAGE: Final = StructType(
     ]
 )
 _ROW_GROUP_ROWS: Final = 256 * 1024
+_LOOKED_AT: Final = 4096  # rows that decide how the columns are encoded
 _SUCCESS: Final = "_SUCCESS"
 
 
@@ -202,22 +204,24 @@ class _PartFile:
     def __init__(self, directory: Path, schema: StructType, extras: tuple[str, ...]) -> None:
         self._shape = arrow_schema(schema)
         self._extras = extras
-        whole = self._shape
+        self._whole = self._shape
         for name in extras:
-            whole = whole.append(pa.field(name, pa.string()))
-        directory.mkdir(parents=True, exist_ok=True)
+            self._whole = self._whole.append(pa.field(name, pa.string()))
+        self._directory = directory
         self.name = f"part-{secrets.token_hex(8)}.zstd.parquet"
         self.rows = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
-        self._writer = pq.ParquetWriter(directory / self.name, whole, compression="zstd")
+        self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> _PartFile:
         return self
 
     def __exit__(self, *_how: object) -> None:
-        self._write()
-        self._writer.close()
+        if self._writer is None or self._waiting:
+            self._write()
+        if self._writer is not None:
+            self._writer.close()
 
     def add(self, batch: pa.RecordBatch, extras: tuple[Any, ...]) -> None:
         named = dict(zip(self._extras, extras, strict=True))
@@ -228,9 +232,28 @@ class _PartFile:
             self._write()
 
     def _write(self) -> None:
-        if self._waiting_rows:
-            self._writer.write_table(pa.Table.from_batches(self._waiting), _ROW_GROUP_ROWS)
+        rows = pa.Table.from_batches(self._waiting, self._whole)
+        if self._writer is None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                self._directory / self.name,
+                self._whole,
+                compression="zstd",
+                use_dictionary=_repeating(rows),  # type: ignore[arg-type]  # the stubs know a bool
+            )
+        self._writer.write_table(rows, _ROW_GROUP_ROWS)
         self._waiting, self._waiting_rows = [], 0
+
+
+def _repeating(rows: pa.Table) -> list[str]:
+    """Columns whose values come again. Of the others a dictionary takes time, and room too."""
+    some = rows.slice(0, _LOOKED_AT)
+    return [
+        field.name
+        for field, column in zip(some.schema, some.columns, strict=True)
+        if not pa.types.is_nested(field.type)
+        and pc.count_distinct(column).as_py() <= max(1, some.num_rows // 2)
+    ]
 
 
 # -- in the driver ---------------------------------------------------------------------------------
