@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.engines.kestrel_outcomes import Reply
 from journeyman.protocols.kestrel import Parser
-from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor
-from journeyman.servers.connection import Connection
+from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor, Put
+from journeyman.servers.connection import WINDOW, Connection
 from journeyman.servers.fanout_writer import item_bytes
 from journeyman.servers.server_log import ServerLog
 
@@ -80,6 +80,25 @@ class FanOutSession(Connection):
         size = item_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
         return self._load >= LOAD_BYTES
+
+    def _take_run(self, batch: list[Any]) -> None:
+        """The same as that of all doors, with what _stands_alone asks written out: for speed."""
+        backlog = self._backlog
+        in_flight = self._in_flight
+        load = self._load if in_flight else 0
+        while backlog and in_flight < WINDOW and not self._alone:
+            event = backlog[0]
+            kind = type(event)
+            if kind is Hangup:
+                break
+            batch.append(backlog.popleft())
+            in_flight += 1
+            if kind is Put:
+                load += len(event.data)
+                self._alone = load >= LOAD_BYTES
+            elif kind is Monitor or (kind is Get and event.wait_ms > 0):
+                self._alone = True
+        self._in_flight, self._load = in_flight, load
 
     def _may_read_on(self) -> bool:
         return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
