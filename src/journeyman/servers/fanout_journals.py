@@ -234,12 +234,13 @@ class Journals:
         for checkpoint in checkpoints:
             by_queue.setdefault(checkpoint.queue, []).append(checkpoint)
         for queue, its_checkpoints in by_queue.items():
+            self._unindexed.discard(queue)  # before: the writer may say so again meanwhile
             journal = self._journals.get(queue)
             try:
                 if journal is not None:
                     went += self._save_queue(journal, its_checkpoints)
-                self._unindexed.discard(queue)
             except (OSError, LogError) as error:
+                self._unindexed.add(queue)
                 errors.append(error)
         if errors:
             raise errors[0]
