@@ -105,8 +105,15 @@ class Journals:
         return self._journals
 
     def close(self) -> None:
+        """All of them, whatever goes wrong with one; that is raised in the end."""
+        errors: list[OSError | LogError] = []
         for journal in self._journals.values():
-            journal.close()
+            try:
+                journal.close()
+            except (OSError, LogError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelJournal:
         policy = SyncPolicy.always() if self._waits else SyncPolicy.os()
