@@ -10,6 +10,7 @@ said in one line, and what depends on it is not measured.
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -74,6 +75,11 @@ class Peer:
         lines = Path(f"/proc/{self.process_id}/status").read_text().splitlines()
         fields = dict(line.split(":", 1) for line in lines)
         return _kib(fields["VmRSS"]), _kib(fields["VmHWM"])
+
+    def cpu_seconds(self) -> float:
+        """Processor time of its own, so far."""
+        fields = Path(f"/proc/{self.process_id}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def __enter__(self) -> Self:
         if self._process is None:

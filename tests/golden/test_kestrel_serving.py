@@ -19,6 +19,7 @@ from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead, Record
 from journeyman.testing import SimulatedDisk
 from tests.fanout_world import SPOOL, FanOutWorld
+from tests.integration.fanout_process import FanOutProcess
 
 DATA = Path(__file__).parent / "data" / "kestrel"
 FOLDERS = sorted(path.parent.name for path in DATA.glob("q*/case.json"))
@@ -97,6 +98,27 @@ def test_what_was_delivered_of_the_originals_folder_stays_away(name):
     again.put(queue, b"new")
     for reader in case["expect"]["readers"]:
         assert again.drained(queue, reader) == [b"new"]
+
+
+def test_the_originals_folders_are_served_over_the_wire(tmp_path):
+    """All of them by one server: each queue under another name, its files as they are."""
+    spool = tmp_path / "queues"
+    spool.mkdir()
+    for name in FOLDERS:
+        for path in (DATA / name).iterdir():
+            if path.name != "case.json":
+                (spool / f"{name}.{path.name.partition('.')[2]}").write_bytes(path.read_bytes())
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        for name in FOLDERS:
+            disk, _, case = golden(name)
+            stored = items_in(disk)
+            for reader, expected in case["expect"]["readers"].items():
+                given = []
+                while (data := client.get(f"{name}+{reader}" if reader else name)) is not None:
+                    given.append(data)
+                assert given == [stored[i] for i in expected.get("deliver", [])], name
+        assert server.stop() == 0
+        assert not [line for line in server.lines if "damage" in line or " ERROR " in line]
 
 
 FOUND = [

@@ -165,6 +165,16 @@ def test_second_get_while_one_is_open_ends_the_connection(
     assert client.read_to_the_end() == b"ERROR\r\n"
 
 
+def test_nothing_behind_the_end_of_a_connection_is_taken(server: FanOutProcess, queue: str):
+    with server.reader() as one, server.reader() as other:
+        other.put(queue, b"a")
+        other.put(f"{queue}-2", b"b")
+        one.send(f"get {queue}/open\r\nget {queue}\r\nget {queue}-2\r\nflush {queue}-2\r\n")
+        assert one.read_item() == b"a"
+        assert one.read_to_the_end() == b"ERROR\r\n"
+        assert other.get(f"{queue}-2") == b"b"
+
+
 def test_peek_takes_nothing(client: FanOutClient, queue: str):
     assert client.get(f"{queue}/peek") is None
     client.put(queue, b"a")
@@ -418,6 +428,9 @@ def test_statuses(server: FanOutProcess, queue: str):
             with server.reader() as other:
                 assert other.put(queue, b"b") == "SERVER_ERROR the server is READONLY"
                 assert other.read_to_the_end() == b""
+            assert server.ask("1 RULE SET r due. journal due") == "1 OK"
+            assert server.ask("2 SET due.1 1") == "2 OK"
+            server.wait_for_status("due.1", "failed")
             assert keeper.ask("status quiescent") == "END"
             assert keeper.ask(f"confirm {queue} 1") == "END"
             with server.reader() as other:

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ from journeyman import __version__
 from tests.integration.fanout_process import FanOutClient, FanOutProcess
 
 MIB = 1024 * 1024
+LITTLE_KEPT = f"""
+from journeyman.servers import fanout_session
+fanout_session.MAX_KEPT_BYTES = {4 * MIB}
+from journeyman.cli import main
+main()
+"""
 VERSION = f"VERSION {__version__}\r\n".encode()
 
 
@@ -148,6 +155,33 @@ def test_promised_items_take_no_memory_until_they_come(server: FanOutProcess):
     assert resident_bytes(server) - begin < 50 * MIB
     for client in clients:
         client.close()
+
+
+def test_items_that_never_get_whole_are_bounded_for_all_together(tmp_path: Path):
+    with FanOutProcess(tmp_path, program=LITTLE_KEPT) as server:
+        clients = [server.reader() for _ in range(8)]
+        senders = [
+            send_in_background(client, b"set q 0 0 %d\r\n" % (2 * MIB), bytes(MIB))
+            for client in clients
+        ]
+        for sender in senders:
+            sender.join()
+        with server.reader() as other:
+            server.wait_until(lambda: connections(other) <= 5, "some are turned away")
+            assert other.put("p", bytes(100_000)) == "STORED"
+            turned_away = 9 - connections(other)
+            for client in clients:
+                send_in_background(client, bytes(MIB) + b"\r\n").join()
+                with suppress(OSError):
+                    client.half_close()
+            answers = [client.read_to_the_end() for client in clients]
+            stored = answers.count(b"STORED\r\n")
+            assert stored == 8 - turned_away
+            assert stored > 0
+            # What they kept is free again.
+            assert other.put("q", bytes(3 * MIB)) == "STORED"
+        for client in clients:
+            client.close()
 
 
 def test_ten_thousand_commands_in_one_go(server: FanOutProcess):

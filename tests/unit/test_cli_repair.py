@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.workq_log import WorkqLog
@@ -249,3 +251,23 @@ def test_repaired_logs_can_be_appended_to(tmp_path):
 
     for path in (log, schedule, segment.parent):
         assert run("verify", path).exit_code == 0
+
+
+def test_damage_in_a_segment_that_has_an_index_is_repaired_too(tmp_path):
+    items = [put(n) for n in range(1, 2001)]
+    first, second = items[:1000], items[1000:]
+    path = write_segment(tmp_path / "queues" / "jobs.1", *first)
+    write_segment(path.with_name("jobs.2"), *second)
+    disk, clock = RealDisk(), SystemClock()
+    with KestrelJournal.open(disk, clock, str(path.parent), "jobs") as journal:
+        assert journal.save_indexes() == 1
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 200] = b"\xee" * 200
+    path.write_bytes(data)
+
+    result = run("repair", path.parent)
+
+    assert result.exit_code == 0
+    assert "quarantine" in result.output
+    assert run("verify", path.parent).exit_code == 0

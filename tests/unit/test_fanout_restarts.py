@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.engines.kestrel_outcomes import Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel_settings import FanOutSettings
-from journeyman.errors import LogError
+from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import READER, WRITER, ItemPut
 from journeyman.logs.publication import journal_path
 from journeyman.testing import SimulatedDisk
@@ -359,6 +359,19 @@ def test_what_goes_wrong_with_the_files_of_one_queue_does_not_keep_the_others(ki
     life.journals.close()
     left = sorted(len(world(disk.after_crash("keep_all_unsynced")).drained(q)) for q in ("p", "q"))
     assert left[0] == 1, "one was saved"
+
+
+def test_a_journal_that_cannot_be_closed_in_order_does_not_keep_the_others_open():
+    disk = SimulatedDisk()
+    life = world(disk, sync=False)
+    for queue in ("p", "q"):
+        life.put(queue, b"000001")
+    syncs = disk.counts["sync"]
+    disk.fail("sync")
+    with pytest.raises(LogPoisoned):
+        life.journals.close()
+    assert disk.counts["sync"] == syncs + 2
+    assert [number(world(disk).get("q"))] == [1]
 
 
 # -- many queues ---------------------------------------------------------------------------------

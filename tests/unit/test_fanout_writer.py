@@ -11,7 +11,7 @@ import pytest
 
 from journeyman.engines.kestrel import FanOut
 from journeyman.engines.kestrel_outcomes import Reply
-from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel_commands import Confirm, Delete, Get, Key, Put, Version
 from journeyman.servers import fanout_writer
@@ -21,7 +21,7 @@ from journeyman.testing import ManualClock, SimulatedDisk
 
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
-SETTINGS = FanOutSettings(QueueSettings(ReaderSettings(max_open=100)))
+SETTINGS = FanOutSettings()
 
 
 class Caller:
@@ -223,6 +223,26 @@ def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
         bench.writer.resume(slow)
         await bench.settle()
         assert slow.told == [value("q", b"a"), b"V\r\n"]
+
+    run(test)
+
+
+# -- who is hung up on --
+
+
+def test_nothing_behind_a_command_that_ends_the_connection_is_done():
+    async def test(bench: Bench) -> None:
+        client, other = Caller(), Caller()
+        await bench.tell(other, Put("q", 0, b"a"), Put("p", 0, b"b"))
+        told = await bench.tell(client, Get(Q, open=True), Get(Q), Get(P), Put("p", 0, b"c"))
+        assert told == [value("q", b"a"), b"ERROR\r\n"]
+        assert await bench.tell(client, Get(P)) == []  # it was on its way
+        client.is_lost = True
+        bench.writer.leave(client)
+        await bench.settle()
+        assert await bench.tell(other, Get(P), Get(P)) == [value("p", b"b"), END]
+        assert await bench.tell(other, Get(Q)) == [value("q", b"a")]
+        assert not bench.writer._held
 
     run(test)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from journeyman.engines import kestrel_state
 from journeyman.engines.kestrel import FanOut
 from journeyman.engines.kestrel_intervals import Intervals
 from journeyman.engines.kestrel_outcomes import (
@@ -420,3 +421,18 @@ def test_monitor_of_a_batch_that_is_taken_back_may_have_as_much_as_before():
     world.put(b"a", b"b", b"c")
     assert world.engine.stats().open_reads == 2
     assert world.get() == b"c"
+
+
+def test_windows_of_very_many_queues_are_smaller(monkeypatch):
+    monkeypatch.setattr(kestrel_state, "ALL_WINDOWS_BYTES", 1000)
+    monkeypatch.setattr(kestrel_state, "LEAST_WINDOW_BYTES", 100)
+    world = World(max_queues=1000)
+    world.engine.settings = FanOutSettings(window_items=1000, window_bytes=500)
+    names = [f"q{number}" for number in range(20)]
+    for name in names[:2]:
+        world.put(*[b"x" * 50] * 20, queue=name)
+    assert [world.engine.queues[name].window_bytes for name in names[:2]] == [500, 500]
+    for name in names:
+        world.put(*[b"x" * 50] * 20, queue=name)
+    sizes = {world.engine.queues[name].window_bytes for name in names[-5:]}
+    assert sizes == {100}

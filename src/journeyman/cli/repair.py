@@ -95,7 +95,7 @@ def _recover(disk: Disk, clock: Clock, log: Log) -> RecoveryReport:
         return _recover_without_readers(disk, log, log.queue)
     from journeyman.logs.kestrel_journal import KestrelJournal
 
-    with KestrelJournal.open(disk, clock, log.where, log.queue) as journal:
+    with KestrelJournal.open(disk, clock, log.where, log.queue, thorough=True) as journal:
         return journal.recovery
 
 

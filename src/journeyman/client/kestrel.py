@@ -106,7 +106,7 @@ def _key(queue: str, reader: str = "") -> Key:
     if not is_queue_name(queue):
         raise InvalidRequest(f"queue names are made of A-Z a-z 0-9 : _ -, not {queue!r}")
     if reader and not is_reader_name(reader):
-        raise InvalidRequest(f"reader names are made of A-Z a-z 0-9 : _ - ., not {reader!r}")
+        raise InvalidRequest(f"reader names are ASCII without spaces, / and ~, not {reader!r}")
     if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
         raise InvalidRequest("the names of queue and reader may have 200 characters together")
     return Key(queue, reader)

@@ -142,7 +142,7 @@ def _each(
     found: dict[str, T] = {}
     for name, table in _items(value):
         if not is_name(name):
-            raise WrongKey((name,), table, "expected another name, of A-Z a-z 0-9 : _ -")
+            raise WrongKey((name,), table, "expected another name: this one cannot be")
         try:
             found[name] = read(name, table)
         except WrongKey as error:

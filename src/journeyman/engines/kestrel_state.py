@@ -36,6 +36,9 @@ from journeyman.protocols.kestrel_commands import Key
 __all__ = ["NS_PER_MS", "TOO_MANY_QUEUES", "FanOutState", "LoadedReader"]
 
 NS_PER_MS = 1_000_000
+# With very many queues the window of each is smaller than is set, but never than the least.
+ALL_WINDOWS_BYTES = 256 * 1024 * 1024
+LEAST_WINDOW_BYTES = 64 * 1024
 
 TOO_MANY_QUEUES = Reply(words.server_error("there are too many queues"))
 _TOO_MANY_READERS = Reply(words.server_error("the queue has too many readers"))
@@ -87,8 +90,11 @@ class FanOutState:
         self._saved_serial = self._serial
 
     def commit_batch(self) -> None:
-        for queue in self._grown:
-            queue.shrink(self.settings.window_items, self.settings.window_bytes)
+        if self._grown:
+            settings = self.settings
+            share = max(ALL_WINDOWS_BYTES // max(1, len(self.queues)), LEAST_WINDOW_BYTES)
+            for queue in self._grown:
+                queue.shrink(settings.window_items, min(settings.window_bytes, share))
         self._end_batch()
         self._waits.commit()
 

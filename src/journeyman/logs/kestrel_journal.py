@@ -96,12 +96,14 @@ class KestrelJournal:
         sync: SyncPolicy | None = None,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
+        thorough: bool = False,
         names: Sequence[str] | None = None,
         notes: Notes = None,
     ) -> KestrelJournal:
         """Lock, recover and open a queue; made, with its directory, if it is missing.
 
-        ``names`` are the files of the queue, if the directory has been listed already. ``notes``
+        ``thorough``: all of every segment is read, and not only its index. ``names`` are the
+        files of the queue, if the directory has been listed already. ``notes``
         is told of readers that do not stand where their checkpoints said. Raises
         LogLocked when another process has the queue.
         """
@@ -116,7 +118,14 @@ class KestrelJournal:
             raise LogLocked(directory, reason) from error
         try:
             found = find_queue(
-                disk, clock, directory, queue, was_ours=was_ours, names=names, notes=notes
+                disk,
+                clock,
+                directory,
+                queue,
+                was_ours=was_ours,
+                thorough=thorough,
+                names=names,
+                notes=notes,
             )
             plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)

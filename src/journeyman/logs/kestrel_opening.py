@@ -45,11 +45,13 @@ def find_queue(
     queue: str,
     *,
     was_ours: bool,
+    thorough: bool = False,
     names: Sequence[str] | None = None,
     notes: Notes = None,
 ) -> FoundQueue:
     """``was_ours``: the queue was open here before, and not only in the original.
 
+    ``thorough``: every segment is read, whatever its index says.
     ``names`` are the files that belong to it, for whoever has listed the directory already.
     """
     if finish_publication(disk, directory, queue) or names is None:
@@ -57,7 +59,7 @@ def find_queue(
     for name in kestrel_temporaries(queue, names):
         disk.remove(posixpath.join(directory, name))
     paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
-    segments, reports = recover_segments(disk, paths)
+    segments, reports = recover_segments(disk, paths, thorough=thorough)
     catalog = SegmentCatalog(segments)
     checkpoints = Checkpoints(disk, directory, queue)
     found, reader_reports = checkpoints.load(names, catalog.tail)

@@ -83,15 +83,18 @@ class SegmentCatalog:
         self._segments.remove(segment)
 
 
-def recover_segments(disk: Disk, paths: list[str]) -> tuple[list[Segment], list[FileReport]]:
+def recover_segments(
+    disk: Disk, paths: list[str], *, thorough: bool = False
+) -> tuple[list[Segment], list[FileReport]]:
     """What each segment holds, in the order given. All but the last go if they hold nothing.
 
-    Those that have an index are not read; the last one, which may have been cut off, always is.
+    Those that have an index are not read, unless ``thorough``; the last one, which may have been
+    cut off, always is.
     """
     segments: list[Segment] = []
     reports: list[FileReport] = []
     for path in paths:
-        known = load_index(disk, path) if path != paths[-1] else None
+        known = None if thorough or path == paths[-1] else load_index(disk, path)
         if known is not None:
             segments.append(known)
             continue

@@ -110,6 +110,13 @@ class Parser:
         """How much of an unfinished line or item is waiting for its end."""
         return len(self._buffer)
 
+    def give_up(self, refused: Refused) -> Refused:
+        """Keep nothing and take nothing more; ``refused`` says why."""
+        self._buffer = bytearray()
+        self._pending = self._to_pass = None
+        self.closed = True
+        return refused
+
     def feed(self, data: bytes) -> list[Event]:
         """The events of the commands that ``data`` completes."""
         if self._buffer:

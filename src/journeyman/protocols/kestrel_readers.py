@@ -41,9 +41,10 @@ __all__ = [
 
 Reader: TypeAlias = Callable[[list[str]], Event]
 
-# What both the file names and the original's own check allow, and no more.
+# What both the file names and the original's own check allow, and no more. It checks no names of
+# readers, so its folders hold all sorts: whatever can be seen but the two that files cannot have.
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9:_-]{1,200}", re.ASCII)
-_READER_NAME = re.compile(r"[A-Za-z0-9:_.-]{1,200}", re.ASCII)
+_READER_NAME = re.compile(r"[!-.0-}]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 MS_PER_S = 1000
 MAX_KEY_CHARACTERS = 200  # they become one file name, with room for its other parts

@@ -241,18 +241,13 @@ class Connection(asyncio.Protocol):
                     break
                 self._parse_some()
                 continue
-            event = self._backlog[0]
-            if self._is_for_the_door(event):
-                self._backlog.popleft()
-                self._handle(event)
+            if self._is_for_the_door(self._backlog[0]):
+                self._handle(self._backlog.popleft())
                 continue
             if not writer.has_room:
                 writer.tell_when_room(self)
                 break
-            self._backlog.popleft()
-            self._in_flight += 1
-            self._alone = self._stands_alone(event)
-            batch.append(event)
+            self._take_run(batch)
         if batch:
             writer.submit(self, batch)
         if self._closing:
@@ -264,6 +259,17 @@ class Connection(asyncio.Protocol):
             self._reading = True
             self._transport.resume_reading()
         self._close_if_done()
+
+    def _take_run(self, batch: list[Any]) -> None:
+        """From the backlog, whose first event is for the writer, take all that may go with it."""
+        backlog = self._backlog
+        while backlog and not self._alone and self._in_flight < WINDOW:
+            if self._is_for_the_door(backlog[0]):
+                return
+            event = backlog.popleft()
+            self._in_flight += 1
+            self._alone = self._stands_alone(event)
+            batch.append(event)
 
     def _parse_some(self) -> None:
         data = self._unparsed

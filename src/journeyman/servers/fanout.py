@@ -84,6 +84,7 @@ class FanOutServer:
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
         self._saving: Future[list[str]] | None = None
+        self._is_closing = False
         self._save_trouble = ""  # what went wrong the last time
         self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="journeyman-checkpoints")
@@ -211,6 +212,8 @@ class FanOutServer:
 
     def _save(self) -> None:
         """Hand all that is to be saved to the thread; what comes meanwhile goes with the next."""
+        if self._is_closing:  # all that is left is saved at the very end
+            return
         if self._saving is not None or not (self._to_save or self._journals.is_unindexed):
             return
         self._being_saved, self._to_save = self._to_save, {}
@@ -264,6 +267,7 @@ class FanOutServer:
 
     async def close(self) -> None:
         """Write what is left, and let go of the journals."""
+        self._is_closing = True
         self._ticker.stop()
         for timer in (self._sync_timer, self._checkpoint_timer):
             if timer is not None:
@@ -272,9 +276,9 @@ class FanOutServer:
             self.writer.submit_own(Checkpoint())
         with suppress(TimeoutError):
             await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
-        await asyncio.sleep(0)  # what the last batch has to save is handed over now
         self.writer.close()
         await self._loop.run_in_executor(None, self._saver.shutdown)
+        await asyncio.sleep(0)  # what came of the last save is told now
         try:
             await self._loop.run_in_executor(None, self._journals.save, self._to_save.values())
         except (OSError, JourneymanError) as error:

@@ -27,7 +27,10 @@ class FanOutCalls:
     async def ask(self, command: Put | Described) -> Reply | None:
         call = _Call(self._loop)
         self._writer.submit(call, [command])
-        return await call.reply
+        reply = await call.reply
+        if reply is not None and reply.hangup:
+            self._writer.leave(call)
+        return reply
 
     async def put(self, queue: str, data: bytes) -> str:
         """Why the item could not be put, or nothing."""

@@ -105,8 +105,15 @@ class Journals:
         return self._journals
 
     def close(self) -> None:
+        """All of them, whatever goes wrong with one; that is raised in the end."""
+        errors: list[OSError | LogError] = []
         for journal in self._journals.values():
-            journal.close()
+            try:
+                journal.close()
+            except (OSError, LogError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelJournal:
         policy = SyncPolicy.always() if self._waits else SyncPolicy.os()
@@ -234,12 +241,13 @@ class Journals:
         for checkpoint in checkpoints:
             by_queue.setdefault(checkpoint.queue, []).append(checkpoint)
         for queue, its_checkpoints in by_queue.items():
+            self._unindexed.discard(queue)  # before: the writer may say so again meanwhile
             journal = self._journals.get(queue)
             try:
                 if journal is not None:
                     went += self._save_queue(journal, its_checkpoints)
-                self._unindexed.discard(queue)
             except (OSError, LogError) as error:
+                self._unindexed.add(queue)
                 errors.append(error)
         if errors:
             raise errors[0]

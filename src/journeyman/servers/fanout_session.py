@@ -5,7 +5,7 @@ The flow of bytes, commands and answers, and its bounds, are in connection.py. H
     get, monitor    may wait; the writer keeps what stands behind them
     monitor         is answered in parts: each item as it comes
     some refusals   end the connection once they are said
-    large items     are taken on only as the ones before are answered
+    large items     are taken on only as the ones before are answered, and not too many at once
     slow clients    get no more until they have fetched what they were given
     end of input    what was received is still answered, but nobody waits on
 """
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.engines.kestrel_outcomes import Reply
 from journeyman.protocols.kestrel import Parser
-from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor
-from journeyman.servers.connection import Connection
+from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor, Put, Refused
+from journeyman.servers.connection import WINDOW, Connection
 from journeyman.servers.fanout_writer import item_bytes
 from journeyman.servers.server_log import ServerLog
 
@@ -30,6 +30,9 @@ __all__ = ["FanOutSession", "FanOutSurroundings"]
 
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
+MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
+
+_TOO_MUCH = Refused("too many large items are on their way", hangup=True)
 
 
 @dataclass(slots=True)
@@ -45,17 +48,19 @@ class FanOutSurroundings:
     total_connections: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+    kept_bytes: int = 0  # of items that are not whole yet
 
 
 class FanOutSession(Connection):
     """See the module's docstring. Made by the listener, once a connection."""
 
-    __slots__ = ("_around", "_load", "_parser", "is_lost")
+    __slots__ = ("_around", "_kept", "_load", "_parser", "is_lost")
 
     def __init__(self, around: FanOutSurroundings) -> None:
         super().__init__(around)
         self._around = around
         self._parser = Parser()
+        self._kept = 0  # bytes of an item that is not whole yet
         self._load = 0  # bytes of items in flight, at most
         self.is_lost = False
 
@@ -63,8 +68,29 @@ class FanOutSession(Connection):
         self._around.total_connections += 1
 
     def _parse(self, data: bytes) -> list[Event]:
-        self._around.bytes_read += len(data)
-        return self._parser.feed(data)
+        around, parser = self._around, self._parser
+        around.bytes_read += len(data)
+        events = parser.feed(data)
+        kept = parser.kept_bytes
+        if kept != self._kept:
+            around.kept_bytes += kept - self._kept
+            self._kept = kept
+            if around.kept_bytes > MAX_KEPT_BYTES:
+                self._turn_one_away(events)
+        return events
+
+    def _turn_one_away(self, events: list[Event]) -> None:
+        """The one that keeps most goes, not the one that came last: ``events`` are our own."""
+        around = self._around
+        largest: FanOutSession = max(around.sessions, key=lambda session: session._kept)
+        around.kept_bytes -= largest._kept
+        largest._kept = 0
+        refused = largest._parser.give_up(_TOO_MUCH)
+        if largest is self:
+            events.append(refused)
+        else:
+            largest._backlog.append(refused)
+            around.loop.call_soon(largest._advance)
 
     def _is_for_the_door(self, event: Any) -> bool:
         return type(event) is Hangup
@@ -80,6 +106,25 @@ class FanOutSession(Connection):
         size = item_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
         return self._load >= LOAD_BYTES
+
+    def _take_run(self, batch: list[Any]) -> None:
+        """The same as that of all doors, with what _stands_alone asks written out: for speed."""
+        backlog = self._backlog
+        in_flight = self._in_flight
+        load = self._load if in_flight else 0
+        while backlog and in_flight < WINDOW and not self._alone:
+            event = backlog[0]
+            kind = type(event)
+            if kind is Hangup:
+                break
+            batch.append(backlog.popleft())
+            in_flight += 1
+            if kind is Put:
+                load += len(event.data)
+                self._alone = load >= LOAD_BYTES
+            elif kind is Monitor or (kind is Get and event.wait_ms > 0):
+                self._alone = True
+        self._in_flight, self._load = in_flight, load
 
     def _may_read_on(self) -> bool:
         return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
@@ -112,6 +157,8 @@ class FanOutSession(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        self._around.kept_bytes -= self._kept
+        self._kept = 0
         super().connection_lost(exc)
         self._around.writer.leave(self)
 

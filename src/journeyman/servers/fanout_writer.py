@@ -10,6 +10,7 @@ How batches are made, written and taken back is in group_commit.py and queue_wri
 - Many gets of one connection may be decided in one batch. One that has to wait holds up those
   behind it: they are kept aside, and come back when it is answered.
 - A client that asks for more than it fetches is put off in the same way, until it has fetched.
+- Behind an answer that ends a connection nothing of that client is done.
 - A client that went away gets nothing: its open reads go back before anything else is decided.
 - When a batch was taken back for lack of room, puts that were stored all the same stand; other
   changes are answered with an error, reads are decided anew.
@@ -163,29 +164,34 @@ class FanOutWriter(QueueWriter):
         self._newly_held.clear()
         self._said.clear()
         decide, held, said = self._fan_out.decide, self._held, self._said
-        usual = self._usual()
+        usual, outcomes = self._usual(), batch.outcomes
+        last, is_well = None, False
         for client, request in batch.requests:
+            if client is not last:  # it comes with many at a time, and does not change meanwhile
+                last, is_well = (
+                    client,
+                    client is not None and not (client.is_lost or client.is_slow),
+                )
             if (
-                type(request) not in usual
+                not is_well
+                or type(request) not in usual
                 or client in held
-                or client.is_lost
-                or client.is_slow
                 or said.get(client, 0) >= MAX_SAID_BYTES
             ):
-                batch.outcomes.append(self._decide_one(batch, client, request, now_ns))
+                outcomes.append(self._decide_one(batch, client, request, now_ns))
                 usual = self._usual()  # it may have been a change of status
                 continue
             # The same as _decide_one does, without all that it need not ask.
             outcome = decide(request, now_ns, client)
             writes, reply, effects = outcome
-            if reply is None or effects:
-                reply = self._finish_one(batch, client, type(request), outcome, now_ns)
-            else:
-                if writes:
-                    batch.records += writes
-                said[client] = said.get(client, 0) + len(reply.data)
-                batch.answer(client, (reply, True))
-            batch.outcomes.append(reply)
+            if reply is None or effects or reply.hangup:
+                outcomes.append(self._finish_one(batch, client, type(request), outcome, now_ns))
+                continue
+            if writes:
+                batch.records += writes
+            said[client] = said.get(client, 0) + len(reply.data)
+            batch.answer(client, (reply, True))
+            outcomes.append(reply)
 
     def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
         kind = type(request)
@@ -239,6 +245,8 @@ class FanOutWriter(QueueWriter):
     def _say(self, batch: Batch, client: Any, reply: Reply, *, final: bool) -> None:
         self._said[client] = self._said.get(client, 0) + len(reply.data)
         batch.answer(client, (reply, final))
+        if reply.hangup:
+            self._hold(client, [])  # what stands behind it would never be answered: for good
 
     def _hold(self, client: Any, behind: list[Any]) -> None:
         self._held[client] = behind

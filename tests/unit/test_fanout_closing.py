@@ -1,0 +1,66 @@
+"""The fan-out queues stop: what was confirmed last is in the last checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+
+from journeyman.config import Address, LogLevel
+from journeyman.engines.kestrel_outcomes import SaveCheckpoint
+from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.protocols.kestrel_commands import Get, Key, Put
+from journeyman.servers.fanout import FanOutServer
+from journeyman.servers.fanout_plan import FanOutPlan
+from journeyman.servers.server_log import ServerLog
+from journeyman.testing import ManualClock, SimulatedDisk
+from tests.unit.test_fanout_writer import Caller
+
+FOLDER = "/q"
+
+
+def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monkeypatch):
+    disk, clock = SimulatedDisk(), ManualClock()
+    lines: list[str] = []
+
+    async def scenario() -> None:
+        mistakes: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: mistakes.append(context))
+        server = FanOutServer(
+            FanOutPlan(Address("127.0.0.1", 0), FOLDER, checkpoint_ms=3_600_000),
+            disk,
+            clock,
+            ServerLog(clock, lines.append, level=LogLevel.INFO),
+            failed=mistakes.append,
+            stop_server=lambda: None,
+        )
+        await server.start()
+        client = Caller()
+        server.writer.submit(client, [Put("q", 0, b"a"), Put("q", 0, b"b"), Get(Key("q"))])
+        await server.writer.idle()
+
+        is_saving, may_go_on = threading.Event(), threading.Event()
+        save = server._journals.save
+
+        def slow_save(checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
+            is_saving.set()
+            assert may_go_on.wait(30)
+            return save(list(checkpoints))
+
+        monkeypatch.setattr(server._journals, "save", slow_save)
+        server._checkpoint()
+        assert await loop.run_in_executor(None, is_saving.wait, 30)
+        server.writer.submit(client, [Get(Key("q"))])
+        await server.stop()
+        closing = asyncio.create_task(server.close())
+        await asyncio.sleep(0.1)  # it waits for the save that is under way
+        assert not closing.done()
+        may_go_on.set()
+        await closing
+        assert [told[:5] for told in client.told] == [b"STORE", b"STORE", b"VALUE", b"VALUE"]
+        assert mistakes == []
+
+    asyncio.run(scenario())
+    with KestrelJournal.open(disk, clock, FOLDER, "q") as journal:
+        assert journal.readers[""].head == 2
