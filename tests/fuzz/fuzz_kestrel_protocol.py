@@ -18,7 +18,6 @@ from journeyman.protocols.kestrel_commands import (
     Refused,
 )
 from journeyman.protocols.kestrel_readers import is_queue_name, is_reader_name
-from journeyman.protocols.kestrel_replies import refusal
 from tests.fuzz.runner import run
 
 
@@ -67,8 +66,7 @@ def ends(event: Event) -> bool:
 
 def check_event(event: Event) -> None:
     if isinstance(event, Refused):
-        assert refusal(event).endswith(b"\r\n")
-        assert refusal(event).count(b"\n") == 1
+        assert event.reason.isprintable()
     elif isinstance(event, Put):
         assert is_queue_name(event.queue)
         assert len(event.data) <= MAX_DATA_BYTES

@@ -265,7 +265,7 @@ def test_first_named_reader_takes_over_what_waits(client: FanOutClient, queue: s
 
 def test_reader_cannot_be_put_into(client: FanOutClient, queue: str):
     client.send(f"set {queue}+a 0 0 8\r\nshutdown\r\nversion\r\n")
-    assert client.read_line().startswith("CLIENT_ERROR ")
+    assert client.read_line() == "CLIENT_ERROR"
     assert client.read_line() == f"VERSION {__version__}"
 
 
@@ -282,7 +282,7 @@ def test_longest_names_are_names_of_files(client: FanOutClient):
     assert client.get(f"{queue}+{reader}") == b"x"
     assert client.put("q" * 200, b"y") == "STORED"
     assert client.get("q" * 200) == b"y"
-    assert client.ask(f"get {queue}+{reader}r").startswith("CLIENT_ERROR ")
+    assert client.ask(f"get {queue}+{reader}r") == "CLIENT_ERROR"
 
 
 # -- expiry, flush, delete --
@@ -405,7 +405,7 @@ def test_quit_closes_without_a_word(client: FanOutClient):
 def test_some_refusals_end_the_connection(client: FanOutClient, line: str):
     client.send(line + "\r\nversion\r\n")
     said = client.read_to_the_end()
-    assert said.startswith(b"CLIENT_ERROR")
+    assert said == b"CLIENT_ERROR\r\n"
     assert said.count(b"\r\n") == 1
 
 
@@ -413,7 +413,7 @@ def test_some_refusals_end_the_connection(client: FanOutClient, line: str):
     "line", ["get", "confirm q", "confirm q x", "get q/t=x", "get a~b", "flush"]
 )
 def test_others_do_not(client: FanOutClient, line: str):
-    assert client.ask(line).startswith("CLIENT_ERROR ")
+    assert client.ask(line) == "CLIENT_ERROR"
     assert client.ask("version") == f"VERSION {__version__}"
 
 
@@ -426,7 +426,7 @@ def test_statuses(server: FanOutProcess, queue: str):
             assert keeper.ask("status") == "READONLY"
             assert keeper.get(f"{queue}/open") == b"a"
             with server.reader() as other:
-                assert other.put(queue, b"b") == "SERVER_ERROR the server is READONLY"
+                assert other.put(queue, b"b") == "SERVER_ERROR"
                 assert other.read_to_the_end() == b""
             assert server.ask("1 RULE SET r due. journal due") == "1 OK"
             assert server.ask("2 SET due.1 1") == "2 OK"
@@ -434,13 +434,13 @@ def test_statuses(server: FanOutProcess, queue: str):
             assert keeper.ask("status quiescent") == "END"
             assert keeper.ask(f"confirm {queue} 1") == "END"
             with server.reader() as other:
-                assert other.ask(f"get {queue}") == "SERVER_ERROR the server is QUIESCENT"
+                assert other.ask(f"get {queue}") == "SERVER_ERROR"
             assert keeper.ask("status writeavoid") == "END"
             assert keeper.put(queue, b"c") == "STORED"
         finally:
             assert keeper.ask("status up") == "END"
         keeper.send("status sideways\r\n")
-        assert keeper.read_to_the_end().startswith(b"CLIENT_ERROR")
+        assert keeper.read_to_the_end() == b"CLIENT_ERROR\r\n"
 
 
 # -- the whole server --

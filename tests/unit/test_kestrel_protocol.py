@@ -187,4 +187,4 @@ def test_replies_are_those_of_the_original():
     assert replies.version("2.4.8") == b"VERSION 2.4.8\r\n"
     assert replies.stat_lines([("items", 2)]) == b"STAT items 2\r\nEND\r\n"
     assert replies.queue_dump({"q": [("items", 2)]}) == b"queue 'q' {\r\n  items=2\r\n}\r\nEND\r\n"
-    assert replies.refusal(Refused("why")).startswith(b"CLIENT_ERROR")
+    assert replies.server_error("why") == b"SERVER_ERROR why\r\n"

@@ -16,19 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from journeyman.protocols.kestrel_commands import Key, Refused
+from journeyman.protocols.kestrel_commands import Key
 
 __all__ = [
+    "CLIENT_ERROR",
     "DELETED",
     "END",
     "ERROR",
     "FLUSHED_ALL",
     "NOT_STORED",
     "RELOADED",
+    "SERVER_ERROR",
     "STORED",
     "count",
     "queue_dump",
-    "refusal",
     "server_error",
     "stat_lines",
     "value",
@@ -40,6 +41,8 @@ STORED = b"STORED\r\n"
 NOT_STORED = b"NOT_STORED\r\n"
 END = b"END\r\n"
 ERROR = b"ERROR\r\n"
+CLIENT_ERROR = b"CLIENT_ERROR\r\n"
+SERVER_ERROR = b"SERVER_ERROR\r\n"
 DELETED = b"DELETED\r\n"
 FLUSHED_ALL = b"Flushed all queues.\r\n"
 RELOADED = b"Reloaded config.\r\n"
@@ -67,12 +70,8 @@ def word(text: str) -> bytes:
     return text.encode("latin-1") + b"\r\n"
 
 
-def refusal(refused: Refused) -> bytes:
-    """The original says no more than the first word; clients look at nothing else."""
-    return b"CLIENT_ERROR " + refused.reason.encode("latin-1", "replace") + b"\r\n"
-
-
 def server_error(reason: str) -> bytes:
+    """For what the original does not know; where it does, it says SERVER_ERROR and no more."""
     return b"SERVER_ERROR " + reason.encode("latin-1", "replace") + b"\r\n"
 
 

@@ -35,7 +35,8 @@ UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID
 STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
 
 _NOT_RELOADED = Reply(words.server_error("settings are read when the server starts"))
-_BAD_STATUS = Reply(words.refusal(ask.Refused("no such status")), hangup=True)
+_BAD_STATUS = Reply(words.CLIENT_ERROR, hangup=True)
+_FORBIDDEN = Reply(words.SERVER_ERROR, hangup=True)
 _CHANGES = (ask.Put, ask.PutTooLarge, ask.Delete, ask.Flush, ask.FlushAll)
 _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
 _READS = (ask.Get, ask.Monitor)
@@ -78,7 +79,7 @@ class FanOutFacts:
         """The answer, if the request is for the server; None: it is for the queues."""
         kind = type(request)
         if kind is ask.Refused:
-            return Reply(words.refusal(request), request.hangup)
+            return self._refused(request)
         if kind is ask.Stats:
             return Reply(words.stat_lines(self._all_figures()))
         if kind is ask.DumpStats:
@@ -93,6 +94,12 @@ class FanOutFacts:
             return self._tell_status(request.word)
         return self._forbidden(kind)
 
+    def _refused(self, refused: ask.Refused) -> Reply:
+        """The client hears what the original says; why is for whoever reads the messages."""
+        if refused.hangup:  # no client can say more than one of these
+            self._around().messages.info("connection refused", reason=refused.reason)
+        return Reply(words.CLIENT_ERROR, refused.hangup)
+
     def _tell_status(self, word: str | None) -> Reply:
         if word is None:
             return Reply(words.word(self.status))
@@ -106,7 +113,7 @@ class FanOutFacts:
         if (self.status == READONLY and changes) or (
             self.status == QUIESCENT and (changes or kind in _READS)
         ):
-            return Reply(words.server_error(f"the server is {self.status}"), hangup=True)
+            return _FORBIDDEN
         return None
 
     def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
