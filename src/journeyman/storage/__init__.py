@@ -1,0 +1,45 @@
+"""The store of job records: a facade for queues and jobs, over engines that keep ordered keys.
+
+    facade.py        queues and jobs: what the rest of the program uses
+    drafts.py        operations of one turn -> changed keys, counters and ranks
+    records.py       a record -> the keys of its indexes
+    pages.py         listings by cursor and by number;  ranks.py  how a number finds its place
+    group_commit.py  many threads, one commit
+    contract.py      what an engine must do: views, turns, scans
+    opening.py       engines by name;  options.py, paths.py  what is asked of them
+    rocksdb.py, sqlite.py, postgres.py, memory.py      the engines
+
+docs/storage.md is the page about it.
+"""
+
+from __future__ import annotations
+
+from journeyman.storage.drafts import Outcome
+from journeyman.storage.facade import (
+    Operation,
+    QueueCount,
+    QueueList,
+    Remove,
+    SetStatus,
+    Storage,
+    Upsert,
+)
+from journeyman.storage.opening import EngineName
+from journeyman.storage.options import EngineOptions, Mode
+from journeyman.storage.pages import Page, Unreadable
+
+__all__ = [
+    "EngineName",
+    "EngineOptions",
+    "Mode",
+    "Operation",
+    "Outcome",
+    "Page",
+    "QueueCount",
+    "QueueList",
+    "Remove",
+    "SetStatus",
+    "Storage",
+    "Unreadable",
+    "Upsert",
+]
