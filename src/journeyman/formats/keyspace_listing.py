@@ -7,7 +7,7 @@
     <place>   ms 8 bytes | ns 4 bytes | uuid 16 bytes            oldest first; ns is what the
                                                                  millisecond leaves, so jobs of one
                                                                  millisecond stay in their order
-    <level>   one byte, 1 to 3
+    <level>   one byte, 1 to 3; under 0 and no place stand the first and the last place of a listing
 
 Ranks answer "the 700,000th job" without counting to it. Some places are marks: of about every 128
 one is of level 1, of those about every 128 one of level 2, and so on; a hash of the place decides.
@@ -42,6 +42,7 @@ from journeyman.formats.keyspace import (
 )
 
 __all__ = [
+    "BOUNDS_LEVEL",
     "LEVELS",
     "LISTINGS",
     "PLACE_BYTES",
@@ -57,6 +58,7 @@ __all__ = [
 
 LISTINGS: Final = b"v1:q_status_fifo:"
 RANKS: Final = b"v1:q_status_rank:"
+BOUNDS_LEVEL: Final = 0
 LEVELS: Final = (1, 2, 3)
 PLACE_BYTES: Final = 28
 

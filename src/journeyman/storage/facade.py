@@ -46,9 +46,9 @@ from journeyman.formats.keyspace import (
 from journeyman.formats.keyspace_values import (
     JobRecord,
     QueueRecord,
-    decode_value,
     encode_value,
 )
+from journeyman.storage.checking import read_queue
 from journeyman.storage.contract import Backend, Entry, Stats
 from journeyman.storage.drafts import Draft, Outcome
 from journeyman.storage.group_commit import GroupCommit
@@ -194,15 +194,11 @@ class Storage:
         queues, unreadable = [], []
         with self._backend.view() as view:
             for key, value in view.scan(*prefix_range(QUEUES)):
-                try:
-                    record = decode_value(QueueKey(""), value)
-                    assert isinstance(record, QueueRecord)
-                    if encode_key(QueueKey(record.name)) != key:
-                        raise ValueError("it is the record of another queue")
-                    queues.append(record)
-                except (FormatError, ValueError) as error:
-                    reason = error.reason if isinstance(error, FormatError) else str(error)
-                    unreadable.append(Unreadable(key, reason))
+                found = read_queue(key, value)
+                if isinstance(found, str):
+                    unreadable.append(Unreadable(key, found))
+                else:
+                    queues.append(found)
         return QueueList(tuple(sorted(queues, key=lambda q: q.name)), tuple(unreadable))
 
     def replace_queues(self, queues: Iterable[QueueRecord]) -> None:

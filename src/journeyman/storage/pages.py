@@ -15,10 +15,10 @@ from uuid import UUID
 
 from journeyman.errors import UsageError
 from journeyman.formats.keyspace import STATUS_FIFO, fifo_of_status, status_bytes
-from journeyman.formats.keyspace_listing import PLACE_BYTES, listing, uuid_of_place, whole
+from journeyman.formats.keyspace_listing import PLACE_BYTES, listing, uuid_of_place
 from journeyman.formats.keyspace_values import JobRecord
 from journeyman.storage.contract import Reader
-from journeyman.storage.ranks import nth
+from journeyman.storage.ranks import bounds, nth
 from journeyman.storage.records import job_key, read_job
 
 __all__ = ["MAX_PAGE_SIZE", "Page", "Unreadable", "page_of_queue", "page_of_status", "read_jobs"]
@@ -48,18 +48,22 @@ def page_of_queue(
     reader: Reader, queue: str, status: str, size: int, *, after: str | None, number: int | None
 ) -> Page:
     """Jobs of a queue and status, oldest first."""
-    beginning = listing(queue, status)
-    start, skip = beginning, 0
+    if number is not None and after is not None:
+        raise UsageError("a page is asked for by its number or by a cursor, not by both")
+    found = bounds(reader, queue, status)
+    if found is None:
+        return Page((), (), None)
+    place, skip = found.first, 0
     if number is not None:
-        if after is not None:
-            raise UsageError("a page is asked for by its number or by a cursor, not by both")
         foothold = nth(reader, queue, status, (max(number, 1) - 1) * size)
         if foothold is None:
             return Page((), (), None)
-        start, skip = beginning + foothold.place, foothold.skip
+        place, skip = max(foothold.place, found.first), foothold.skip
     elif after is not None:
-        start = beginning + _place(after, PLACE_BYTES) + b"\0"
-    return _page(reader, start, whole(beginning).end, skip, size, len(beginning))
+        place = max(place, _place(after, PLACE_BYTES) + b"\0")
+    beginning = listing(queue, status)
+    end = beginning + found.last + b"\0"
+    return _page(reader, beginning + place, end, skip, size, len(beginning))
 
 
 def page_of_status(reader: Reader, status: str, size: int, *, after: str | None) -> Page:
@@ -75,6 +79,8 @@ def _page(reader: Reader, start: bytes, end: bytes, skip: int, size: int, cut: i
     if not 1 <= size <= MAX_PAGE_SIZE:
         raise UsageError(f"a page of {size} jobs, not 1 to {MAX_PAGE_SIZE}")
     keys = [key for key, _ in reader.scan(start, end, limit=skip + size + 1)][skip:]
+    if not keys:
+        return Page((), (), None)
     has_more, keys = len(keys) > size, keys[:size]
     jobs, unreadable = read_jobs(reader, [uuid_of_place(key) for key in keys])
     return Page(jobs, unreadable, keys[-1][cut:].hex() if has_more else None)

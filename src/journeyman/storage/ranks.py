@@ -4,9 +4,13 @@
     rank_before   place -> how many jobs come before it
     changed       jobs that come and go -> what becomes of the ranks
     expected      all places of a listing -> all ranks, for checking and rebuilding
+    bounds        the first and the last place of a listing
 
 What marks and levels are is drawn in journeyman.formats.keyspace_listing. Finding a rank reads
 about as many entries as there are marks of the highest level, and some hundreds on the way down.
+
+Bounds are kept because an engine may take long to learn that there is nothing at a place: where a
+hundred thousand jobs were removed, rocksdb steps over what is left of each. Nobody looks outside.
 
 ``changed`` sees the store as it was before the changes. At each level, in this order:
 
@@ -20,17 +24,32 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from struct import Struct, error
-from typing import Final
+from typing import Final, NamedTuple
 
-from journeyman.formats.keyspace_listing import LEVELS, is_mark, listing, rank_listing, whole
+from journeyman.formats.keyspace_listing import (
+    BOUNDS_LEVEL,
+    LEVELS,
+    PLACE_BYTES,
+    is_mark,
+    listing,
+    rank_listing,
+    whole,
+)
 from journeyman.storage.contract import Reader
 
-__all__ = ["changed", "expected", "nth", "rank_before"]
+__all__ = ["Bounds", "Foothold", "bounds", "changed", "expected", "nth", "rank_before"]
 
 _COUNT = Struct(">Q")
 _FIRST: Final = b""  # the place of the block before the first mark
+
+
+class Bounds(NamedTuple):
+    """The first and the last place of a listing."""
+
+    first: bytes
+    last: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +97,40 @@ def rank_before(reader: Reader, queue: str, status: str, place: bytes) -> int:
 
 def _listed(reader: Reader, queue: str, status: str, start: bytes, end: bytes) -> int:
     """How many jobs stand from one place up to another, counted."""
+    found = bounds(reader, queue, status)
+    if found is None:
+        return 0
     beginning = listing(queue, status)
-    return sum(1 for _ in reader.scan(beginning + start, beginning + end))
+    start, end = max(start, found.first), min(end, found.last + b"\0")
+    return sum(1 for _ in reader.scan(beginning + start, beginning + end)) if start < end else 0
+
+
+def bounds(reader: Reader, queue: str, status: str) -> Bounds | None:
+    """The first and last place of a listing; None if it is empty."""
+    value = reader.get(rank_listing(queue, status, BOUNDS_LEVEL))
+    if value is None or len(value) != 2 * PLACE_BYTES:
+        return None
+    return Bounds(value[:PLACE_BYTES], value[PLACE_BYTES:])
+
+
+def _changed_bounds(
+    reader: Reader, queue: str, status: str, changes: Mapping[bytes, int]
+) -> Bounds | None:
+    """The bounds when places have come and gone. Those that go are stepped over one by one."""
+    ends = [place for place, change in changes.items() if change > 0]
+    old = bounds(reader, queue, status)
+    if old is not None:
+        beginning = listing(queue, status)
+        for reverse in (False, True):
+            end = old[reverse]
+            if changes.get(end, 0) < 0:
+                span = beginning + old.first, beginning + old.last + b"\0"
+                keys = (key for key, _ in reader.scan(*span, reverse=reverse))
+                places = (key[len(beginning) :] for key in keys)
+                ends += islice((p for p in places if changes.get(p, 0) >= 0), 1)
+            else:
+                ends.append(end)
+    return Bounds(min(ends), max(ends)) if ends else None
 
 
 def expected(places: Iterable[bytes]) -> Iterator[tuple[int, bytes, int]]:
@@ -105,6 +156,9 @@ def changed(
     places = sorted(place for place, change in changes.items() if change)
     if not places:
         return
+    new_bounds = _changed_bounds(reader, queue, status, changes)
+    value = None if new_bounds is None else new_bounds.first + new_bounds.last
+    yield rank_listing(queue, status, BOUNDS_LEVEL), value
     coming = _Coming(places, [changes[place] for place in places])
     for level in LEVELS:
         work = _Level(reader, queue, status, level, coming)

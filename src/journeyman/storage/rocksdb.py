@@ -66,8 +66,7 @@ class _Rocks(Turn):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if self._live is not None and keys:
-            found: list[bytes | None] = self._live.get(list(keys))  # one call, by its filters
-            return found
+            return list(self._live.get(list(keys)) or ())  # one call, by its filters
         at, values = self._at, []
         self._moves += 1
         for key in keys:
@@ -81,6 +80,8 @@ class _Rocks(Turn):
         at = self._at
         seek, step = (at.seek_for_prev, at.prev) if reverse else (at.seek, at.next)
         behind, moves = end if reverse else start, -1  # what comes next is beyond this, or this
+        # Nothing is between a key and the same with a zero behind it; looking there may take long.
+        last = end[:-1] if end.endswith(b"\0") and not reverse else None
         skips = reverse  # whether it is beyond: an end is not in its range, a start is
         for _ in count() if limit is None else range(limit):
             if self._moves == moves:
@@ -94,6 +95,8 @@ class _Rocks(Turn):
                 return
             behind, skips = key, True
             yield key, at.value()
+            if key == last:
+                return
 
     def around(self, key: bytes, start: bytes, end: bytes) -> tuple[Entry | None, Entry | None]:
         if key >= end:
