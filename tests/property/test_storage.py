@@ -112,6 +112,14 @@ class StoreAgainstDict(RuleBasedStateMachine):
             with pytest.raises(UnreadableRecord):
                 self.storage.get_job(uuid)
 
+    @precondition(lambda self: self.broken)
+    @rule(job=jobs(), is_removed=st.booleans())
+    def mend(self, job: JobRecord, is_removed: bool) -> None:
+        """What cannot be read is removed or written anew, and leaves nothing behind."""
+        for uuid in sorted(self.broken):
+            self.apply([Remove(uuid) if is_removed else Upsert(replace(job, job_uuid=uuid))])
+        self.everything_follows_from_the_records()
+
     @precondition(lambda self: not self.broken)
     @rule()
     def everything_follows_from_the_records(self) -> None:
