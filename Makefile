@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry,storage,postgres]' --group dev
 	@touch $(STAMP)
 
-services: ## Install the real Redis, RabbitMQ and Chromium that the tests start
+services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the tests start
 	@bash scripts/install-services.sh
 
 demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report

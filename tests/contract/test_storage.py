@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.options import EngineOptions, Mode
+from journeyman.storage.options import EngineOptions, StorageMode
 from journeyman.storage.rocksdb import RocksBackend
 from journeyman.storage.sqlite import SqliteBackend
 from journeyman.testing.storage_contract import StorageContract
 
 OPTIONS = [
     EngineOptions(),
-    EngineOptions(8 * 1024 * 1024, Mode.LOW_SPACE),
-    EngineOptions(64 * 1024 * 1024, Mode.HIGH_THROUGHPUT),
+    EngineOptions(8 * 1024 * 1024, StorageMode.LOW_SPACE),
+    EngineOptions(64 * 1024 * 1024, StorageMode.HIGH_THROUGHPUT),
 ]
 
 

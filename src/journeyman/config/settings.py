@@ -49,6 +49,9 @@ __all__ = [
     "Setting",
     "Settings",
     "ShellSettings",
+    "StorageEngine",
+    "StorageMode",
+    "StorageSettings",
     "TelemetrySettings",
     "WorkqSettings",
     "WorkqSync",
@@ -96,6 +99,22 @@ class WorkqSync(StrEnum):
     INTERVAL = "interval"
     OS = "os"
     ALWAYS = "always"
+
+
+class StorageEngine(StrEnum):
+    """What keeps the keys of the store."""
+
+    ROCKSDB = "rocksdb"
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+    MEMORY = "memory"
+
+
+class StorageMode(StrEnum):
+    """What an engine is to spare: room on the disk, or time."""
+
+    LOW_SPACE = "low_space"
+    HIGH_THROUGHPUT = "high_throughput"
 
 
 def _setting(kind: Kind[T], default: T, meaning: str, *, key: str = "") -> T:
@@ -232,6 +251,29 @@ class WorkqSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageSettings:
+    engine: StorageEngine = _setting(
+        Choice(StorageEngine), StorageEngine.ROCKSDB, "what keeps the store of job records"
+    )
+    path: str = _setting(
+        Text(),
+        "~/.journeyman/data",
+        "its directory, in which ~/ and $HOME are understood; for postgres its address",
+    )
+    cache_capacity_bytes: int | None = _setting(
+        Optional(Integer(_MIB, _MIB * _MIB, "bytes")),
+        None,
+        "cache of the engine; rocksdb and sqlite have one",
+        key="cache_capacity",
+    )
+    mode: StorageMode | None = _setting(
+        Optional(Choice(StorageMode)),
+        None,
+        "what to spare, room or time; rocksdb and sqlite have a choice",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSettings:
     process_timeout_ms: int = _setting(
         Integer(0, 30 * _DAY_MS, "milliseconds"),
@@ -297,6 +339,7 @@ class Settings:
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()
+    storage: StorageSettings = StorageSettings()
     runners: RunnerSettings = RunnerSettings()
     limits: LimitSettings = LimitSettings()
     messages: MessageSettings = MessageSettings()

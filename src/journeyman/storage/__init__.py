@@ -24,14 +24,11 @@ from journeyman.storage.facade import (
     Storage,
     Upsert,
 )
-from journeyman.storage.opening import EngineName
-from journeyman.storage.options import EngineOptions, Mode
+from journeyman.storage.options import EngineOptions, StorageMode
 from journeyman.storage.pages import Page, Unreadable
 
 __all__ = [
-    "EngineName",
     "EngineOptions",
-    "Mode",
     "Operation",
     "Outcome",
     "Page",
@@ -40,6 +37,7 @@ __all__ = [
     "Remove",
     "SetStatus",
     "Storage",
+    "StorageMode",
     "Unreadable",
     "Upsert",
 ]

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from journeyman.config import StorageSettings
 from journeyman.errors import FormatError, StorageError, UnreadableRecord
 from journeyman.formats.keyspace import (
     COUNTERS,
@@ -143,6 +144,12 @@ class Storage:
             raise
         _log.info("the store is open: %s at %s", engine, shown)
         return storage
+
+    @classmethod
+    def from_settings(cls, settings: StorageSettings) -> Storage:
+        """The store that the configuration names."""
+        options = EngineOptions(settings.cache_capacity_bytes, settings.mode)
+        return cls.open(settings.engine, settings.path, options)
 
     def __enter__(self) -> Storage:
         return self

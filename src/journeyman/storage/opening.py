@@ -14,41 +14,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Final
 
+from journeyman.config import StorageEngine
 from journeyman.errors import UsageError
 from journeyman.storage.contract import Backend
 from journeyman.storage.memory import MemoryBackend
 from journeyman.storage.options import EngineOptions
 from journeyman.storage.sqlite import SqliteBackend
 
-__all__ = ["EngineName", "open_backend"]
-
-
-class EngineName(StrEnum):
-    ROCKSDB = "rocksdb"
-    SQLITE = "sqlite"
-    POSTGRES = "postgres"
-    MEMORY = "memory"
+__all__ = ["open_backend"]
 
 
 _NO_OPTIONS: Final = {
-    EngineName.POSTGRES: "it is the server's: see its shared_buffers and synchronous_commit",
-    EngineName.MEMORY: "everything is in memory",
+    StorageEngine.POSTGRES: "it is the server's: see its shared_buffers and synchronous_commit",
+    StorageEngine.MEMORY: "everything is in memory",
 }
 
 
 def open_backend(engine: str, path: str, options: EngineOptions) -> Backend:
     """An open store; UsageError for what cannot be asked, StorageError if it cannot be opened."""
     try:
-        name = EngineName(engine)
+        name = StorageEngine(engine)
     except ValueError:
-        allowed = ", ".join(EngineName)
+        allowed = ", ".join(StorageEngine)
         raise UsageError(f"unsupported storage.engine {engine!r}; there are {allowed}") from None
     if name in _NO_OPTIONS:
         for option, value in (
-            ("cache_capacity", options.cache_capacity),
+            ("cache_capacity", options.cache_capacity_bytes),
             ("mode", options.mode),
         ):
             if value is not None:
@@ -60,7 +53,7 @@ def _open_rocksdb(path: str, options: EngineOptions) -> Backend:
     try:
         from journeyman.storage.rocksdb import RocksBackend
     except ImportError:
-        raise _missing(EngineName.ROCKSDB, "storage") from None
+        raise _missing(StorageEngine.ROCKSDB, "storage") from None
     return RocksBackend(_directory(path), options)
 
 
@@ -73,7 +66,7 @@ def _open_postgres(path: str, options: EngineOptions) -> Backend:
     try:
         from journeyman.storage.postgres import PostgresBackend
     except ImportError:
-        raise _missing(EngineName.POSTGRES, "postgres") from None
+        raise _missing(StorageEngine.POSTGRES, "postgres") from None
     return PostgresBackend(path)
 
 
@@ -82,15 +75,15 @@ def _open_memory(path: str, options: EngineOptions) -> Backend:
     return MemoryBackend()
 
 
-_OPENERS: Final[dict[EngineName, Callable[[str, EngineOptions], Backend]]] = {
-    EngineName.ROCKSDB: _open_rocksdb,
-    EngineName.SQLITE: _open_sqlite,
-    EngineName.POSTGRES: _open_postgres,
-    EngineName.MEMORY: _open_memory,
+_OPENERS: Final[dict[StorageEngine, Callable[[str, EngineOptions], Backend]]] = {
+    StorageEngine.ROCKSDB: _open_rocksdb,
+    StorageEngine.SQLITE: _open_sqlite,
+    StorageEngine.POSTGRES: _open_postgres,
+    StorageEngine.MEMORY: _open_memory,
 }
 
 
-def _missing(name: EngineName, extra: str) -> UsageError:
+def _missing(name: StorageEngine, extra: str) -> UsageError:
     return UsageError(
         f"storage.engine {name}: its library is missing; pip install 'journeyman[{extra}]'"
     )

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-__all__ = ["EngineOptions", "Mode"]
+from journeyman.config import StorageMode
 
-
-class Mode(StrEnum):
-    """What an engine is to spare: room on the disk, or time."""
-
-    LOW_SPACE = "low_space"
-    HIGH_THROUGHPUT = "high_throughput"
+__all__ = ["EngineOptions", "StorageMode"]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """None leaves it to the engine."""
 
-    cache_capacity: int | None = None  # bytes
-    mode: Mode | None = None
+    cache_capacity_bytes: int | None = None
+    mode: StorageMode | None = None

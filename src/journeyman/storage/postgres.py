@@ -109,6 +109,8 @@ class PostgresBackend(Backend):
             connection = psycopg.connect(self._address, connect_timeout=_CONNECT_S)
         except psycopg.ProgrammingError as error:  # an address that cannot be read
             raise UsageError(f"storage.path: {_one_line(error)}") from None
+        except psycopg.Error as error:
+            raise StorageError(self.name, _one_line(error)) from error
         connection.execute("SET synchronous_commit = on")
         connection.execute("SET bytea_output = hex")
         connection.commit()
@@ -120,18 +122,16 @@ class PostgresBackend(Backend):
             if self._closed:
                 raise StorageClosed(self.name, "the store was closed")
             connection = self._pool.pop() if self._pool else None
+        if connection is None or connection.broken:
+            connection = self._connect()
         try:
-            if connection is None or connection.broken:
-                connection = self._connect()
             yield connection
             connection.rollback()
-        except psycopg.Error as error:
-            if connection is not None:
-                connection.close()
-            raise StorageError(self.name, _one_line(error)) from error
-        except BaseException:
-            if connection is not None:
-                connection.close()  # whatever it was at is rolled back by the server
+        except BaseException as error:
+            connection.close()  # whatever it was at is rolled back by the server
+            if isinstance(error, psycopg.Error):
+                self._forget_pool()  # the server that is gone for one is gone for all
+                raise StorageError(self.name, _one_line(error)) from error
             raise
         with self._lock:
             if not self._closed and len(self._pool) < _POOLED:
@@ -163,9 +163,13 @@ class PostgresBackend(Backend):
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for connection in self._pool:
-                connection.close()
-            self._pool.clear()
+        self._forget_pool()
+
+    def _forget_pool(self) -> None:
+        with self._lock:
+            connections, self._pool = self._pool, []
+        for connection in connections:
+            connection.close()
 
     def stats(self) -> Stats:
         with self._connection() as connection:

@@ -33,7 +33,7 @@ from rocksdict import (
 
 from journeyman.errors import StorageClosed, StorageError, StorageLocked
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
-from journeyman.storage.options import EngineOptions, Mode
+from journeyman.storage.options import EngineOptions, StorageMode
 
 __all__ = ["RocksBackend"]
 
@@ -41,8 +41,8 @@ _MIB = 1024 * 1024
 _CACHE_BYTES: Final = 64 * _MIB
 _BUFFER_BYTES: Final = {
     None: 32 * _MIB,
-    Mode.LOW_SPACE: 16 * _MIB,
-    Mode.HIGH_THROUGHPUT: 128 * _MIB,
+    StorageMode.LOW_SPACE: 16 * _MIB,
+    StorageMode.HIGH_THROUGHPUT: 128 * _MIB,
 }
 _FILTER_BITS = 10
 _LOG_FILES = 4  # of the engine's own messages
@@ -195,16 +195,16 @@ def _batch(changes: Changes) -> WriteBatch:
 
 def _rocks_options(asked: EngineOptions) -> Options:
     options, blocks = Options(raw_mode=True), BlockBasedOptions()
-    blocks.set_block_cache(Cache(asked.cache_capacity or _CACHE_BYTES))
+    blocks.set_block_cache(Cache(asked.cache_capacity_bytes or _CACHE_BYTES))
     blocks.set_bloom_filter(_FILTER_BITS, False)
     options.set_block_based_table_factory(blocks)
     options.create_if_missing(True)
     options.set_write_buffer_size(_BUFFER_BYTES[asked.mode])
     options.set_keep_log_file_num(_LOG_FILES)
     options.add_compact_on_deletion_collector_factory(*_DELETIONS)
-    if asked.mode is Mode.LOW_SPACE:
+    if asked.mode is StorageMode.LOW_SPACE:
         options.set_compression_type(DBCompressionType.zstd())
-    elif asked.mode is Mode.HIGH_THROUGHPUT:
+    elif asked.mode is StorageMode.HIGH_THROUGHPUT:
         options.set_compression_type(DBCompressionType.none())
         options.set_bottommost_compression_type(DBCompressionType.lz4())
     else:

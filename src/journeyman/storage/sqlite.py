@@ -22,7 +22,7 @@ from threading import Lock
 
 from journeyman.errors import StorageClosed, StorageError
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
-from journeyman.storage.options import EngineOptions, Mode
+from journeyman.storage.options import EngineOptions, StorageMode
 
 __all__ = ["FILE_NAME", "SqliteBackend"]
 
@@ -98,13 +98,13 @@ class SqliteBackend(Backend):
         connection = sqlite3.connect(
             self._place, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
         )
-        if self._options.mode is Mode.LOW_SPACE:
+        if self._options.mode is StorageMode.LOW_SPACE:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table only
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if self._options.cache_capacity is not None:
-            connection.execute(f"PRAGMA cache_size = -{self._options.cache_capacity // 1024}")
-        if self._options.mode is Mode.HIGH_THROUGHPUT:
+        if self._options.cache_capacity_bytes is not None:
+            connection.execute(f"PRAGMA cache_size = -{self._options.cache_capacity_bytes // 1024}")
+        if self._options.mode is StorageMode.HIGH_THROUGHPUT:
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             connection.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
         return connection
@@ -147,7 +147,7 @@ class SqliteBackend(Backend):
             if self._closed:
                 return
             self._closed = True
-            if self._options.mode is Mode.LOW_SPACE:
+            if self._options.mode is StorageMode.LOW_SPACE:
                 with suppress(sqlite3.Error):  # another process reads; the space stays for later
                     self._writer.execute("PRAGMA incremental_vacuum").fetchall()
             for connection in (*self._pool, self._writer):
