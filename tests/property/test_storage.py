@@ -191,6 +191,8 @@ class StoreAgainstDict(RuleBasedStateMachine):
         assert {key.job_uuid for key in due} - self.broken == expected
         assert [k.execution_start_ms for k in due] == sorted(k.execution_start_ms for k in due)
         assert self.storage.jobs_due_before(before_ms, limit=2) == due[:2]
+        for place, key in enumerate(due):
+            assert self.storage.jobs_due_before(before_ms, after=key) == due[place + 1 :]
 
     @invariant()
     def counters_and_records(self) -> None:

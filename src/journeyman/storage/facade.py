@@ -296,14 +296,20 @@ class Storage:
         with self._backend.view() as view:
             return page_of_status(view, status, size, after=after)
 
-    def jobs_due_before(self, before_ms: int, *, limit: int | None = None) -> list[QueueTimeKey]:
-        """Jobs whose execution starts before a time, earliest first, whatever their status."""
+    def jobs_due_before(
+        self, before_ms: int, *, limit: int | None = None, after: QueueTimeKey | None = None
+    ) -> list[QueueTimeKey]:
+        """Jobs whose execution starts before a time, earliest first, whatever their status; from
+        the first, or behind a key."""
+        start, end = due_before(before_ms)
+        if after is not None:
+            start = encode_key(after.newest()) + b"\0"
         with self._backend.view() as view:
-            due = _time_keys(view.scan(*due_before(before_ms), limit=limit))
+            due = _time_keys(view.scan(start, end, limit=limit))
             old = [
-                key.newest()
+                newest
                 for key in _time_keys(view.scan(*prefix_range(QUEUE_TIMES_V1)))
-                if key.execution_start_ms < before_ms
+                if start <= encode_key(newest := key.newest()) < end
             ]
         if old:  # written by a program that knows version 1 only; in no order
             due = sorted({*due, *old}, key=encode_key)
