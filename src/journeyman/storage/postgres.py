@@ -133,11 +133,16 @@ class PostgresBackend(Backend):
                 self._forget_pool()  # the server that is gone for one is gone for all
                 raise StorageError(self.name, _one_line(error)) from error
             raise
+        if not self._kept(connection):
+            connection.close()
+
+    def _kept(self, connection: _Connection) -> bool:
+        """Whether the connection waits for the next who needs one."""
         with self._lock:
-            if not self._closed and len(self._pool) < _POOLED:
+            is_wanted = not self._closed and len(self._pool) < _POOLED
+            if is_wanted:
                 self._pool.append(connection)
-                return
-        connection.close()
+            return is_wanted
 
     @contextmanager
     def view(self) -> Iterator[Reader]:
