@@ -27,6 +27,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     WriteBatch,
     WriteOptions,
 )
@@ -53,13 +54,23 @@ class _Rocks(Turn):
     """Reads by one iterator, which sees the moment that it was made in, whatever is written later.
 
     Scans may be read in turns: each goes back to where it was if another one moved the iterator.
+    Nothing else holds the iterator, not even a scan that waits: as long as there is one, the
+    database stays open.
     """
 
     def __init__(self, db: Rdict, *, is_turn: bool) -> None:
         self._live = db if is_turn else None  # nobody else writes during a turn
-        self._at = db.iter()
+        self._iterator: RdictIter | None = db.iter()
         self._moves = 0
         self.changes: Changes = {}
+
+    def release(self) -> None:
+        self._iterator = self._live = None
+
+    def _at(self) -> RdictIter:
+        if self._iterator is None:
+            raise StorageClosed("rocksdb", "the view or turn is over")
+        return self._iterator
 
     def get(self, key: bytes) -> bytes | None:
         return self.get_many([key])[0]
@@ -67,7 +78,7 @@ class _Rocks(Turn):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if self._live is not None and keys:
             return list(self._live.get(list(keys)) or ())  # one call, by its filters
-        at, values = self._at, []
+        at, values = self._at(), []
         self._moves += 1
         for key in keys:
             at.seek(key)
@@ -77,31 +88,45 @@ class _Rocks(Turn):
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Iterator[Entry]:
-        at = self._at
-        seek, step = (at.seek_for_prev, at.prev) if reverse else (at.seek, at.next)
         behind, moves = end if reverse else start, -1  # what comes next is beyond this, or this
         # Nothing is between a key and the same with a zero behind it; looking there may take long.
         last = end[:-1] if end.endswith(b"\0") and not reverse else None
         skips = reverse  # whether it is beyond: an end is not in its range, a start is
         for _ in count() if limit is None else range(limit):
             if self._moves == moves:
-                step()  # never from an invalid place: the library would crash
+                self._step(reverse)
             else:
-                seek(behind)
-                if skips and at.valid() and at.key() == behind:
-                    step()
+                self._seek(behind, reverse, skips)
                 moves = self._moves = self._moves + 1
-            if not at.valid() or not start <= (key := at.key()) < end:
+            entry = self._entry(start, end)
+            if entry is None:
                 return
-            behind, skips = key, True
-            yield key, at.value()
-            if key == last:
+            behind, skips = entry[0], True
+            yield entry
+            if behind == last:
                 return
+
+    def _seek(self, key: bytes, reverse: bool, skips: bool) -> None:
+        at = self._at()
+        if reverse:
+            at.seek_for_prev(key)
+        else:
+            at.seek(key)
+        if skips and at.valid() and at.key() == key:
+            self._step(reverse)
+
+    def _step(self, reverse: bool) -> None:
+        """Never from an invalid place: the library would crash."""
+        at = self._at()
+        if reverse:
+            at.prev()
+        else:
+            at.next()
 
     def around(self, key: bytes, start: bytes, end: bytes) -> tuple[Entry | None, Entry | None]:
         if key >= end:
             return next(self.scan(start, end, reverse=True, limit=1), None), None
-        at = self._at
+        at = self._at()
         self._moves += 1
         at.seek_for_prev(key)
         before = self._entry(start, end)
@@ -112,9 +137,10 @@ class _Rocks(Turn):
         return before, self._entry(start, end)
 
     def _entry(self, start: bytes, end: bytes) -> Entry | None:
-        if not self._at.valid() or not start <= (key := self._at.key()) < end:
+        at = self._at()
+        if not at.valid() or not start <= (key := at.key()) < end:
             return None
-        return key, self._at.value()
+        return key, at.value()
 
     def commit(self, changes: Changes) -> None:
         self.changes = changes
@@ -137,14 +163,21 @@ class RocksBackend(Backend):
     def view(self) -> Iterator[Reader]:
         db = self._open()
         with self._as_storage_error():
-            yield _Rocks(db, is_turn=False)
+            view = _Rocks(db, is_turn=False)
+            try:
+                yield view
+            finally:
+                view.release()
 
     @contextmanager
     def turn(self) -> Iterator[Turn]:
         with self._lock, self._as_storage_error():
             db = self._open()
             turn = _Rocks(db, is_turn=True)
-            yield turn
+            try:
+                yield turn
+            finally:
+                turn.release()
             if turn.changes:
                 db.write(_batch(turn.changes), self._synced)
 
