@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from journeyman.errors import EncodeError, InvalidData
@@ -53,12 +53,14 @@ __all__ = [
     "MARKER",
     "MAX_VALUE_BYTES",
     "Extra",
+    "Glance",
     "JobRecord",
     "Marker",
     "QueueRecord",
     "Value",
     "decode_value",
     "encode_value",
+    "glance",
     "index_entries",
 ]
 
@@ -73,13 +75,16 @@ _NS_PER_MS = 1_000_000
 
 _PLAIN = r'"([^"\\\x00-\x1f]*)"'  # a string without escapes
 _NUMBER = "0|[1-9][0-9]{0,18}"
+# A job as it is written, with at most one member more, behind all others by its name.
 _WRITTEN_JOB = re.compile(
     rf'\{{"created_at":{_PLAIN},"execution_start_at":{_PLAIN},"jid":{_PLAIN},'
     rf'"max_attempts":(null|{_NUMBER}),"payload":(.*),"queue_name":{_PLAIN},'
     rf'"retry_interval_ms":(null|{_NUMBER}),"runtime":\{{"attempts_so_far":({_NUMBER})\}},'
-    rf'"status":{_PLAIN},"uuid":{_PLAIN}\}}',
+    rf'"status":{_PLAIN},"uuid":"([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})"'
+    r'(?:,"([v-z][a-z_]*)":(.*))?\}',
     re.DOTALL,
 )
+_STATUS_GROUP = 9
 
 # Members not known here: (name, JSON text).
 Extra: TypeAlias = tuple[tuple[str, str], ...]
@@ -264,23 +269,43 @@ def _decode(key: Key, data: bytes) -> Value:
     return MARKER
 
 
-def _written_job(text: str) -> JobRecord | None:
-    """The job in ``text`` if it is just as it would be written, without extra members: for speed.
+def _match_written(text: str) -> re.Match[str] | None:
+    """The parts of a job that is just as it would be written: for speed.
 
-    None says nothing; whatever this gives is what ``_job`` gives.
+    None says nothing. In whatever matches, the parts are those that ``_job`` would find.
     """
     match = _WRITTEN_JOB.fullmatch(text)
     if match is None or text.count("[") + text.count("{") > MAX_JSON_DEPTH:
         return None
-    created_at, start_at, jid, attempts, payload, queue, interval, so_far, status, uuid = (
-        match.groups()
-    )
     try:
-        check_json(payload)
+        check_json(match[5])
+        if match[12] is not None:
+            check_json(match[12])
     except ValueError:
         return None  # other members stand behind it, or it is none
+    return match
+
+
+def _written_job(text: str) -> JobRecord | None:
+    match = _match_written(text)
+    if match is None:
+        return None
+    (
+        created_at,
+        start_at,
+        jid,
+        attempts,
+        payload,
+        queue,
+        interval,
+        so_far,
+        status,
+        uuid,
+        name,
+        more,
+    ) = match.groups()
     return JobRecord(
-        job_uuid=_uuid(uuid),
+        job_uuid=UUID(uuid),
         jid=jid,
         queue=queue,
         status=status,
@@ -290,7 +315,39 @@ def _written_job(text: str) -> JobRecord | None:
         retry_interval_ms=None if interval == "null" else int(interval),
         attempts_so_far=int(so_far),
         payload=payload,
+        extra=() if name is None else ((name, more),),
     )
+
+
+class Glance(NamedTuple):
+    """What indexes need to know of a job, and its record with another status."""
+
+    uuid_text: str
+    queue: str
+    status: str
+    created_at_ns: int
+    execution_start_ns: int
+    changed: bytes
+
+
+def glance(data: bytes, status: str | None = None) -> Glance | None:
+    """A look at the record of a job without making one, and the record with a status.
+
+    None if it is not just as it would be written, or is no record: decode it then.
+    """
+    try:
+        text = str(data, "utf-8")
+        match = _match_written(text)
+        if match is None:
+            return None
+        old = match[_STATUS_GROUP]
+        times = parse_time(match[1]), parse_time(match[2])
+    except ValueError:
+        return None
+    if status is not None and status != old:
+        start, end = match.span(_STATUS_GROUP)
+        data = f"{text[: start - 1]}{string_text(status)}{text[end + 1 :]}".encode()
+    return Glance(match[10], match[6], old, *times, data)
 
 
 def _job(members: dict[str, Member]) -> JobRecord:

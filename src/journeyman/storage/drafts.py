@@ -33,19 +33,17 @@ from journeyman.formats.keyspace import (
     prefix_range,
 )
 from journeyman.formats.keyspace_listing import LISTINGS, listing, listing_of, place_of, whole
-from journeyman.formats.keyspace_values import JobRecord
 from journeyman.storage.contract import Reader
 from journeyman.storage.ranks import changed
 from journeyman.storage.records import (
     MARKER_BYTES,
     Facts,
     Prepared,
-    facts_of,
     index_keys,
     job_key,
     old_queue_time_key,
-    read_job,
     status_key,
+    stored_facts,
     with_status,
 )
 
@@ -87,14 +85,13 @@ class Draft:
         raw = self._raw[job_uuid]
         if raw is None:
             return Outcome.ABSENT
-        record = read_job(job_uuid, raw)
-        if isinstance(record, str):
+        facts, changed = with_status(job_uuid, raw, status)
+        if facts is None:
             return Outcome.UNREADABLE
-        facts = facts_of(record)
         if facts.status != status:
-            self._take(job_uuid, facts)
-            self._put_in(job_uuid, facts._replace(status=status))
-            self._set_raw(job_uuid, with_status(record, raw, status))
+            self._take(job_uuid, facts, stays_due=True)
+            self._put_in(job_uuid, facts._replace(status=status), was_due=True)
+            self._set_raw(job_uuid, changed)
         return Outcome.DONE
 
     def remove(self, job_uuid: UUID) -> Outcome:
@@ -119,27 +116,29 @@ class Draft:
         raw = self._raw[job_uuid]
         if raw is None:
             return None
-        record = read_job(job_uuid, raw)
-        if not isinstance(record, JobRecord):
+        facts = stored_facts(job_uuid, raw)
+        if facts is None:
             self._search_and_take(job_uuid)
-            return None
-        facts = facts_of(record)
-        if facts != stays:
+        elif facts != stays:
             self._take(job_uuid, facts)
         return facts
 
-    def _take(self, job_uuid: UUID, facts: Facts) -> None:
+    def _take(self, job_uuid: UUID, facts: Facts, *, stays_due: bool = False) -> None:
         fifo, queue_time, listed, place = index_keys(job_uuid, facts)
         changes = self._changes
-        changes[fifo] = changes[queue_time] = changes[listed] = None
-        if self._old_times():
-            changes[old_queue_time_key(job_uuid, facts)] = None
+        changes[fifo] = changes[listed] = None
+        if not stays_due:
+            changes[queue_time] = None
+            if self._old_times():
+                changes[old_queue_time_key(job_uuid, facts)] = None
         self._count(facts.queue, facts.status, place, -1)
 
-    def _put_in(self, job_uuid: UUID, facts: Facts) -> None:
+    def _put_in(self, job_uuid: UUID, facts: Facts, *, was_due: bool = False) -> None:
         fifo, queue_time, listed, place = index_keys(job_uuid, facts)
         changes = self._changes
-        changes[fifo] = changes[queue_time] = changes[listed] = MARKER_BYTES
+        changes[fifo] = changes[listed] = MARKER_BYTES
+        if not was_due:
+            changes[queue_time] = MARKER_BYTES
         changes[status_key(job_uuid)] = facts.status.encode("ascii")
         self._count(facts.queue, facts.status, place, 1)
 

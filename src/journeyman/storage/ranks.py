@@ -160,13 +160,17 @@ def changed(
     value = None if new_bounds is None else new_bounds.first + new_bounds.last
     yield rank_listing(queue, status, BOUNDS_LEVEL), value
     coming = _Coming(places, [changes[place] for place in places])
+    marks = places
     for level in LEVELS:
         work = _Level(reader, queue, status, level, coming)
         work.count()
-        for mark in reversed([p for p in places if changes[p] < 0 and is_mark(p, level)]):
-            work.drop(mark)
-        for mark in [p for p in places if changes[p] > 0 and is_mark(p, level)]:
-            work.split(mark)
+        marks = [place for place in marks if is_mark(place, level)]
+        for mark in reversed(marks):
+            if changes[mark] < 0:
+                work.drop(mark)
+        for mark in marks:
+            if changes[mark] > 0:
+                work.split(mark)
         yield from work.outcome()
 
 
@@ -175,7 +179,6 @@ class _Coming:
 
     def __init__(self, places: list[bytes], changes: list[int]) -> None:
         self.places = places
-        self.changes = changes
         self._sums = [0, *accumulate(changes)]
 
     def between(self, start: bytes, end: bytes) -> int:
@@ -201,12 +204,12 @@ class _Level:
         self._last_split = _FIRST
 
     def count(self) -> None:
-        """Step 1. Neighbours are mostly in one block, so it is looked up once."""
-        block, behind = _FIRST, _FIRST  # from where to where the block at hand goes
-        for place, change in zip(self._coming.places, self._coming.changes, strict=True):
-            if not block <= place < behind:
-                block, behind = self._load(place)
-            self._blocks[block] += change
+        """Step 1. Neighbours are mostly in one block: it is looked up once, and they are summed."""
+        at, places = 0, self._coming.places
+        while at < len(places):
+            block, behind = self._load(places[at])
+            self._blocks[block] += self._coming.between(places[at], behind)
+            at = bisect_left(places, behind, at)
 
     def _load(self, place: bytes) -> tuple[bytes, bytes]:
         cut = len(self._beginning)

@@ -28,8 +28,7 @@ from journeyman.formats.keyspace import (
     status_bytes,
 )
 from journeyman.formats.keyspace_listing import listing, place_of
-from journeyman.formats.keyspace_text import string_text
-from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value
+from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value, glance
 
 __all__ = [
     "MARKER_BYTES",
@@ -42,6 +41,7 @@ __all__ = [
     "prepared",
     "read_job",
     "status_key",
+    "stored_facts",
     "uuid_of_job_key",
     "with_status",
 ]
@@ -95,13 +95,30 @@ def read_job(job_uuid: UUID, raw: bytes) -> JobRecord | str:
     return record
 
 
-def with_status(record: JobRecord, raw: bytes, status: str) -> bytes:
-    """The bytes of a record with another status; ``raw`` are its bytes."""
-    uuid = f'"uuid":"{record.job_uuid}"}}'
-    old = f',"status":{string_text(record.status)},{uuid}'.encode()
-    if raw.endswith(old):  # nothing else in a JSON object can end like this
-        return raw[: -len(old)] + f',"status":{string_text(status)},{uuid}'.encode()
-    return encode_value(replace(record, status=status))
+def stored_facts(job_uuid: UUID, raw: bytes) -> Facts | None:
+    """The facts of a stored record; None if it cannot be read."""
+    return _looked_at(job_uuid, raw, None)[0]
+
+
+def with_status(job_uuid: UUID, raw: bytes, status: str) -> tuple[Facts | None, bytes]:
+    """The facts of a stored record, None if it cannot be read; and its bytes with a status."""
+    return _looked_at(job_uuid, raw, status)
+
+
+def _looked_at(job_uuid: UUID, raw: bytes, status: str | None) -> tuple[Facts | None, bytes]:
+    seen = glance(raw, status)
+    if seen is not None and seen.uuid_text == str(job_uuid):
+        try:
+            status_bytes(seen.status)
+            queue_bytes(seen.queue)
+        except EncodeError:
+            return None, raw
+        return Facts(*seen[1:5]), seen.changed
+    record = read_job(job_uuid, raw)
+    if isinstance(record, str):
+        return None, raw
+    changed = record if status is None else replace(record, status=status)
+    return facts_of(record), raw if changed is record else encode_value(changed)
 
 
 # -- keys ----------------------------------------------------------------------------------------
