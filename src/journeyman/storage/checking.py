@@ -135,9 +135,8 @@ def _records(reader: Reader, counts: Counter[tuple[str, str]]) -> Iterator[Probl
 
 
 def _entries_of(record: JobRecord) -> Iterator[Entry]:
-    fifo, queue_time, listed, _ = index_keys(record.job_uuid, facts_of(record))
     yield status_key(record.job_uuid), record.status.encode("ascii")
-    for key in (fifo, queue_time, listed):
+    for key in index_keys(record.job_uuid, facts_of(record)):
         yield key, MARKER_BYTES
 
 
@@ -172,8 +171,7 @@ def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
     if isinstance(record, str):
         return "the record of its job cannot be read"
     facts = facts_of(record)
-    fifo, queue_time, listed, _ = index_keys(uuid, facts)
-    right = (fifo, queue_time, listed, status_key(uuid), old_queue_time_key(uuid, facts))
+    right = (*index_keys(uuid, facts), status_key(uuid), old_queue_time_key(uuid, facts))
     return None if key in right else "the record of its job says otherwise"
 
 

@@ -22,9 +22,11 @@ from uuid import UUID
 
 from journeyman.errors import FormatError
 from journeyman.formats.keyspace import (
+    JOBS,
     QUEUE_TIMES,
     QUEUE_TIMES_V1,
     STATUS_FIFO,
+    STATUSES,
     CounterKey,
     QueueTimeKey,
     StatusFifoKey,
@@ -39,12 +41,10 @@ from journeyman.storage.records import (
     MARKER_BYTES,
     Facts,
     Prepared,
-    index_keys,
-    job_key,
+    listed_keys,
+    look,
     old_queue_time_key,
-    status_key,
-    stored_facts,
-    with_status,
+    queue_time_key,
 )
 
 __all__ = ["Draft", "Outcome"]
@@ -64,9 +64,10 @@ class Outcome(Enum):
 class Draft:
     def __init__(self, reader: Reader, job_uuids: Iterable[UUID]) -> None:
         self._reader = reader
-        uuids = list(dict.fromkeys(job_uuids))
-        values = reader.get_many([job_key(uuid) for uuid in uuids])
-        self._raw: dict[UUID, bytes | None] = dict(zip(uuids, values, strict=True))
+        self._texts = {uuid: str(uuid) for uuid in job_uuids}
+        keys = [JOBS + text.encode() for text in self._texts.values()]
+        values = reader.get_many(keys)
+        self._raw: dict[UUID, bytes | None] = dict(zip(self._texts, values, strict=True))
         self._changes: dict[bytes, bytes | None] = {}
         self._places: dict[tuple[str, str], dict[bytes, int]] = {}
         self._counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -85,12 +86,14 @@ class Draft:
         raw = self._raw[job_uuid]
         if raw is None:
             return Outcome.ABSENT
-        facts, changed = with_status(job_uuid, raw, status)
+        text = self._texts[job_uuid]
+        facts, changed = look(job_uuid, text, raw, status)
         if facts is None:
             return Outcome.UNREADABLE
         if facts.status != status:
-            self._take(job_uuid, facts, stays_due=True)
-            self._put_in(job_uuid, facts._replace(status=status), was_due=True)
+            place = place_of(facts.created_at_ns, job_uuid)
+            self._unlist(facts.queue, facts.status, place)
+            self._list(facts.queue, status, place, text)
             self._set_raw(job_uuid, changed)
         return Outcome.DONE
 
@@ -98,49 +101,46 @@ class Draft:
         if self._raw[job_uuid] is None:
             return Outcome.ABSENT
         self._take_out(job_uuid, None)
-        self._changes[status_key(job_uuid)] = None
+        self._changes[STATUSES + self._texts[job_uuid].encode()] = None
         self._set_raw(job_uuid, None)
         return Outcome.DONE
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """A key that no job has to do with."""
-        self._changes[key] = value
 
     # -- one job --
 
     def _set_raw(self, job_uuid: UUID, raw: bytes | None) -> None:
-        self._raw[job_uuid] = self._changes[job_key(job_uuid)] = raw
+        self._raw[job_uuid] = self._changes[JOBS + self._texts[job_uuid].encode()] = raw
 
     def _take_out(self, job_uuid: UUID, stays: Facts | None) -> Facts | None:
         """Remove what the indexes know of the stored record, unless it stays as it is."""
         raw = self._raw[job_uuid]
         if raw is None:
             return None
-        facts = stored_facts(job_uuid, raw)
+        text = self._texts[job_uuid]
+        facts, _ = look(job_uuid, text, raw)
         if facts is None:
             self._search_and_take(job_uuid)
         elif facts != stays:
-            self._take(job_uuid, facts)
+            self._unlist(facts.queue, facts.status, place_of(facts.created_at_ns, job_uuid))
+            self._changes[queue_time_key(facts, text.encode())] = None
+            if self._old_times():
+                self._changes[old_queue_time_key(job_uuid, facts)] = None
         return facts
 
-    def _take(self, job_uuid: UUID, facts: Facts, *, stays_due: bool = False) -> None:
-        fifo, queue_time, listed, place = index_keys(job_uuid, facts)
-        changes = self._changes
-        changes[fifo] = changes[listed] = None
-        if not stays_due:
-            changes[queue_time] = None
-            if self._old_times():
-                changes[old_queue_time_key(job_uuid, facts)] = None
-        self._count(facts.queue, facts.status, place, -1)
+    def _put_in(self, job_uuid: UUID, facts: Facts) -> None:
+        text = self._texts[job_uuid]
+        self._list(facts.queue, facts.status, place_of(facts.created_at_ns, job_uuid), text)
+        self._changes[queue_time_key(facts, text.encode())] = MARKER_BYTES
 
-    def _put_in(self, job_uuid: UUID, facts: Facts, *, was_due: bool = False) -> None:
-        fifo, queue_time, listed, place = index_keys(job_uuid, facts)
-        changes = self._changes
-        changes[fifo] = changes[listed] = MARKER_BYTES
-        if not was_due:
-            changes[queue_time] = MARKER_BYTES
-        changes[status_key(job_uuid)] = facts.status.encode("ascii")
-        self._count(facts.queue, facts.status, place, 1)
+    def _unlist(self, queue: str, status: str, place: bytes) -> None:
+        fifo, listed = listed_keys(queue, status, place)
+        self._changes[fifo] = self._changes[listed] = None
+        self._count(queue, status, place, -1)
+
+    def _list(self, queue: str, status: str, place: bytes, uuid_text: str) -> None:
+        fifo, listed = listed_keys(queue, status, place)
+        self._changes[fifo] = self._changes[listed] = MARKER_BYTES
+        self._changes[STATUSES + uuid_text.encode()] = status.encode("ascii")
+        self._count(queue, status, place, 1)
 
     def _count(self, queue: str, status: str, place: bytes, by: int) -> None:
         name = (queue, status)

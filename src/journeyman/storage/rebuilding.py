@@ -97,7 +97,7 @@ def _index_all(backend: Backend, progress: Callable[[int], None]) -> Rebuilt:
                 counts[record.queue, record.status] += 1
                 changes[status_key(record.job_uuid)] = record.status.encode("ascii")
                 changes.update(
-                    dict.fromkeys(index_keys(record.job_uuid, facts_of(record))[:3], MARKER_BYTES)
+                    dict.fromkeys(index_keys(record.job_uuid, facts_of(record)), MARKER_BYTES)
                 )
             backend.write(changes)
             progress(jobs + unreadable)

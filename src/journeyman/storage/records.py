@@ -37,13 +37,14 @@ __all__ = [
     "facts_of",
     "index_keys",
     "job_key",
+    "listed_keys",
+    "look",
     "old_queue_time_key",
     "prepared",
+    "queue_time_key",
     "read_job",
     "status_key",
-    "stored_facts",
     "uuid_of_job_key",
-    "with_status",
 ]
 
 MARKER_BYTES: Final = b"\x01"
@@ -95,19 +96,12 @@ def read_job(job_uuid: UUID, raw: bytes) -> JobRecord | str:
     return record
 
 
-def stored_facts(job_uuid: UUID, raw: bytes) -> Facts | None:
-    """The facts of a stored record; None if it cannot be read."""
-    return _looked_at(job_uuid, raw, None)[0]
-
-
-def with_status(job_uuid: UUID, raw: bytes, status: str) -> tuple[Facts | None, bytes]:
+def look(
+    job_uuid: UUID, uuid_text: str, raw: bytes, status: str | None = None
+) -> tuple[Facts | None, bytes]:
     """The facts of a stored record, None if it cannot be read; and its bytes with a status."""
-    return _looked_at(job_uuid, raw, status)
-
-
-def _looked_at(job_uuid: UUID, raw: bytes, status: str | None) -> tuple[Facts | None, bytes]:
     seen = glance(raw, status)
-    if seen is not None and seen.uuid_text == str(job_uuid):
+    if seen is not None and seen.uuid_text == uuid_text:
         try:
             status_bytes(seen.status)
             queue_bytes(seen.queue)
@@ -141,15 +135,22 @@ def status_key(job_uuid: UUID) -> bytes:
     return STATUSES + str(job_uuid).encode()
 
 
-def index_keys(job_uuid: UUID, facts: Facts) -> tuple[bytes, bytes, bytes, bytes]:
-    """Status FIFO, queue-time and listing key of a job, and its place in the listing."""
-    queue, status, created_ns, start_ns = facts
-    place = place_of(created_ns, job_uuid)
+def index_keys(job_uuid: UUID, facts: Facts) -> tuple[bytes, bytes, bytes]:
+    """Status FIFO, listing and queue-time key of a job."""
+    place = place_of(facts.created_at_ns, job_uuid)
+    queue_time = queue_time_key(facts, str(job_uuid).encode())
+    return *listed_keys(facts.queue, facts.status, place), queue_time
+
+
+def listed_keys(queue: str, status: str, place: bytes) -> tuple[bytes, bytes]:
+    """Status FIFO and listing key of the job at a place."""
     fifo = b"%b%b:%b%b" % (STATUS_FIFO, status_bytes(status), place[:8], place[12:])
-    start = ordered_bytes(start_ns // _NS_PER_MS)
-    uuid = str(job_uuid).encode()
-    queue_time = b"%b%b:%b:%b" % (QUEUE_TIMES, start, queue_bytes(queue), uuid)
-    return fifo, queue_time, listing(queue, status) + place, place
+    return fifo, listing(queue, status) + place
+
+
+def queue_time_key(facts: Facts, uuid_text: bytes) -> bytes:
+    start = ordered_bytes(facts.execution_start_ns // _NS_PER_MS)
+    return b"%b%b:%b:%b" % (QUEUE_TIMES, start, queue_bytes(facts.queue), uuid_text)
 
 
 def old_queue_time_key(job_uuid: UUID, facts: Facts) -> bytes:
