@@ -53,6 +53,7 @@ __all__ = [
     "StorageMode",
     "StorageSettings",
     "TelemetrySettings",
+    "WorkqPersistence",
     "WorkqSettings",
     "WorkqSync",
     "all_settings",
@@ -99,6 +100,13 @@ class WorkqSync(StrEnum):
     INTERVAL = "interval"
     OS = "os"
     ALWAYS = "always"
+
+
+class WorkqPersistence(StrEnum):
+    """Where the work queue keeps its jobs."""
+
+    LOG = "log"
+    STORAGE = "storage"
 
 
 class StorageEngine(StrEnum):
@@ -223,6 +231,16 @@ class WorkqSettings:
     enabled: bool = _setting(Flag(), True, "whether the work queue is served as well")
     listen: Address = _setting(
         ListenAddress(), Address("127.0.0.1", 9922), "address of the workq protocol"
+    )
+    persistence: WorkqPersistence = _setting(
+        Choice(WorkqPersistence),
+        WorkqPersistence.LOG,
+        "where jobs are kept: in the command log, or in the store of [storage]",
+    )
+    retention_ms: int = _setting(
+        Integer(0, 36_500 * _DAY_MS, "milliseconds"),
+        7 * _DAY_MS,
+        "how long the store keeps a job after it was finished, once its TTL is over",
     )
     cmdlog_path: str | None = _setting(
         Optional(Text()), None, "directory of the command log; memory only when not set"
