@@ -155,6 +155,7 @@ class ScheduleServer:
             timeout_s=limits.http_timeout_ms / 1000,
             body_bytes=limits.http_body_bytes,
             work=None if self._work is None else self._work.calls,
+            store=None if self._work is None else self._work.store,
         )
         self._log.info(f"HTTP listening on {self._http.address}")
         if self.around.tokens is not None and not is_loopback(address):

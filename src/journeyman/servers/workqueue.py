@@ -32,6 +32,7 @@ from journeyman.servers.workq_metrics import WorkqMetrics
 from journeyman.servers.workq_session import WorkqSession, WorkqSurroundings
 from journeyman.servers.workq_store_keeping import StoreKeeping
 from journeyman.servers.workq_writer import WorkqWriter
+from journeyman.storage import Storage
 
 __all__ = ["WorkQueueServer"]
 
@@ -64,7 +65,7 @@ class WorkQueueServer:
         self.around: WorkqSurroundings
         self.writer: WorkqWriter
         self.calls: WorkqCalls
-        self.store: StoreKeeping | None = None
+        self.store: Storage | None = None  # if that is where the jobs are
 
     @property
     def address(self) -> Address:
@@ -101,8 +102,9 @@ class WorkQueueServer:
         settings = self._settings.workq
         around = Surroundings(self._disk, self._clock, self._messages)
         if settings.persistence is WorkqPersistence.STORAGE:
-            self.store = StoreKeeping(self._settings, around)
-            return self.store
+            keeping = StoreKeeping(self._settings, around)
+            self.store = keeping.storage
+            return keeping
         if settings.cmdlog_path is None:
             return MemoryKeeping(around)
         return LogKeeping(settings, settings.cmdlog_path, around)
