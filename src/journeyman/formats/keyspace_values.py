@@ -341,13 +341,14 @@ def glance(data: bytes, status: str | None = None) -> Glance | None:
         if match is None:
             return None
         old = match[_STATUS_GROUP]
-        times = parse_time(match[1]), parse_time(match[2])
+        created_ns = parse_time(match[1])
+        start_ns = created_ns if match[1] == match[2] else parse_time(match[2])
     except ValueError:
         return None
     if status is not None and status != old:
         start, end = match.span(_STATUS_GROUP)
         data = f"{text[: start - 1]}{string_text(status)}{text[end + 1 :]}".encode()
-    return Glance(match[10], match[6], old, *times, data)
+    return Glance(match[10], match[6], old, created_ns, start_ns, data)
 
 
 def _job(members: dict[str, Member]) -> JobRecord:

@@ -21,7 +21,7 @@ hundred thousand jobs were removed, rocksdb steps over what is left of each. Nob
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -200,7 +200,9 @@ class _Level:
         self._beginning = rank_listing(queue, status, level)
         self._end = whole(self._beginning).end
         self._blocks: dict[bytes, int] = {}
-        self._dropped: set[bytes] = set()
+        self._starts: list[bytes] = []  # of the blocks that places come to or go from, in order
+        self._before: dict[bytes, bytes] = {}  # a mark -> the one before it, where that is known
+        self._dropped: dict[bytes, bytes] = {}  # a mark -> the one that got its block
         self._last_split = _FIRST
 
     def count(self) -> None:
@@ -208,6 +210,8 @@ class _Level:
         at, places = 0, self._coming.places
         while at < len(places):
             block, behind = self._load(places[at])
+            self._starts.append(block)
+            self._before[behind] = block
             self._blocks[block] += self._coming.between(places[at], behind)
             at = bisect_left(places, behind, at)
 
@@ -220,29 +224,30 @@ class _Level:
 
     def drop(self, mark: bytes) -> None:
         """Step 2, the last mark first."""
-        self._dropped.add(mark)
-        count = self._blocks.pop(mark, 0)
-        before = self._mark_before(mark)
-        self._blocks[before] += count
+        before = self._before.get(mark)
+        if before is None:
+            before = self._look_before(mark)
+        self._dropped[mark] = before
+        self._blocks[before] += self._blocks.pop(mark, 0)
+
+    def _look_before(self, mark: bytes) -> bytes:
+        """The mark before another, from the store; its block is loaded."""
+        before = self._reader.scan(self._beginning, self._beginning + mark, reverse=True, limit=1)
+        key, value = next(before, (self._beginning + _FIRST, b""))
+        place = key[len(self._beginning) :]
+        self._blocks.setdefault(place, _count(value))
+        return place
 
     def split(self, mark: bytes) -> None:
         """Step 3, the first mark first."""
-        before = max(self._mark_before(mark), self._last_split)
+        before = self._starts[bisect_right(self._starts, mark) - 1]
+        while before in self._dropped:
+            before = self._dropped[before]
+        before = max(before, self._last_split)
         kept = self._stored_between(before, mark) + self._coming.between(before, mark)
         self._blocks[mark] = self._blocks[before] - kept
         self._blocks[before] = kept
         self._last_split = mark
-
-    def _mark_before(self, place: bytes) -> bytes:
-        """The last mark of the store before a place that stays; its block is loaded."""
-        end = self._beginning + place
-        for key, value in self._reader.scan(self._beginning, end, reverse=True):
-            mark = key[len(self._beginning) :]
-            if mark not in self._dropped:
-                self._blocks.setdefault(mark, _count(value))
-                return mark
-        self._blocks.setdefault(_FIRST, 0)
-        return _FIRST
 
     def _stored_between(self, start: bytes, end: bytes) -> int:
         if self._level == 1:
@@ -252,7 +257,7 @@ class _Level:
         )
 
     def outcome(self) -> Iterator[tuple[bytes, bytes | None]]:
-        for mark in self._dropped - self._blocks.keys():
+        for mark in self._dropped.keys() - self._blocks.keys():
             yield self._beginning + mark, None
         for mark, count in self._blocks.items():
             yield self._beginning + mark, _COUNT.pack(count) if count > 0 else None

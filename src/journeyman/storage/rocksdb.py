@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from threading import Lock
 from typing import Final
 
@@ -45,6 +44,8 @@ _BUFFER_BYTES: Final = {
     StorageMode.LOW_SPACE: 16 * _MIB,
     StorageMode.HIGH_THROUGHPUT: 128 * _MIB,
 }
+_FIRST_CHUNK = 16  # entries that a scan reads at once; then twice as many, and so on
+_LAST_CHUNK = 64
 _FILTER_BITS = 10
 _LOG_FILES = 4  # of the engine's own messages
 _DELETIONS = (4096, 2048, 0.5)  # so many of so many keys removed, or half of a file: sort it first
@@ -58,14 +59,15 @@ class _Rocks(Turn):
     database stays open.
     """
 
-    def __init__(self, db: Rdict, *, is_turn: bool) -> None:
-        self._live = db if is_turn else None  # nobody else writes during a turn
+    def __init__(self, db: Rdict) -> None:
+        self._db: Rdict | None = db
+        self._written = db.latest_sequence_number()  # before the iterator, lest it be later
         self._iterator: RdictIter | None = db.iter()
         self._moves = 0
         self.changes: Changes = {}
 
     def release(self) -> None:
-        self._iterator = self._live = None
+        self._iterator = self._db = None
 
     def _at(self) -> RdictIter:
         if self._iterator is None:
@@ -76,8 +78,11 @@ class _Rocks(Turn):
         return self.get_many([key])[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        if self._live is not None and keys:
-            return list(self._live.get(list(keys)) or ())  # one call, by its filters
+        if self._db is not None and keys:
+            # One call, by the filters of the files; right if nothing was written since the moment.
+            found = list(self._db.get(list(keys)) or ())
+            if self._db.latest_sequence_number() == self._written:
+                return found
         at, values = self._at(), []
         self._moves += 1
         for key in keys:
@@ -88,40 +93,56 @@ class _Rocks(Turn):
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Iterator[Entry]:
-        behind, moves = end if reverse else start, -1  # what comes next is beyond this, or this
+        behind, is_beyond = (end, True) if reverse else (start, False)
         # Nothing is between a key and the same with a zero behind it; looking there may take long.
         last = end[:-1] if end.endswith(b"\0") and not reverse else None
-        skips = reverse  # whether it is beyond: an end is not in its range, a start is
-        for _ in count() if limit is None else range(limit):
-            if self._moves == moves:
-                self._step(reverse)
-            else:
-                self._seek(behind, reverse, skips)
-                moves = self._moves = self._moves + 1
-            entry = self._entry(start, end)
-            if entry is None:
+        moves, size, left = -1, _FIRST_CHUNK, limit
+        while left is None or left > 0:
+            is_there = self._moves != moves  # at the next entry, not at the one before it
+            if is_there:
+                self._seek(behind, reverse, is_beyond)
+            wanted = size if left is None else min(size, left)
+            chunk = self._chunk(start, end, last, wanted, reverse, is_there)
+            moves = self._moves = self._moves + 1
+            yield from chunk
+            if len(chunk) < wanted or chunk[-1][0] == last:
                 return
-            behind, skips = entry[0], True
-            yield entry
-            if behind == last:
-                return
+            behind, is_beyond = chunk[-1][0], True
+            left = None if left is None else left - len(chunk)
+            size = min(2 * size, _LAST_CHUNK)
 
-    def _seek(self, key: bytes, reverse: bool, skips: bool) -> None:
+    def _seek(self, key: bytes, reverse: bool, is_beyond: bool) -> None:
         at = self._at()
         if reverse:
             at.seek_for_prev(key)
         else:
             at.seek(key)
-        if skips and at.valid() and at.key() == key:
-            self._step(reverse)
+        if is_beyond and at.valid() and at.key() == key:
+            (at.prev if reverse else at.next)()
 
-    def _step(self, reverse: bool) -> None:
-        """Never from an invalid place: the library would crash."""
-        at = self._at()
-        if reverse:
-            at.prev()
-        else:
-            at.next()
+    def _chunk(
+        self,
+        start: bytes,
+        end: bytes,
+        last: bytes | None,
+        size: int,
+        reverse: bool,
+        is_there: bool,
+    ) -> list[Entry]:
+        """The next entries of a range. Never steps from an invalid place: that crashes."""
+        at, chunk = self._at(), []
+        valid, key_of, value_of = at.valid, at.key, at.value
+        step = at.prev if reverse else at.next
+        for _ in range(size):
+            if not is_there:
+                step()
+            is_there = False
+            if not valid() or not start <= (key := key_of()) < end:
+                break
+            chunk.append((key, value_of()))
+            if key == last:
+                break
+        return chunk
 
     def around(self, key: bytes, start: bytes, end: bytes) -> tuple[Entry | None, Entry | None]:
         if key >= end:
@@ -163,7 +184,7 @@ class RocksBackend(Backend):
     def view(self) -> Iterator[Reader]:
         db = self._open()
         with self._as_storage_error():
-            view = _Rocks(db, is_turn=False)
+            view = _Rocks(db)
             try:
                 yield view
             finally:
@@ -173,7 +194,7 @@ class RocksBackend(Backend):
     def turn(self) -> Iterator[Turn]:
         with self._lock, self._as_storage_error():
             db = self._open()
-            turn = _Rocks(db, is_turn=True)
+            turn = _Rocks(db)
             try:
                 yield turn
             finally:
