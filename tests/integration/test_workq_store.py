@@ -296,7 +296,7 @@ def seen(client: WorkqClient, ids: list[str]) -> list[Any]:
         for what in ("jobs", "scheduled-jobs", "dead-jobs")
         for queue in ("a", "b")
     ]
-    return [shown, results, lists]
+    return [shown, results, lists, client.blocks("queues 0 10")]
 
 
 def test_imported_log_gives_the_jobs_that_the_log_gives(tmp_path: Path):
@@ -306,8 +306,9 @@ def test_imported_log_gives_the_jobs_that_the_log_gives(tmp_path: Path):
         client.finish(ids[3], b"fine")
         client.finish(ids[4], b"bad", command="fail")
         assert client.lease("b") is not None
-        late = client.add("a", b"retry", flags="-max-fails=3")
+        late = client.add("a", b"retry", flags="-max-fails=3 -retry-delay=60000")
         client.finish(late, command="fail")
+        assert client.ask("pause a") == "+OK"
         later = str(UUID(int=9, version=4))
         assert client.ask(f"schedule {later} a 1000 60000 2099-01-01T00:00:00Z 1", b"x") == "+OK"
         ids += [late, later]
@@ -328,4 +329,4 @@ def test_imported_log_gives_the_jobs_that_the_log_gives(tmp_path: Path):
         assert seen(client, ids) == by_log
         assert server.stop() == 0
     assert is_whole(tmp_path)
-    assert by_log[2][0]
+    assert set(by_log[2][2]) == {late, later}  # scheduled, and put off

@@ -1,7 +1,7 @@
 """``journeyman storage import``: logs of any dialect, or keyspace files, into the store.
 
     ztick      planned jobs; the queue of a job is its rule's identifier, the payload its own
-    workq      every job that exists, lossless
+    workq      every job that exists, lossless, and which queues are paused
     kestrel    items that some reader still waits for
     keyspace   job and queue records; their indexes are made anew
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
@@ -44,7 +44,9 @@ from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace_file import CODEC, MAGIC
 from journeyman.formats.keyspace_values import JobRecord, QueueRecord, decode_value
+from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
+from journeyman.logs import workq_pauses
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.storage import Storage, Upsert
 
@@ -225,12 +227,23 @@ class _Rules:
 
 
 def _work(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
-    records = (entry.record for _, entry in source.read(log.files))
-    states = workq.replay(each for each in records if _in_part(each.job_id, part))
-    for key, state in states.items():
+    timeouts_ns: dict[bytes, int] = {}  # a delay before a retry is counted from them
+
+    def records() -> Iterator[Record]:
+        for _, entry in source.read(log.files):
+            record: Record = entry.record
+            if _in_part(record.job_id, part):
+                if record.command == Command.TIMEOUT_ATTEMPT:
+                    timeouts_ns[record.job_id] = record.logged.unix_ns
+                yield record
+
+    if part[0] == 0 and log.whole:
+        for name in sorted(workq_pauses.peek(RealDisk(), log.where)):
+            yield replace(queue_record(name), state="paused")
+    for key, state in workq.replay(records()).items():
         job = workq.visible(state, now_ns)
         if job is not None:
-            yield _storable(record_of_workq(job, now_ns))
+            yield _storable(record_of_workq(job, now_ns, timeouts_ns.get(key, 0)))
         else:
             is_job = isinstance(state, workq.Job)
             reason = "its time to live is over" if is_job else "its add is not in the log"
