@@ -36,7 +36,7 @@ from journeyman.formats.keyspace_values import JobRecord
 from journeyman.servers.workq_store import ended
 from journeyman.storage import Operation, SetStatus, Storage, Unreadable, Upsert
 
-__all__ = ["LoadedStore", "Report", "load_store", "unfinished"]
+__all__ = ["LoadedStore", "Report", "load_store"]
 
 PAGE: Final = 1000
 UNFINISHED: Final = ("new", "waiting", "delayed", "active")
@@ -60,7 +60,7 @@ def load_store(storage: Storage, *, now_ns: int, seed: int, report: Report) -> L
     return _Loading(storage, now_ns, seed, report).run()
 
 
-def unfinished(storage: Storage, report: Report) -> Iterator[JobRecord]:
+def _all_unfinished(storage: Storage, report: Report) -> Iterator[JobRecord]:
     """Every job that is not finished, status by status, oldest first."""
     for status in UNFINISHED:
         cursor: str | None = None
@@ -83,6 +83,7 @@ class _Loading:
         self._assembly = Assembly(now_ns, paused, seed)
         self._loaded = LoadedStore(WorkQueue())
         self._changes: list[Operation] = []
+        self._unreadable_keys: set[str] = set()
         _tell(queues.unreadable, self._unreadable)
         names = {queue.name for queue in queues.queues}
         names |= {count.queue for count in storage.queue_status_counts()}
@@ -90,7 +91,7 @@ class _Loading:
             self._assembly.number_of(name)
 
     def run(self) -> LoadedStore:
-        for record in unfinished(self._storage, self._unreadable):
+        for record in _all_unfinished(self._storage, self._unreadable):
             self._take(record, self._unfinished)
             if len(self._changes) >= PAGE:
                 self._apply()
@@ -116,7 +117,10 @@ class _Loading:
     def _take(self, record: JobRecord, use: Callable[[JobRecord, Job, int], None]) -> None:
         """What cannot be a job is stepped over, whatever is wrong with it."""
         try:
-            use(record, workq_of_record(record, Defaults()), timed_out_ns_of(record))
+            job = workq_of_record(record, Defaults())
+            if job.added.ttl_ms < 0:
+                raise InvalidData("a TTL below zero", 0)
+            use(record, job, timed_out_ns_of(record))
         except InvalidData as error:
             self._unreadable(f"v1:j:{record.job_uuid}", error.reason)
         except (struct.error, OverflowError) as error:
@@ -145,8 +149,11 @@ class _Loading:
         self._changes = []
 
     def _unreadable(self, key: str, reason: str) -> None:
-        self._loaded.unreadable += 1
-        self._report(key, reason)
+        """Once, although it may stand in both indexes."""
+        if key not in self._unreadable_keys:
+            self._unreadable_keys.add(key)
+            self._loaded.unreadable += 1
+            self._report(key, reason)
 
 
 def _tell(unreadable: Iterable[Unreadable], report: Report) -> None:
