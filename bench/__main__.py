@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from bench import columnar, pipeline, schedule, schedule_memory, workqueue
+from bench import columnar, pipeline, schedule, schedule_memory, storage, workqueue
 
 PROGRAMS = (
     columnar.main,
     schedule_memory.main,
     schedule.main,
     workqueue.main,
+    storage.main,
     pipeline.main,
 )
 

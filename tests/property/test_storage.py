@@ -144,7 +144,8 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def listing(self, queue: str, status: str, size: int) -> None:
         listed = [job for job in self.model.values() if (job.queue, job.status) == (queue, status)]
         listed.sort(key=order)
-        by_cursor, cursor = [], None
+        by_cursor: list[JobRecord] = []
+        cursor = None
         while True:
             page = self.storage.list_jobs(queue, status, size=size, after=cursor)
             by_cursor += page.jobs
@@ -167,7 +168,8 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule(status=STATUSES, size=st.integers(1, 100))
     def listing_of_a_status(self, status: str, size: int) -> None:
-        found, cursor = [], None
+        found: list[JobRecord] = []
+        cursor = None
         while True:
             page = self.storage.list_jobs_by_status(status, size=size, after=cursor)
             found += page.jobs

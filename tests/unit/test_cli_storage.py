@@ -50,7 +50,7 @@ TTL_MS = 2**45
 
 @pytest.fixture(params=["rocksdb", "sqlite"])
 def engine(request) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture

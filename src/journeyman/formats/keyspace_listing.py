@@ -9,8 +9,8 @@
                                                                  millisecond stay in their order
     <level>   one byte, 1 to 3; under 0 and no place stand the first and the last place of a listing
 
-Ranks answer "the 700,000th job" without counting to it. Some places are marks: of about every 64
-one is of level 1, of those about every 64 one of level 2, and so on; a hash of the place decides.
+Ranks answer "the 700,000th job" without counting to it. Some places are marks: of about every 32
+one is of level 1, of those about every 32 one of level 2, and so on; a hash of the place decides.
 A mark's key holds how many jobs there are from it up to the next mark of its level. The jobs before
 the first mark stand under the empty place.
 
@@ -62,7 +62,7 @@ BOUNDS_LEVEL: Final = 0
 LEVELS: Final = (1, 2, 3)
 PLACE_BYTES: Final = 28
 
-_MARK_BITS = 6
+_MARK_BITS = 5
 _TOP_BIT = 1 << 63
 _NS_PER_MS = 1_000_000
 _TIME = Struct(">QI")

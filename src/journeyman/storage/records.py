@@ -28,7 +28,8 @@ from journeyman.formats.keyspace import (
     status_bytes,
 )
 from journeyman.formats.keyspace_listing import listing, place_of
-from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value, glance
+from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value
+from journeyman.formats.keyspace_written import glance
 
 __all__ = [
     "MARKER_BYTES",
