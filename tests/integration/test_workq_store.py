@@ -266,9 +266,10 @@ def serve(directory: Path, *settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_store_that_someone_else_has_open_is_one_line_and_exit_code_2(tmp_path: Path):
-    with WorkqProcess(tmp_path, in_store=True):
-        done = serve(tmp_path, f"storage.path={tmp_path / 'store'}")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_store_of_another_server_is_one_line_and_exit_code_2(tmp_path: Path, engine: str):
+    with WorkqProcess(tmp_path, in_store=True, storage__engine=engine):
+        done = serve(tmp_path, f"storage.path={tmp_path / 'store'}", f"storage.engine={engine}")
     assert done.returncode == 2
     assert done.stdout == ""
     errors = [line for line in done.stderr.splitlines() if line.startswith("journeyman: error: ")]

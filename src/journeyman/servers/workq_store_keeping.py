@@ -15,8 +15,9 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from journeyman.config import Settings
-from journeyman.errors import JourneymanError, StorageError, UsageError
+from journeyman.config import Settings, StorageEngine
+from journeyman.disk import Lock
+from journeyman.errors import JourneymanError, LogLocked, StorageError, UsageError
 from journeyman.servers.workq_keeping import Surroundings, tell_loaded
 from journeyman.servers.workq_retention import Retention
 from journeyman.servers.workq_store import StoreJournal
@@ -28,6 +29,7 @@ __all__ = ["StoreKeeping", "StoreUpkeep"]
 
 PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
+LOCK_NAME: Final = "workq.lock"
 TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is told
 
 
@@ -46,7 +48,9 @@ class StoreKeeping:
             self.storage = Storage.from_settings(settings.storage)
         except StorageError as error:
             raise UsageError(f"storage: {error}") from error
+        self._lock: Lock | None = None
         try:
+            self._lock = self._be_alone(settings.storage.engine)
             loaded = load_store(
                 self.storage,
                 now_ns=around.clock.now_ns(),
@@ -54,7 +58,7 @@ class StoreKeeping:
                 report=self._tell_unreadable,
             )
         except BaseException:
-            self.storage.close()
+            self.close()
             raise
         self.queue = loaded.queue
         if loaded.unreadable:
@@ -97,6 +101,18 @@ class StoreKeeping:
 
     def close(self) -> None:
         self.storage.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _be_alone(self, engine: StorageEngine) -> Lock | None:
+        """Two work queues on one store would lease the same jobs. Rocksdb sees to it itself."""
+        if engine is not StorageEngine.SQLITE:
+            return None
+        try:
+            return self._around.disk.lock(f"{self.storage.path}/{LOCK_NAME}")
+        except LogLocked as error:
+            reason = "another work queue has its jobs here; stop it, or choose another storage.path"
+            raise UsageError(f"storage: {self.storage.path}: {reason}") from error
 
     def _tell_unreadable(self, key: str, reason: str) -> None:
         self._told += 1
