@@ -20,8 +20,8 @@ from journeyman.engines.workq_outcomes import Outcome, PausesChanged
 from journeyman.folds import workq as fold
 from journeyman.folds.keyspace_jobs import (
     Defaults,
-    timed_out_ns_of,
     wakes_ns_of,
+    workq_and_timeout,
     workq_of_record,
 )
 from journeyman.formats.keyspace_values import JobRecord
@@ -96,7 +96,7 @@ class StoreMachine(WorkQueueMachine):
         assert not self.journal.promote(self.now_ns)
         for record in self._records().values():
             if record.status == "delayed":
-                wakes_ns = wakes_ns_of(workq_of_record(record, Defaults()), timed_out_ns_of(record))
+                wakes_ns = wakes_ns_of(*workq_and_timeout(record, Defaults()))
                 assert wakes_ns is not None
                 assert wakes_ns > self.now_ns
 

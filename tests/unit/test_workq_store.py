@@ -12,6 +12,8 @@ import pytest
 from journeyman.errors import LogClosed, LogFull, LogPoisoned, StorageError
 from journeyman.folds.keyspace_jobs import record_of_workq
 from journeyman.formats.workq import Record
+from journeyman.protocols.workq_commands import InspectScheduledJobs
+from journeyman.protocols.workq_replies import JobList
 from journeyman.servers import workq_retention, workq_store
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.workq_keeping import Surroundings
@@ -164,15 +166,18 @@ def test_pauses_that_cannot_be_saved_are_final(kept: Kept):
 
 
 def test_record_that_is_no_job_is_told_and_stepped_over(kept: Kept):
-    numbers = (1, 2, 3, 4, 5)
-    for number in numbers:
+    numbers = (1, 2, 3, 4, 5, 6)
+    for number in numbers[:5]:
         kept.add(number)
+    kept.add(6, max_fails=2, retry_delay_ms=50)
+    kept.fail(6)
     kept.write()
     for number, good, value in (
         (1, b'"ttl_ms":86400000', b'"ttl_ms":-5'),
         (2, b'"ttl_ms":86400000', b'"ttl_ms":"x"'),
         (3, b'"ttr_ms":1000', b'"ttr_ms":-1'),
         (4, b'"ttr_ms":1000', b'"ttr_ms":99999999999999999999999'),
+        (6, b'"timed_out_ns":', b'"timed_out_ns":99999999999999999'),
     ):
         key = f"v1:j:{UUID(bytes=job_id(number))}".encode()
         raw = kept.backend.get(key)
@@ -183,7 +188,8 @@ def test_record_that_is_no_job_is_told_and_stepped_over(kept: Kept):
     told: list[str] = []
     loaded = kept.load(lambda key, _: told.append(key))
     assert sorted(told) == [f"v1:j:{UUID(bytes=job_id(number))}" for number in numbers]
-    assert loaded.unreadable == 5
+    assert loaded.unreadable == 6
+    assert loaded.queue.decide(InspectScheduledJobs("q", 0, 9), kept.now_ns).reply == JobList(())
     assert sum(loaded.queue.stats()[:5]) == 0
 
 

@@ -80,8 +80,8 @@ class Assembly:
             wakes_ns = _wakes_ns(progress)
             if wakes_ns > self.now_ns:
                 entry = (spec, stage, attempts, fails, started_ns, wakes_ns, None)
+                self._due.append(moment_key(wakes_ns, job_id))  # first: it may be out of range
                 scheduled.append(spec)
-                self._due.append(moment_key(wakes_ns, job_id))
             else:
                 is_plain = stage == NEW and not attempts and not fails
                 entry = spec if is_plain else (spec, stage, attempts, fails, started_ns, 0, None)

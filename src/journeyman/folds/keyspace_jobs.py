@@ -43,8 +43,8 @@ __all__ = [
     "queue_record",
     "record_of_payload",
     "record_of_workq",
-    "timed_out_ns_of",
     "wakes_ns_of",
+    "workq_and_timeout",
     "workq_of_record",
     "workq_status",
 ]
@@ -102,7 +102,11 @@ def _encoded(payload: bytes) -> tuple[str, str]:
 
 def payload_bytes(record: JobRecord) -> bytes:
     """The payload as it was before it became JSON. Raises InvalidData if that cannot be."""
-    encoding = _members(record).get("encoding", "json")
+    return _payload(record, _members(record))
+
+
+def _payload(record: JobRecord, members: dict[str, Any]) -> bytes:
+    encoding = members.get("encoding", "json")
     if encoding == "json":
         return record.payload.encode()
     text = json.loads(record.payload)
@@ -196,13 +200,13 @@ def wakes_ns_of(job: Job, timed_out_ns: int) -> int | None:
     return None if job.added.time is None else job.added.time.unix_ns
 
 
-def timed_out_ns_of(record: JobRecord) -> int:
-    """The time of its last timeout-attempt, 0 if it does not matter. Raises InvalidData."""
-    return _number(_members(record), "timed_out_ns", 0)
-
-
 def workq_of_record(record: JobRecord, defaults: Defaults) -> Job:
     """The job of the work queue that a record tells of. Raises InvalidData."""
+    return workq_and_timeout(record, defaults)[0]
+
+
+def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[Job, int]:
+    """Besides, the time of its last timeout-attempt, 0 if it does not matter."""
     members = _members(record)
     is_ours = "ttl_ms" in members  # what is left out of a member of ours is zero
     created = Instant(record.created_at_ns)
@@ -217,7 +221,7 @@ def workq_of_record(record: JobRecord, defaults: Defaults) -> Job:
         priority=_number(members, "priority", 0 if is_ours else defaults.priority),
         max_attempts=record.max_attempts or 0,
         max_fails=_number(members, "max_fails", 0 if is_ours else defaults.max_fails),
-        payload=payload_bytes(record),
+        payload=_payload(record, members),
         time=Instant(record.execution_start_ns) if has_time else None,
         created=created,
         command=Command.SCHEDULE if has_time else Command.ADD,
@@ -233,7 +237,7 @@ def workq_of_record(record: JobRecord, defaults: Defaults) -> Job:
     if job.state in (JobState.COMPLETED, JobState.FAILED):
         job.result = _unbase64(members.get("result", ""))
         job.finished = Instant(_number(members, "finished_ns", record.created_at_ns))
-    return job
+    return job, _number(members, "timed_out_ns", 0)
 
 
 def _state(members: dict[str, Any], record: JobRecord) -> JobState:

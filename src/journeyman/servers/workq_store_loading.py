@@ -25,11 +25,11 @@ from journeyman.errors import InvalidData
 from journeyman.folds.keyspace_jobs import (
     Defaults,
     record_of_workq,
-    timed_out_ns_of,
     wakes_ns_of,
-    workq_of_record,
+    workq_and_timeout,
+    workq_status,
 )
-from journeyman.folds.workq import Job, JobState, expires_ns, visible
+from journeyman.folds.workq import Job, expires_ns, visible
 from journeyman.folds.workq_limits import MAX_TTL_MS
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace_values import JobRecord
@@ -41,6 +41,7 @@ __all__ = ["LoadedStore", "Report", "load_store"]
 PAGE: Final = 1000
 UNFINISHED: Final = ("new", "waiting", "delayed", "active")
 _FINISHED: Final = ("completed", "failed")
+_DEFAULTS: Final = Defaults()
 _NS_PER_MS = 1_000_000
 _END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000
 
@@ -117,10 +118,10 @@ class _Loading:
     def _take(self, record: JobRecord, use: Callable[[JobRecord, Job, int], None]) -> None:
         """What cannot be a job is stepped over, whatever is wrong with it."""
         try:
-            job = workq_of_record(record, Defaults())
+            job, timed_out_ns = workq_and_timeout(record, _DEFAULTS)
             if job.added.ttl_ms < 0:
                 raise InvalidData("a TTL below zero", 0)
-            use(record, job, timed_out_ns_of(record))
+            use(record, job, timed_out_ns)
         except InvalidData as error:
             self._unreadable(f"v1:j:{record.job_uuid}", error.reason)
         except (struct.error, OverflowError) as error:
@@ -132,10 +133,10 @@ class _Loading:
             self._changes.append(Upsert(record_of_workq(ended(job), expires_ns(job))))
             return
         self._put(record, job, timed_out_ns)
-        status = record_of_workq(job, self._now_ns, timed_out_ns).status
+        wakes_ns = wakes_ns_of(job, timed_out_ns)
+        status = workq_status(job.state, wakes_ns, self._now_ns)
         if status != record.status:
             self._changes.append(SetStatus(record.job_uuid, status))
-        wakes_ns = wakes_ns_of(job, timed_out_ns) if job.state != JobState.LEASED else None
         if status == "delayed" and wakes_ns is not None:
             self._loaded.delayed.append((wakes_ns, record.job_uuid.bytes))
 
