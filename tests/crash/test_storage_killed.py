@@ -68,12 +68,12 @@ def test_nothing_acknowledged_is_lost_and_everything_fits_after_each_kill(engine
     assert len(acknowledged) > 20 * KILLS
 
 
-def copies(directory: Path, target: Path) -> None:
+def copy_files(directory: Path, target: Path) -> None:
     """The files as they are this moment, as a power cut would leave them if writes reach the disk.
 
     One that vanishes while it is copied is one that a crash would not have either.
     """
-    target.mkdir()
+    target.mkdir(exist_ok=True)
     for path in sorted(directory.iterdir()):
         if path.is_file() and path.name != "LOCK":
             try:
@@ -92,7 +92,7 @@ def test_a_copy_of_the_files_between_two_commits_is_a_store(tmp_path):
                 job = JobRecord(uuid, f"q:{uuid}", "q", "new", number, number)
                 storage.apply([Upsert(job)])
                 target = tmp_path / f"{engine}-{number}"
-                copies(directory, target)
+                copy_files(directory, target)
                 with Storage.open(engine, str(target)) as copy, copy.backend.view() as view:
                     assert copy.count("q", "new") == number
                     assert list(check(view)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -26,6 +27,7 @@ from journeyman.storage.checking import check
 from journeyman.storage.ranks import rank_before
 from journeyman.storage.rebuilding import rebuild
 from journeyman.storage.records import job_key
+from tests.crash.test_storage_killed import copy_files
 
 UUIDS = st.integers(0, 60).map(lambda n: UUID(int=n * 0x9E3779B97F4A7C15F39CC0605CEDC834 % 2**128))
 QUEUES = st.sampled_from(["a", "a:new", "ab", "ü" * 30, "0"])
@@ -139,6 +141,17 @@ class StoreAgainstDict(RuleBasedStateMachine):
         if self.engine != "memory":
             self.storage.close()
             self.storage = Storage.open(self.engine, self.directory)
+
+    @rule()
+    def crash(self) -> None:
+        """The process is gone; the files are as they are this moment."""
+        if self.engine != "memory":
+            after = tempfile.mkdtemp()
+            copy_files(Path(self.directory), Path(after))
+            self.storage.close()
+            shutil.rmtree(self.directory)
+            self.directory = after
+            self.storage = Storage.open(self.engine, after)
 
     @rule(queue=QUEUES, status=STATUSES, size=st.integers(1, 7))
     def listing(self, queue: str, status: str, size: int) -> None:

@@ -272,13 +272,14 @@ def _written_job(text: str) -> JobRecord | None:
         name,
         more,
     ) = match.groups()
+    created_at_ns = parse_time(created_at)
     return JobRecord(
         job_uuid=UUID(uuid),
         jid=jid,
         queue=queue,
         status=status,
-        created_at_ns=parse_time(created_at),
-        execution_start_ns=parse_time(start_at),
+        created_at_ns=created_at_ns,
+        execution_start_ns=created_at_ns if start_at == created_at else parse_time(start_at),
         max_attempts=None if attempts == "null" else int(attempts),
         retry_interval_ms=None if interval == "null" else int(interval),
         attempts_so_far=int(so_far),
