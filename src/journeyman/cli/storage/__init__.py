@@ -2,6 +2,7 @@
 
     check      does everything follow from the job records?
     rebuild    make it so
+    list       numbers of jobs, and jobs by queue and status
     import     logs of any dialect, or a keyspace file -> the store
     export     the store -> a log of any dialect, or a keyspace file
 
@@ -17,6 +18,7 @@ from journeyman.cli.settings import load_settings, settings_options
 from journeyman.cli.storage.checking import check, rebuild
 from journeyman.cli.storage.exporting import export
 from journeyman.cli.storage.importing import import_
+from journeyman.cli.storage.listing import list_
 from journeyman.config import StorageSettings
 from journeyman.errors import UsageError
 
@@ -35,7 +37,7 @@ def storage(
     engine: str | None,
     place: str | None,
 ) -> None:
-    """Check, rebuild, fill and empty the store of job records."""
+    """Check, rebuild, list, fill and empty the store of job records."""
     more = {"storage.engine": engine, "storage.path": place}
     given = {name: value for name, value in more.items() if value is not None}
     found: StorageSettings = load_settings(path, settings, given).settings.storage
@@ -44,5 +46,5 @@ def storage(
     ctx.obj = found
 
 
-for command in (check, rebuild, import_, export):
+for command in (check, rebuild, list_, import_, export):
     storage.add_command(command)
