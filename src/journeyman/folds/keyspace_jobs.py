@@ -188,7 +188,8 @@ def record_of_workq(job: Job, as_of_ns: int, timed_out_ns: int = 0) -> JobRecord
         max_attempts=added.max_attempts or None,
         attempts_so_far=job.attempts,
         payload=text,
-        extra=_extra({name: v for name, v in members.items() if v or v == ""}),
+        # ttl_ms is always there: it tells that what is left out is zero.
+        extra=_extra({name: v for name, v in members.items() if v or v == "" or name == "ttl_ms"}),
     )
 
 
