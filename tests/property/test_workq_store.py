@@ -43,10 +43,12 @@ class StoreMachine(WorkQueueMachine):
         super().__init__()
         self.storage = Storage.open("memory", "")
         self.paused: frozenset[str] | None = None  # by the open batch
-        self._begin(())
+        self._begin((), 0)
 
-    def _begin(self, delayed: Iterable[tuple[int, bytes]]) -> None:
-        self.journal = StoreJournal(self.storage, self.queue.job, delayed)
+    def _begin(self, delayed: Iterable[tuple[int, bytes]], longest_ttl_ms: int) -> None:
+        self.journal = StoreJournal(
+            self.storage, self.queue.job, delayed, longest_ttl_ms=longest_ttl_ms
+        )
         self.retention = Retention(self.storage, self.queue.job, retention_ms=RETENTION_MS)
 
     def decide(self, command: Decidable, client: int = 0) -> Outcome:
@@ -83,7 +85,7 @@ class StoreMachine(WorkQueueMachine):
         assert jobs_of(self.queue) == jobs_of(by_log)
         names = {each.queue for each in self.storage.queue_status_counts()}
         self.model.names = names | {each.name for each in self.storage.load_queues().queues}
-        self._begin(loaded.delayed)
+        self._begin(loaded.delayed, loaded.longest_ttl_ms)
 
     def _never(self, key: str, reason: str) -> None:
         raise AssertionError((key, reason))

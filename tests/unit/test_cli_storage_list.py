@@ -41,7 +41,8 @@ def test_numbers_of_all_queues_and_of_one(place: list[str]):
 
 def pages(place: list[str], *options: str) -> list[list[str]]:
     """The ids of each page, by cursor to the end."""
-    found, after = [], []
+    found: list[list[str]] = []
+    after: list[str] = []
     while True:
         lines = rows(run(*place, *options, *after, "--json"))
         is_last = "next" not in lines[-1]

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from journeyman.errors import LogClosed, LogFull, LogPoisoned, StorageError
-from journeyman.folds.keyspace_jobs import record_of_workq
+from journeyman.folds.keyspace_jobs import LONGEST_TTL_KEY, record_of_workq
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq_commands import InspectScheduledJobs
 from journeyman.protocols.workq_replies import JobList
@@ -204,6 +204,32 @@ def test_finished_jobs_of_long_ago_are_not_loaded_but_kept(kept: Kept):
     assert queue.job(job_id(1)) is None
     assert queue.job(job_id(2)) is not None
     assert kept.status(1) == "completed"
+
+
+def test_start_looks_back_no_further_than_the_longest_ttl(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+):
+    for number in range(20):
+        kept.add(number, ttl_ms=1000)
+        kept.complete(number)
+    kept.later(2000)
+    kept.add(30, ttl_ms=1500)
+    kept.complete(30)
+    kept.write()
+    read: list[UUID] = []
+    get_jobs = kept.storage.get_jobs
+
+    def noted(uuids: list[UUID]) -> Any:
+        read.extend(uuids)
+        return get_jobs(uuids)
+
+    monkeypatch.setattr(kept.storage, "get_jobs", noted)
+    assert kept.load().longest_ttl_ms == 1500
+    assert read == [UUID(bytes=job_id(30))]
+    kept.backend.delete(LONGEST_TTL_KEY)  # as an import does
+    read.clear()
+    assert kept.load().queue.job(job_id(30)) is not None
+    assert len(read) == 21
 
 
 # -- delays and retention -------------------------------------------------------------------------

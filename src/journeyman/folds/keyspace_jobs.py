@@ -35,6 +35,7 @@ from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq_retry import delay_ms_of
 
 __all__ = [
+    "LONGEST_TTL_KEY",
     "MEMBER",
     "Defaults",
     "id_of",
@@ -50,6 +51,9 @@ __all__ = [
 ]
 
 MEMBER: Final = "workq"
+# No job of the work queue in a store has a longer TTL than stands here: milliseconds, u64
+# big-endian. Who puts jobs into a store besides the work queue removes it.
+LONGEST_TTL_KEY: Final = b"v1:storage:workq_longest_ttl"
 _STATUS_STATES: Final = {
     "completed": JobState.COMPLETED,
     "failed": JobState.FAILED,

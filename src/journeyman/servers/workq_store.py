@@ -14,11 +14,15 @@ That a job is due is no record (it is a matter of time), but a status of the sto
 turns delayed into waiting, between two batches. Which ones are delayed is remembered here.
 
 Pauses are the states of the queues. They follow the records in a commit of their own.
+
+One key more is kept, LONGEST_TTL_KEY: no job of the queue has a longer TTL. It bounds how far back
+a start has to look for finished jobs. Whoever else puts jobs into the store removes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
@@ -34,6 +38,7 @@ from journeyman.errors import (
     StorageError,
 )
 from journeyman.folds.keyspace_jobs import (
+    LONGEST_TTL_KEY,
     Defaults,
     queue_record,
     record_of_workq,
@@ -42,7 +47,7 @@ from journeyman.folds.keyspace_jobs import (
 )
 from journeyman.folds.workq import Job, JobState, State, apply, expires_ns
 from journeyman.formats.keyspace_values import JobRecord
-from journeyman.formats.workq import Command, Instant, Record
+from journeyman.formats.workq import Command, Instant, JobAdded, Record
 from journeyman.storage import Operation, Remove, SetStatus, Storage, Upsert
 
 __all__ = ["Look", "StoreJournal", "ended"]
@@ -68,11 +73,18 @@ class StoreJournal:
     is_quick: Final = False  # a commit waits for the disk, under every policy
 
     def __init__(
-        self, storage: Storage, look: Look, delayed: Iterable[tuple[int, bytes]] = ()
+        self,
+        storage: Storage,
+        look: Look,
+        delayed: Iterable[tuple[int, bytes]] = (),
+        *,
+        longest_ttl_ms: int = 0,
     ) -> None:
-        """``delayed``: when these jobs become ready, and their ids."""
+        """``delayed``: when these jobs become ready, and their ids. ``longest_ttl_ms`` is what
+        LONGEST_TTL_KEY says."""
         self._storage = storage
         self._look = look
+        self._longest_ttl_ms = longest_ttl_ms
         self._delayed = {job_id: wakes_ns for wakes_ns, job_id in delayed}
         self._wakings = [(wakes_ns, job_id) for job_id, wakes_ns in self._delayed.items()]
         heapify(self._wakings)
@@ -81,6 +93,7 @@ class StoreJournal:
         """Durable when it returns. JourneymanError: nothing was written, unless it is final."""
         operations, delayed = self._changes(records)
         if operations:
+            self._keep_longest_ttl(records)
             self._apply(operations)
         for job_id, wakes_ns in delayed.items():
             self._remember(job_id, wakes_ns)
@@ -176,16 +189,30 @@ class StoreJournal:
     # -- the store --
 
     def _apply(self, operations: list[Operation]) -> None:
-        """An error in a commit leaves open whether it was done, except for lack of room."""
-        try:
+        with _as_log_errors():
             self._storage.apply(operations)
-        except StorageClosed as error:
-            raise LogClosed(error.place, error.reason) from error
-        except StorageError as error:
-            reason = error.reason.lower()
-            if any(phrase in reason for phrase in _NO_ROOM):
-                raise LogFull(error.place, error.reason) from error
-            raise LogPoisoned(error.place, error.reason) from error
+
+    def _keep_longest_ttl(self, records: Sequence[Record]) -> None:
+        """Before the jobs themselves: it may be too long, never too short."""
+        longest_ms = max((r.ttl_ms for r in records if isinstance(r, JobAdded)), default=0)
+        if longest_ms > self._longest_ttl_ms:
+            with _as_log_errors():
+                self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
+            self._longest_ttl_ms = longest_ms
+
+
+@contextmanager
+def _as_log_errors() -> Iterator[None]:
+    """An error in a commit leaves open whether it was done, except for lack of room."""
+    try:
+        yield
+    except StorageClosed as error:
+        raise LogClosed(error.place, error.reason) from error
+    except StorageError as error:
+        reason = error.reason.lower()
+        if any(phrase in reason for phrase in _NO_ROOM):
+            raise LogFull(error.place, error.reason) from error
+        raise LogPoisoned(error.place, error.reason) from error
 
 
 def _job_of(record: JobRecord) -> Job | None:

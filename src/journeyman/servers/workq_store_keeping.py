@@ -74,7 +74,9 @@ class StoreKeeping:
             store=self.storage.path,
             ended_meanwhile=loaded.ended,
         )
-        self.journal = StoreJournal(self.storage, self.queue.job, loaded.delayed)
+        self.journal = StoreJournal(
+            self.storage, self.queue.job, loaded.delayed, longest_ttl_ms=loaded.longest_ttl_ms
+        )
         self._retention = Retention(
             self.storage, self.queue.job, retention_ms=settings.workq.retention_ms
         )

@@ -3,9 +3,10 @@
     new, waiting, delayed, active   all of them, by the index of statuses. One whose TTL ended
                                     meanwhile is no longer there: its record says failed now
     completed, failed               those whose TTL is not over, by the index of times: no job
-                                    is there for longer than MAX_TTL_MS after its time
+                                    is there for longer after its time than LONGEST_TTL_KEY
+                                    says (MAX_TTL_MS if it is missing)
 
-So a start costs what is in the queue, and what was due in the last thirty days; no log is read.
+So a start costs what is in the queue, and what was due within the longest TTL; no log is read.
 A record that cannot be read is told and stepped over. It stays where it is.
 
 Records of other programs are taken as well, with settings that are usual (folds.keyspace_jobs).
@@ -23,6 +24,7 @@ from journeyman.engines.workq import WorkQueue
 from journeyman.engines.workq_loading import Assembly
 from journeyman.errors import InvalidData
 from journeyman.folds.keyspace_jobs import (
+    LONGEST_TTL_KEY,
     Defaults,
     record_of_workq,
     wakes_ns_of,
@@ -43,6 +45,7 @@ UNFINISHED: Final = ("new", "waiting", "delayed", "active")
 _FINISHED: Final = ("completed", "failed")
 _DEFAULTS: Final = Defaults()
 _NS_PER_MS = 1_000_000
+_MAX_U64: Final = 2**64 - 1
 _END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000
 
 Report = Callable[[str, str], None]  # a key that is text, and why its record was stepped over
@@ -54,6 +57,7 @@ class LoadedStore:
     delayed: list[tuple[int, bytes]] = field(default_factory=list)  # for StoreJournal
     unreadable: int = 0
     ended: int = 0  # whose TTL was over
+    longest_ttl_ms: int = 0  # what LONGEST_TTL_KEY says now
 
 
 def load_store(storage: Storage, *, now_ns: int, seed: int, report: Report) -> LoadedStore:
@@ -101,12 +105,14 @@ class _Loading:
             for record in records:
                 self._take(record, self._put)
         self._loaded.queue = self._assembly.finish()
+        longest_ms = self._loaded.longest_ttl_ms
+        self._storage.backend.put(LONGEST_TTL_KEY, min(longest_ms, _MAX_U64).to_bytes(8))
         return self._loaded
 
     def _finished(self) -> Iterator[Iterable[JobRecord]]:
         """Those whose TTL may not be over."""
         known = self._assembly.jobs
-        begin_ms = self._now_ns // _NS_PER_MS - MAX_TTL_MS
+        begin_ms = self._now_ns // _NS_PER_MS - self._longest_ttl_ms()
         after = QueueTimeKey(begin_ms - 1, "-", UUID(int=0))  # all of that millisecond are over
         while keys := self._storage.jobs_due_before(_END_OF_TIME_MS, limit=PAGE, after=after):
             after = keys[-1]
@@ -114,6 +120,12 @@ class _Loading:
             records, unreadable = self._storage.get_jobs(uuids)
             _tell(unreadable, self._unreadable)
             yield [record for record in records if record.status in _FINISHED]
+
+    def _longest_ttl_ms(self) -> int:
+        found = self._storage.backend.get(LONGEST_TTL_KEY)
+        if found is None or len(found) != 8:
+            return MAX_TTL_MS
+        return min(int.from_bytes(found), MAX_TTL_MS)
 
     def _take(self, record: JobRecord, use: Callable[[JobRecord, Job, int], None]) -> None:
         """What cannot be a job is stepped over, whatever is wrong with it."""
@@ -144,6 +156,7 @@ class _Loading:
         del record
         if visible(job, self._now_ns) is not None:
             self._assembly.put_job(job, timed_out_ns)
+            self._loaded.longest_ttl_ms = max(self._loaded.longest_ttl_ms, job.added.ttl_ms)
 
     def _apply(self) -> None:
         self._storage.apply(self._changes)

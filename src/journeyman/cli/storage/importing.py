@@ -35,6 +35,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.keyspace_jobs import (
+    LONGEST_TTL_KEY,
     id_of,
     queue_record,
     record_of_payload,
@@ -140,6 +141,7 @@ def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) ->
     queues = {queue.name: queue for queue in storage.load_queues().queues}
     known, jobs = len(queues), 0
     changed = False
+    storage.backend.delete(LONGEST_TTL_KEY)
     for each in found:
         if isinstance(each, Loss):
             row = {"log": name, "key": each.key, "field": each.field, "value": each.value}
