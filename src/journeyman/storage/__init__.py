@@ -1,7 +1,7 @@
 """The store of job records: a facade for queues and jobs, over engines that keep ordered keys.
 
     facade.py        queues and jobs: what the rest of the program uses
-    drafts.py        operations of one turn -> changed keys, counters and ranks
+    operations.py    what can be asked of a job;  drafts.py  a turn of them -> changed keys
     records.py       a record -> the keys of its indexes
     pages.py         listings by cursor and by number;  ranks.py  how a number finds its place
     group_commit.py  many threads, one commit
@@ -15,15 +15,8 @@ docs/storage.md is the page about it.
 from __future__ import annotations
 
 from journeyman.storage.drafts import Outcome
-from journeyman.storage.facade import (
-    Operation,
-    QueueCount,
-    QueueList,
-    Remove,
-    SetStatus,
-    Storage,
-    Upsert,
-)
+from journeyman.storage.facade import QueueCount, QueueList, Storage
+from journeyman.storage.operations import Operation, Remove, SetStatus, Upsert
 from journeyman.storage.options import EngineOptions, StorageMode
 from journeyman.storage.pages import Page, Unreadable
 

@@ -19,12 +19,11 @@ Time and randomness do not enter here. Blocking: a server calls it from a thread
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 from journeyman.config import StorageSettings
@@ -42,7 +41,6 @@ from journeyman.formats.keyspace import (
     due_before,
     encode_key,
     prefix_range,
-    status_bytes,
 )
 from journeyman.formats.keyspace_values import (
     JobRecord,
@@ -54,21 +52,26 @@ from journeyman.storage.contract import Backend, Entry, Stats
 from journeyman.storage.drafts import Draft, Outcome
 from journeyman.storage.group_commit import GroupCommit
 from journeyman.storage.opening import open_backend
+from journeyman.storage.operations import (
+    Operation,
+    Ready,
+    Remove,
+    SetStatus,
+    Upsert,
+    ready_to_run,
+    run,
+)
 from journeyman.storage.options import EngineOptions
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
 from journeyman.storage.paths import expanded
-from journeyman.storage.records import Prepared, job_key, prepared, read_job, uuid_of_job_key
+from journeyman.storage.records import job_key, read_job, uuid_of_job_key
 
 __all__ = [
     "SCHEMA",
     "SCHEMA_KEY",
-    "Operation",
     "QueueCount",
     "QueueList",
-    "Remove",
-    "SetStatus",
     "Storage",
-    "Upsert",
 ]
 
 # Which derived keys a store keeps complete. 1: listings and ranks besides what Overhop keeps.
@@ -76,33 +79,6 @@ SCHEMA: Final = 1
 SCHEMA_KEY: Final = b"v1:storage:schema"
 
 _COUNT = Struct(">Q")
-_log = logging.getLogger("journeyman.storage")
-
-
-@dataclass(frozen=True, slots=True)
-class Upsert:
-    """Store a record, whether there is one of its uuid or not."""
-
-    record: JobRecord
-
-
-@dataclass(frozen=True, slots=True)
-class SetStatus:
-    """Give a stored job another status. Its place in the order stays."""
-
-    job_uuid: UUID
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Remove a job with everything about it."""
-
-    job_uuid: UUID
-
-
-Operation: TypeAlias = Upsert | SetStatus | Remove
-_Ready: TypeAlias = Prepared | SetStatus | Remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,29 +103,42 @@ class Storage:
         """Take over an open backend; its schema is checked. Most callers want ``open``."""
         self._backend = backend
         self._path = path
-        self._commits: GroupCommit[_Ready, Outcome] = GroupCommit(self._commit)
+        self._commits: GroupCommit[Ready, Outcome] = GroupCommit(self._commit)
         self._check_schema()
 
     @classmethod
-    def open(cls, engine: str, path: str, options: EngineOptions | None = None) -> Storage:
-        """UsageError for what cannot be asked for, StorageError if the store cannot be opened."""
+    def open(
+        cls,
+        engine: str,
+        path: str,
+        options: EngineOptions | None = None,
+        *,
+        say: Callable[[str], None] | None = None,
+    ) -> Storage:
+        """UsageError for what cannot be asked for, StorageError if the store cannot be opened.
+
+        ``say`` is told, in a line each, what happens: a server passes its log.
+        """
+        say = say or _unheard
         place = expanded(path) if engine not in ("postgres", "memory") else path
         shown = engine if engine in ("postgres", "memory") else place
-        _log.info("opening the store: %s at %s", engine, shown)
+        say(f"opening the store: {engine}{_at(shown, engine)}")
         backend = open_backend(engine, place, options or EngineOptions())
         try:
             storage = cls(backend, shown)
         except BaseException:
             backend.close()
             raise
-        _log.info("the store is open: %s at %s", engine, shown)
+        say(f"the store is open: {engine}{_at(shown, engine)}, {_size(storage.stats())}")
         return storage
 
     @classmethod
-    def from_settings(cls, settings: StorageSettings) -> Storage:
+    def from_settings(
+        cls, settings: StorageSettings, *, say: Callable[[str], None] | None = None
+    ) -> Storage:
         """The store that the configuration names."""
         options = EngineOptions(settings.cache_capacity_bytes, settings.mode)
-        return cls.open(settings.engine, settings.path, options)
+        return cls.open(settings.engine, settings.path, options, say=say)
 
     def __enter__(self) -> Storage:
         return self
@@ -224,7 +213,7 @@ class Storage:
         a record that cannot be read, which is UNREADABLE. Raises EncodeError for a record or
         status that cannot be stored, before anything is done.
         """
-        ready = [_ready(operation) for operation in operations]
+        ready = [ready_to_run(operation) for operation in operations]
         return self._commits.run(ready) if ready else []
 
     def upsert_job_record(self, record: JobRecord) -> None:
@@ -241,10 +230,10 @@ class Storage:
         """False if there is no such job. A record that cannot be read is removed as well."""
         return self.apply([Remove(job_uuid)])[0] is Outcome.DONE
 
-    def _commit(self, operations: list[_Ready]) -> list[Outcome]:
+    def _commit(self, operations: list[Ready]) -> list[Outcome]:
         with self._backend.turn() as turn:
             draft = Draft(turn, [operation.job_uuid for operation in operations])
-            outcomes = [_do(draft, operation) for operation in operations]
+            outcomes = [run(draft, operation) for operation in operations]
             turn.commit(draft.changes())
         return outcomes
 
@@ -348,21 +337,16 @@ class Storage:
         return UnreadableRecord(self._path, job_key(job_uuid), reason)
 
 
-def _ready(operation: Operation) -> _Ready:
-    """What can be found wrong with an operation is found before it waits."""
-    if isinstance(operation, Upsert):
-        return prepared(operation.record)
-    if isinstance(operation, SetStatus):
-        status_bytes(operation.status)
-    return operation
+def _unheard(line: str) -> None:
+    """Nobody listens."""
 
 
-def _do(draft: Draft, operation: _Ready) -> Outcome:
-    if isinstance(operation, Prepared):
-        return draft.upsert(operation)
-    if isinstance(operation, SetStatus):
-        return draft.set_status(operation.job_uuid, operation.status)
-    return draft.remove(operation.job_uuid)
+def _at(place: str, engine: str) -> str:
+    return "" if place == engine else f" at {place}"
+
+
+def _size(stats: Stats) -> str:
+    return "empty" if not stats.size_bytes else f"{stats.size_bytes / 1_000_000:.1f} MB"
 
 
 def _time_keys(entries: Iterator[Entry]) -> list[QueueTimeKey]:
