@@ -45,7 +45,7 @@ class StoreKeeping:
         self._told = 0
         begin_ns = around.clock.monotonic_ns()
         try:
-            self.storage = Storage.from_settings(settings.storage)
+            self.storage = Storage.from_settings(settings.storage, say=around.messages.info)
         except StorageError as error:
             raise UsageError(f"storage: {error}") from error
         self._lock: Lock | None = None
