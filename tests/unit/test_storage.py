@@ -214,6 +214,21 @@ def test_a_second_process_is_kept_out_of_rocksdb(tmp_path):
         Storage.open("rocksdb", str(tmp_path))
 
 
+def test_damaged_files_are_an_error_and_never_the_end_of_a_scan(tmp_path):
+    for _ in range(2):  # what was in the log of the first is in a file of the second
+        with Storage.open("rocksdb", str(tmp_path)) as storage:
+            storage.apply([Upsert(job(number)) for number in range(3000)])
+    for path in tmp_path.glob("*.sst"):
+        data = bytearray(path.read_bytes())
+        for at in range(100, len(data) - 4000, 997):
+            data[at] ^= 0xFF
+        path.write_bytes(data)
+    with pytest.raises(StorageError) as found, Storage.open("rocksdb", str(tmp_path)) as storage:
+        list(storage.all_jobs())
+    assert not isinstance(found.value, StorageLocked)
+    assert "Corruption" in str(found.value)
+
+
 def test_two_that_write_to_one_sqlite_store_lose_no_count(tmp_path):
     def insert(first: int) -> None:
         with Storage.open("sqlite", str(tmp_path)) as storage:

@@ -103,6 +103,9 @@ class Backend(ABC):
     def stats(self) -> Stats:
         """What it knows about itself, quickly."""
 
+    def be_alone(self) -> None:  # noqa: B027 - most engines let in one process only, or cannot
+        """Keep out whoever else asks for this, as long as it is open. StorageLocked: one is in."""
+
     # -- the same in one call --
 
     def get(self, key: bytes) -> bytes | None:

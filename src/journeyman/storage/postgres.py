@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import sql
 
-from journeyman.errors import StorageClosed, StorageError, UsageError
+from journeyman.errors import StorageClosed, StorageError, StorageLocked, UsageError
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
 
 __all__ = ["PostgresBackend"]
@@ -28,6 +28,7 @@ __all__ = ["PostgresBackend"]
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS journeyman_kv(k bytea PRIMARY KEY, v bytea NOT NULL)"
+_ALONE: Final = "SELECT pg_try_advisory_lock(7237123446850545010)"  # until the connection ends
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # ours alone, in its database
 _CONNECT_S: Final = 10
 _ROWS: Final = 500  # fetched at a time by a scan
@@ -98,6 +99,7 @@ class PostgresBackend(Backend):
         self._lock = Lock()
         self._pool: list[_Connection] = []
         self._closed = False
+        self._alone: _Connection | None = None
         with self._connection() as connection:
             # Two that make the table at once would get in each other's way without the lock.
             connection.execute(_LOCK)
@@ -165,10 +167,22 @@ class PostgresBackend(Backend):
         with self._connection():
             pass
 
+    def be_alone(self) -> None:
+        """Held by a connection of its own: one that breaks lets others in."""
+        connection = self._connect()
+        row = connection.execute(_ALONE).fetchone()
+        connection.commit()
+        if row is None or not row[0]:
+            connection.close()
+            raise StorageLocked(self.name, "another server has its jobs in this database")
+        self._alone = connection
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
         self._forget_pool()
+        if self._alone is not None:
+            self._alone.close()
 
     def _forget_pool(self) -> None:
         with self._lock:

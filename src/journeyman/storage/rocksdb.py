@@ -88,6 +88,7 @@ class _Rocks(Turn):
         for key in keys:
             at.seek(key)
             values.append(at.value() if at.valid() and at.key() == key else None)
+        at.status()
         return values
 
     def scan(
@@ -137,7 +138,10 @@ class _Rocks(Turn):
             if not is_there:
                 step()
             is_there = False
-            if not valid() or not start <= (key := key_of()) < end:
+            if not valid():
+                at.status()
+                break
+            if not start <= (key := key_of()) < end:
                 break
             chunk.append((key, value_of()))
             if key == last:
@@ -159,9 +163,11 @@ class _Rocks(Turn):
 
     def _entry(self, start: bytes, end: bytes) -> Entry | None:
         at = self._at()
-        if not at.valid() or not start <= (key := at.key()) < end:
+        if not at.valid():
+            at.status()  # raises if it is damage, and not the end
             return None
-        return key, at.value()
+        key: bytes = at.key()
+        return (key, at.value()) if start <= key < end else None
 
     def commit(self, changes: Changes) -> None:
         self.changes = changes
@@ -230,7 +236,7 @@ class RocksBackend(Backend):
         except Exception as error:
             if type(error) is not Exception:  # the library raises nothing more special
                 raise
-            if "lock" in str(error).lower():
+            if "/LOCK: " in str(error):  # the name of its lock file; a block is no lock
                 reason = "another process, or this one, has the store open"
                 raise StorageLocked(self._place, reason) from error
             raise StorageError(self._place, f"rocksdb: {error}") from error
