@@ -17,7 +17,13 @@ from typing import Final
 
 from journeyman.config import Settings, StorageEngine
 from journeyman.disk import Lock
-from journeyman.errors import JourneymanError, LogLocked, StorageError, UsageError
+from journeyman.errors import (
+    JourneymanError,
+    LogLocked,
+    StorageError,
+    StorageLocked,
+    UsageError,
+)
 from journeyman.servers.workq_keeping import Surroundings, tell_loaded
 from journeyman.servers.workq_retention import Retention
 from journeyman.servers.workq_store import StoreJournal
@@ -108,13 +114,15 @@ class StoreKeeping:
 
     def _be_alone(self, engine: StorageEngine) -> Lock | None:
         """Two work queues on one store would lease the same jobs. Rocksdb sees to it itself."""
-        if engine is not StorageEngine.SQLITE:
-            return None
+        path = self.storage.path
         try:
-            return self._around.disk.lock(f"{self.storage.path}/{LOCK_NAME}")
-        except LogLocked as error:
+            self.storage.backend.be_alone()
+            if engine is StorageEngine.SQLITE:
+                return self._around.disk.lock(f"{path}/{LOCK_NAME}")
+        except (LogLocked, StorageLocked) as error:
             reason = "another work queue has its jobs here; stop it, or choose another storage.path"
-            raise UsageError(f"storage: {self.storage.path}: {reason}") from error
+            raise UsageError(f"storage: {path}: {reason}") from error
+        return None
 
     def _tell_unreadable(self, key: str, reason: str) -> None:
         self._told += 1
