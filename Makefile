@@ -23,10 +23,10 @@ $(STAMP): pyproject.toml
 	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry,storage,postgres]' --group dev
 	@touch $(STAMP)
 
-services: ## Install the real Redis, RabbitMQ and Chromium that the tests start
+services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the tests start
 	@bash scripts/install-services.sh
 
 demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import columnar, fanout, pipeline, schedule, schedule_memory, workqueue
+from bench import columnar, fanout, pipeline, schedule, schedule_memory, storage, workqueue
 
 PROGRAMS = (
     columnar.main,
@@ -12,6 +12,7 @@ PROGRAMS = (
     schedule.main,
     workqueue.main,
     fanout.main,
+    storage.main,
     pipeline.main,
 )
 

@@ -2,6 +2,7 @@
 
     python scripts/ledger.py --cycles 200
     python scripts/ledger.py --door workq --cycles 200
+    python scripts/ledger.py --door workq --store --cycles 200
     python scripts/ledger.py --door workq --soak 600
     python scripts/ledger.py --door kestrel --cycles 200
 
@@ -33,6 +34,7 @@ def main() -> int:
     )
     parser.add_argument("--cycles", type=int, default=200, help="how many kills (200)")
     parser.add_argument("--soak", type=float, help="workq: no kills, but load for so many seconds")
+    parser.add_argument("--store", action="store_true", help="workq: in the store, not in a log")
     parser.add_argument("--jobs", type=int, default=0, help="ztick: begin with a log of so many")
     parser.add_argument("--seed", type=int, help="the same choices as an earlier run")
     parser.add_argument("--directory", help="where to make the working directory")
@@ -44,7 +46,7 @@ def main() -> int:
     begin = time.monotonic()
     cycles: Cycles | WorkCycles | FanCycles
     if options.door == "workq":
-        cycles = WorkCycles(directory, seed=seed)
+        cycles = WorkCycles(directory, seed=seed, in_store=options.store)
     elif options.door == "kestrel":
         cycles = FanCycles(directory, seed=seed)
     else:

@@ -16,6 +16,10 @@
     │   ├── LogFull            no room on the disk; the append was undone
     │   ├── LogBusy            too much waits to be written; nothing was queued
     │   └── LogClosed          the log was closed
+    ├── StorageError           a store of job records; carries where it is
+    │   ├── StorageLocked      another process has it open
+    │   ├── StorageClosed      the store was closed
+    │   └── UnreadableRecord   what stands behind a key is no record; carries the key
     └── UsageError             the command line or a setting asks for something impossible
 
 Incomplete, corrupt and end are three different things: the end is a value (``None`` or an
@@ -40,8 +44,12 @@ __all__ = [
     "LogFull",
     "LogLocked",
     "LogPoisoned",
+    "StorageClosed",
+    "StorageError",
+    "StorageLocked",
     "StringOverflow",
     "UnknownEntryType",
+    "UnreadableRecord",
     "UsageError",
 ]
 
@@ -139,6 +147,34 @@ class LogBusy(LogError):
 
 class LogClosed(LogError):
     """The log was closed before this append became durable."""
+
+
+class StorageError(JourneymanError):
+    """Something about a store that someone must act on. ``place`` is its path or address."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
+
+
+class StorageLocked(StorageError):
+    """Another process has the store open, and the engine lets one in at a time."""
+
+
+class StorageClosed(StorageError):
+    """The store was closed."""
+
+
+class UnreadableRecord(StorageError):
+    """What stands behind ``key`` is no record. It can be removed, and written anew."""
+
+    def __init__(self, place: str, key: bytes, reason: str) -> None:
+        super().__init__(place, f"{key.decode('utf-8', 'backslashreplace')}: {reason}")
+        self.key = key
 
 
 class UsageError(JourneymanError):

@@ -11,7 +11,7 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tests.integration.schedule_process import ScheduleProcess
 
@@ -31,7 +31,7 @@ def tell_wrong(wrong: Sequence[str]) -> None:
 class KillLoop(ABC, Generic[TallyT, ServerT]):
     """The loop. AssertionError: what was found is not what was told."""
 
-    kinds: ClassVar[Sequence[str]]
+    kinds: Sequence[str]
     tally: TallyT
     _random: random.Random
     _server: ServerT

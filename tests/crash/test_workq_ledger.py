@@ -10,8 +10,9 @@ import os
 
 import pytest
 
+from journeyman.storage import Remove, Storage
 from tests.crash.work_ledger import COMPLETED, FAILED, LEASED, NEW, PENDING, Found, Line, WorkBook
-from tests.crash.work_ledger_cycles import KILLS, WorkCycles
+from tests.crash.work_ledger_cycles import KILLS, KILLS_IN_STORE, WorkCycles
 from tests.integration.workq_process import WorkqProcess
 
 NOW_S = 1000.0
@@ -25,6 +26,31 @@ def test_kills_at_random_moments_lose_nothing_and_invent_nothing(tmp_path):
     assert set(tally.kills) == set(KILLS)
     assert tally.jobs > 1000
     assert tally.finished > 100
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing_of_the_store_and_leave_it_whole(tmp_path):
+    tally = WorkCycles(tmp_path, seed=3, in_store=True).run(4)
+    assert tally.kills.total() == 4
+    assert set(tally.kills) == set(KILLS_IN_STORE)
+    assert tally.checked > 300
+    assert tally.finished > 100
+
+
+class LostRecords(WorkCycles):
+    """Between a kill and the start behind it, the store loses records, cleanly."""
+
+    def _start(self) -> WorkqProcess:
+        if (self.directory / "store").exists():
+            with Storage.open("rocksdb", str(self.directory / "store")) as storage:
+                waiting = storage.list_jobs_by_status("waiting", size=5).jobs
+                storage.apply([Remove(record.job_uuid) for record in waiting])
+        return super()._start()
+
+
+def test_loop_notices_that_the_store_has_lost_something(tmp_path):
+    with pytest.raises(AssertionError, match=r"lost|overtaken"):
+        LostRecords(tmp_path, seed=1, in_store=True).run(1)
 
 
 @pytest.mark.slow

@@ -30,3 +30,10 @@ def rabbit_port(meeting) -> Iterator[int]:
     share = join("rabbitmq", meeting)
     yield share.port
     share.leave()
+
+
+@pytest.fixture(scope="session")
+def postgres_port(meeting) -> Iterator[int]:
+    share = join("postgres", meeting)
+    yield share.port
+    share.leave()

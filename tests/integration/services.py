@@ -1,7 +1,8 @@
-"""Real servers for the integration lane: a Redis and a RabbitMQ of our own.
+"""Real servers for the integration lane: a Redis, a RabbitMQ and a PostgreSQL of our own.
 
-    Redis     redis-server, without persistence
-    RabbitMQ  epmd (the name server of Erlang) and the broker, with users and vhosts from a file
+    Redis       redis-server, without persistence
+    RabbitMQ    epmd (the name server of Erlang) and the broker, with users and vhosts from a file
+    PostgreSQL  a new cluster; as the user postgres if we are root, for it refuses to run as root
 
 Each runs on free loopback ports with everything it writes in one directory, beside whatever else
 runs on the machine and without touching it. ``start`` returns when the server answers; ``stop``
@@ -18,6 +19,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -29,7 +31,13 @@ POLL_S = 0.05
 INSTALL_SCRIPT = Path(__file__).parents[2] / "scripts" / "install-services.sh"
 # Not every PATH has the directories of servers. Debian's /usr/sbin/rabbitmq-server changes the
 # user and the environment; the program behind it does not.
-PLACES = ["/usr/lib/rabbitmq/bin", *os.get_exec_path(), "/usr/sbin", "/usr/local/sbin"]
+PLACES = [
+    "/usr/lib/rabbitmq/bin",
+    *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
+    *os.get_exec_path(),
+    "/usr/sbin",
+    "/usr/local/sbin",
+]
 
 USERS = {"guest": "guest", "bob": "p@ss/w:rd%", "reader": "reader"}
 VHOSTS = ["/", "orders", "a/b", "übung"]
@@ -90,16 +98,19 @@ class Service(ABC):
     def answers(self) -> bool:
         """Whether it is ready for use."""
 
-    def spawn(self, *command: str, env: dict[str, str] | None = None) -> None:
+    def spawn(
+        self, *command: str, env: dict[str, str] | None = None, user: str | None = None
+    ) -> None:
         with (self.directory / "output").open("ab") as output:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=self.directory,
+                cwd=self.directory if user is None else "/",
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
+                user=user,
             )
         self._processes.append(process)
 
@@ -177,6 +188,40 @@ class RabbitService(Service):
         return self.exchange(b"AMQP\x00\x00\x09\x01", b"\x01\x00\x00")
 
 
+class PostgresService(Service):
+    name = "postgres"
+
+    def launch(self) -> None:
+        self.port = free_port()
+        user = "postgres" if os.geteuid() == 0 else None
+        # Another user may not look into the directory of the tests.
+        self._data = Path(tempfile.mkdtemp(prefix="journeyman-postgres-"))
+        if user is not None:
+            shutil.chown(self._data, user)
+        cluster = str(self._data / "cluster")
+        subprocess.run(
+            [program("initdb"), "--no-sync", "-A", "trust", "-U", "journeyman", "-D", cluster],
+            check=True,
+            capture_output=True,
+            user=user,
+            cwd="/",
+        )
+        self.spawn(
+            program("postgres"),
+            *("-D", cluster, "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self._data)),
+            *("-F", "-c", "shared_buffers=16MB", "-c", "max_connections=50"),
+            user=user,
+        )
+
+    def answers(self) -> bool:
+        asked = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asked, check=False).returncode == 0
+
+    def stop(self) -> None:
+        super().stop()
+        shutil.rmtree(self._data, ignore_errors=True)
+
+
 def _definitions() -> dict[str, object]:
     return {
         "users": [{"name": u, "password": p, "tags": ""} for u, p in USERS.items()],
@@ -185,4 +230,6 @@ def _definitions() -> dict[str, object]:
     }
 
 
-SERVICES: dict[str, type[Service]] = {each.name: each for each in (RedisService, RabbitService)}
+SERVICES: dict[str, type[Service]] = {
+    each.name: each for each in (RedisService, RabbitService, PostgresService)
+}

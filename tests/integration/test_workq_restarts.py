@@ -26,9 +26,18 @@ def records(server: WorkqProcess) -> list[Record]:
     return found
 
 
-@pytest.mark.parametrize("sync", ["interval", "os", "always"])
-def test_everything_survives_a_kill(tmp_path: Path, sync: str):
-    with WorkqProcess(tmp_path, workq__cmdlog_sync=sync) as server, server.worker() as client:
+KEPT = [("workq.cmdlog_sync", "interval"), ("workq.cmdlog_sync", "os")]
+KEPT += [("workq.cmdlog_sync", "always"), ("storage.engine", "rocksdb")]
+KEPT += [("storage.engine", "sqlite")]
+
+
+@pytest.mark.parametrize(("name", "value"), KEPT)
+def test_everything_survives_a_kill(tmp_path: Path, name: str, value: str):
+    def new_life() -> WorkqProcess:
+        in_store = name == "storage.engine"
+        return WorkqProcess(tmp_path, in_store=in_store, settings={name: value})
+
+    with new_life() as server, server.worker() as client:
         ready = client.add("q", b"ready", flags="-priority=5")
         done = client.add("q")
         client.finish(done, b"result")
@@ -43,7 +52,7 @@ def test_everything_survives_a_kill(tmp_path: Path, sync: str):
         leased = client.add("leased", b"work", ttr=60_000)
         client.lease("leased")
         server.kill()
-    with WorkqProcess(tmp_path, workq__cmdlog_sync=sync) as server, server.worker() as client:
+    with new_life() as server, server.worker() as client:
         job = client.lease("q")
         assert job is not None
         assert (job.job_id, job.payload) == (ready, b"ready")

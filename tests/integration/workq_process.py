@@ -19,7 +19,8 @@ _LISTENS = re.compile(r"the work queue listens on [^\s\"]+?:(\d+)")
 
 
 class WorkqProcess(ScheduleProcess):
-    """``with WorkqProcess(tmp_path) as server: ...``; its command log is in ``cmdlog``."""
+    """``with WorkqProcess(tmp_path) as server: ...``; its command log is in ``cmdlog``, or its
+    store in ``store``."""
 
     def __init__(
         self,
@@ -27,6 +28,7 @@ class WorkqProcess(ScheduleProcess):
         *,
         settings: Mapping[str, object] | None = None,
         memory: bool = False,
+        in_store: bool = False,
         program: str = "",
         **more_settings: object,
     ) -> None:
@@ -35,7 +37,9 @@ class WorkqProcess(ScheduleProcess):
             "workq.listen": "127.0.0.1:0",
             "database.persistence": "memory",
         }
-        if not memory:
+        if in_store:
+            own |= {"workq.persistence": "storage", "storage.path": str(directory / "store")}
+        elif not memory:
             own["workq.cmdlog_path"] = "cmdlog"
         more = {name.replace("__", "."): value for name, value in more_settings.items()}
         super().__init__(directory, program=program, settings={**own, **(settings or {}), **more})

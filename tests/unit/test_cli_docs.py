@@ -26,11 +26,18 @@ def command(name: str) -> click.Command:
     return found
 
 
+def parameters(name: str) -> list[click.Parameter]:
+    """Those of a command and of its own commands; the pipeline's have a page of their own."""
+    found = command(name)
+    inner = found.commands.values() if isinstance(found, click.Group) else ()
+    return [*found.params, *(each for one in inner for each in one.params)]
+
+
 def options() -> list[tuple[str, str]]:
     return [
         (name, option)
         for name in sorted(COMMANDS)
-        for parameter in command(name).params
+        for parameter in parameters(name)
         if isinstance(parameter, click.Option)
         for option in (*parameter.opts, *parameter.secondary_opts)
     ]

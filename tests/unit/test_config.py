@@ -263,7 +263,7 @@ def test_settings_cannot_be_changed():
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
                 "controller, http, shell, database, telemetry, schedule, history, workq, kestrel, "
-                "runners, limits, messages"
+                "storage, runners, limits, messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),

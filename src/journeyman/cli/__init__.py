@@ -1,6 +1,7 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
-    journeyman dump | verify | repair | compact | clean | generate | serve | config | pipeline
+    journeyman dump | verify | repair | compact | clean | generate
+               serve | config | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -43,6 +44,7 @@ COMMANDS = {
     "pipeline": "journeyman.cli.pipeline:pipeline",
     "repair": "journeyman.cli.repair:repair",
     "serve": "journeyman.cli.serve:serve",
+    "storage": "journeyman.cli.storage:storage",
     "verify": "journeyman.cli.verify:verify",
 }
 

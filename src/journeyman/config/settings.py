@@ -51,7 +51,11 @@ __all__ = [
     "Setting",
     "Settings",
     "ShellSettings",
+    "StorageEngine",
+    "StorageMode",
+    "StorageSettings",
     "TelemetrySettings",
+    "WorkqPersistence",
     "WorkqSettings",
     "WorkqSync",
     "all_settings",
@@ -98,6 +102,29 @@ class WorkqSync(StrEnum):
     INTERVAL = "interval"
     OS = "os"
     ALWAYS = "always"
+
+
+class WorkqPersistence(StrEnum):
+    """Where the work queue keeps its jobs."""
+
+    LOG = "log"
+    STORAGE = "storage"
+
+
+class StorageEngine(StrEnum):
+    """What keeps the keys of the store."""
+
+    ROCKSDB = "rocksdb"
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+    MEMORY = "memory"
+
+
+class StorageMode(StrEnum):
+    """What an engine is to spare: room on the disk, or time."""
+
+    LOW_SPACE = "low_space"
+    HIGH_THROUGHPUT = "high_throughput"
 
 
 def _setting(kind: Kind[T], default: T, meaning: str, *, key: str = "") -> T:
@@ -207,6 +234,16 @@ class WorkqSettings:
     listen: Address = _setting(
         ListenAddress(), Address("127.0.0.1", 9922), "address of the workq protocol"
     )
+    persistence: WorkqPersistence = _setting(
+        Choice(WorkqPersistence),
+        WorkqPersistence.LOG,
+        "where jobs are kept: in the command log, or in the store of [storage]",
+    )
+    retention_ms: int = _setting(
+        Integer(0, 36_500 * _DAY_MS, "milliseconds"),
+        7 * _DAY_MS,
+        "how long the store keeps a job after it was finished, once its TTL is over",
+    )
     cmdlog_path: str | None = _setting(
         Optional(Text()), None, "directory of the command log; memory only when not set"
     )
@@ -271,6 +308,29 @@ class KestrelSettings:
     allow_shutdown: bool = _setting(Flag(), False, "whether clients may stop the server")
     default: QueueLimits = _setting(QueueTable(), QueueLimits(), "limits of every queue and reader")
     queue: tuple[QueueLimits, ...] = _setting(QueueTables(), (), "limits by queue, and by reader")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    engine: StorageEngine = _setting(
+        Choice(StorageEngine), StorageEngine.ROCKSDB, "what keeps the store of job records"
+    )
+    path: str = _setting(
+        Text(),
+        "~/.journeyman/data",
+        "its directory, in which ~/ and $HOME are understood; for postgres its address",
+    )
+    cache_capacity_bytes: int | None = _setting(
+        Optional(Integer(_MIB, _MIB * _MIB, "bytes")),
+        None,
+        "cache of the engine; rocksdb and sqlite have one",
+        key="cache_capacity",
+    )
+    mode: StorageMode | None = _setting(
+        Optional(Choice(StorageMode)),
+        None,
+        "what to spare, room or time; rocksdb and sqlite have a choice",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +400,7 @@ class Settings:
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()
     kestrel: KestrelSettings = KestrelSettings()
+    storage: StorageSettings = StorageSettings()
     runners: RunnerSettings = RunnerSettings()
     limits: LimitSettings = LimitSettings()
     messages: MessageSettings = MessageSettings()

@@ -44,8 +44,11 @@ from journeyman.engines import (
     workq_leasing,
     workq_views,
 )
+from journeyman.engines.workq_facts import job_of
+from journeyman.engines.workq_job import is_run, queue_of, spec_of
 from journeyman.engines.workq_outcomes import Client, Due, Gone, Outcome, PausesChanged, WorkStats
 from journeyman.engines.workq_state import State
+from journeyman.folds.workq import Job
 from journeyman.protocols.workq_commands import (
     Add,
     Command,
@@ -149,6 +152,14 @@ class WorkQueue:
     @property
     def paused(self) -> frozenset[str]:
         return self._state.queues.paused
+
+    def job(self, job_id: bytes) -> tuple[Job, int] | None:
+        """A job as the fold tells it, and the time of its last timeout-attempt (see workq_facts).
+        None if there is none, and for a ``run``, of which nothing is written."""
+        entry = self._state.jobs.get(job_id)
+        if entry is None or is_run(spec_of(entry)):
+            return None
+        return job_of(entry, self._state.queues.by_number[queue_of(spec_of(entry))].name)
 
     def stats(self) -> WorkStats:
         return workq_views.stats(self._state)

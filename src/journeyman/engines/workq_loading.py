@@ -21,10 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from journeyman.engines.workq import WorkQueue
+from journeyman.engines.workq_facts import entry_of
 from journeyman.engines.workq_job import (
     COMPLETED,
-    EXHAUSTED,
-    IS_SCHEDULE,
     LEASED,
     NEW,
     NS_PER_MS,
@@ -37,7 +36,6 @@ from journeyman.engines.workq_job import (
     limits_of,
     moment_key,
     opened,
-    pack,
     queue_of,
 )
 from journeyman.engines.workq_order import Order
@@ -82,8 +80,8 @@ class Assembly:
             wakes_ns = _wakes_ns(progress)
             if wakes_ns > self.now_ns:
                 entry = (spec, stage, attempts, fails, started_ns, wakes_ns, None)
+                self._due.append(moment_key(wakes_ns, job_id))  # first: it may be out of range
                 scheduled.append(spec)
-                self._due.append(moment_key(wakes_ns, job_id))
             else:
                 is_plain = stage == NEW and not attempts and not fails
                 entry = spec if is_plain else (spec, stage, attempts, fails, started_ns, 0, None)
@@ -94,6 +92,12 @@ class Assembly:
             dead.append(spec)
         self.jobs.lay(job_id, entry)
         self._expiries.append(moment_key(expires, job_id))
+
+    def put_job(self, job: Job, timeout_ns: int) -> None:
+        """One job as the fold tells it, and the time of its last timeout-attempt."""
+        added = job.added
+        self.put(added.job_id, entry_of(job, self.number_of(added.name), timeout_ns))
+        self.note_latest(added.created.unix_ns)
 
     def put_ready(self, queue: int, specs: Sequence[Spec]) -> None:
         """Jobs to which nothing has happened, and that are laid in already."""
@@ -163,10 +167,7 @@ class Loader:
             assembly.number_of(name)
         for job_id, job in self._states.items():
             if isinstance(job, Job) and visible(job, assembly.now_ns):
-                number = assembly.number_of(job.added.name)
-                entry = _entry(job, number, self._timeouts_ns.get(job_id, 0))
-                assembly.put(job_id, entry)
-                assembly.note_latest(job.added.created.unix_ns)
+                assembly.put_job(job, self._timeouts_ns.get(job_id, 0))
 
 
 def load(
@@ -177,32 +178,6 @@ def load(
     for record in records:
         loader.add(record)
     return loader.finish(now_ns=now_ns, paused=paused, seed=seed)
-
-
-def _entry(job: Job, queue: int, timeout_ns: int) -> Entry:
-    added = job.added
-    spec = pack(
-        added.job_id,
-        queue,
-        added.ttr_ms,
-        added.ttl_ms,
-        added.priority,
-        added.max_attempts,
-        added.max_fails,
-        added.created.unix_ns,
-        None if added.time is None else added.time.unix_ns,
-        IS_SCHEDULE if added.command == Command.SCHEDULE else 0,
-        added.payload,
-    )
-    stage = int(job.state)
-    started_ns = 0 if job.started is None else job.started.unix_ns
-    moment_ns = timeout_ns if stage == PENDING else 0
-    if stage == LEASED:
-        moment_ns = started_ns + added.ttr_ms * NS_PER_MS
-    elif job.finished is not None:
-        moment_ns = job.finished.unix_ns
-        stage = EXHAUSTED if job.exhausted else stage
-    return (spec, stage, job.attempts, job.fails, started_ns, moment_ns, job.result)
 
 
 def _wakes_ns(progress: Progress) -> int:

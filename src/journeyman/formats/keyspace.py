@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -59,6 +60,8 @@ __all__ = [
     "ordered_bytes",
     "ordered_number",
     "prefix_range",
+    "queue_bytes",
+    "status_bytes",
 ]
 
 QUEUES: Final = b"v1:q:"
@@ -73,6 +76,7 @@ MAX_QUEUE_NAME_BYTES: Final = 1024
 MAX_STATUS_BYTES: Final = 64
 MAX_KEY_BYTES: Final = 2048  # no key comes near it; a longer one is refused unread
 
+_NAMES_KEPT: Final = 1024  # few are used again and again
 _COLON = b":"
 _UUID_CHARS = 36
 _UUID_BYTES = 16
@@ -147,11 +151,11 @@ def encode_key(key: Key) -> bytes:
     """The bytes of a key. Raises EncodeError."""
     match key:
         case QueueKey(queue):
-            return QUEUES + _queue_bytes(queue)
+            return QUEUES + queue_bytes(queue)
         case JobKey(job_uuid):
             return JOBS + _uuid_text(job_uuid)
         case QueueTimeKey(ms, queue, job_uuid, version):
-            tail = _COLON + _queue_bytes(queue) + _COLON + _uuid_text(job_uuid)
+            tail = _COLON + queue_bytes(queue) + _COLON + _uuid_text(job_uuid)
             if version == 2:
                 return QUEUE_TIMES + ordered_bytes(ms) + tail
             if version == 1 and ms in _INT64:
@@ -160,10 +164,10 @@ def encode_key(key: Key) -> bytes:
         case StatusKey(job_uuid):
             return STATUSES + _uuid_text(job_uuid)
         case StatusFifoKey(status, ms, job_uuid):
-            head = STATUS_FIFO + _status_bytes(status) + _COLON
+            head = STATUS_FIFO + status_bytes(status) + _COLON
             return head + ordered_bytes(ms) + job_uuid.bytes
         case CounterKey(queue, status):
-            return COUNTERS + _queue_bytes(queue) + _COLON + _status_bytes(status)
+            return COUNTERS + queue_bytes(queue) + _COLON + status_bytes(status)
 
 
 def ordered_bytes(number: int) -> bytes:
@@ -182,7 +186,9 @@ def _uuid_text(job_uuid: UUID) -> bytes:
     return str(job_uuid).encode()
 
 
-def _queue_bytes(queue: str) -> bytes:
+@lru_cache(_NAMES_KEPT)
+def queue_bytes(queue: str) -> bytes:
+    """A queue name as it stands in keys. Raises EncodeError."""
     try:
         raw = queue.encode()
     except UnicodeEncodeError:
@@ -192,7 +198,9 @@ def _queue_bytes(queue: str) -> bytes:
     return raw
 
 
-def _status_bytes(status: str) -> bytes:
+@lru_cache(_NAMES_KEPT)
+def status_bytes(status: str) -> bytes:
+    """A status as it stands in keys. Raises EncodeError."""
     raw = status.encode("utf-8", "replace")
     if len(raw) > MAX_STATUS_BYTES or not _STATUS_TEXT.fullmatch(raw):
         raise EncodeError("a status is 1 to 64 printable ASCII characters without space or colon")
@@ -307,9 +315,9 @@ def due_before(before_ms: int) -> KeyRange:
 
 def fifo_of_status(status: str) -> KeyRange:
     """The jobs of a status, oldest first."""
-    return prefix_range(STATUS_FIFO + _status_bytes(status) + _COLON)
+    return prefix_range(STATUS_FIFO + status_bytes(status) + _COLON)
 
 
 def counters_of_queue(queue: str) -> KeyRange:
     """The counters of a queue; decode each key, for ``a:b`` stands among those of ``a``."""
-    return prefix_range(COUNTERS + _queue_bytes(queue) + _COLON)
+    return prefix_range(COUNTERS + queue_bytes(queue) + _COLON)

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from datetime import date
+from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "json_text",
     "parse_time",
     "split_object",
+    "string_text",
 ]
 
 MAX_JSON_DEPTH: Final = 128
@@ -52,6 +56,15 @@ _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))",
     re.ASCII,
 )
+
+
+# The form that is written; the minute it names is the same for most times that come together.
+_WRITTEN_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d):([0-5]\d)(?:\.(\d{3}|\d{6}|\d{9}))?\+00:00", re.ASCII
+)
+_FRACTION_NS: Final = {0: 0, 3: 1_000_000, 6: 1000, 9: 1}
+_MINUTE_NS: Final = 60 * _NS
+_MINUTES_KEPT: Final = 4096
 
 
 class Member(NamedTuple):
@@ -105,10 +118,18 @@ def json_text(value: object) -> str:
     return text
 
 
+def string_text(text: str) -> str:
+    """What json_text gives for a string; half a surrogate pair is left for ``encode`` to refuse."""
+    return encode_basestring(text)
+
+
 def check_json(text: str) -> None:
     """Raises ValueError unless ``text`` is one strict JSON value without spaces around it."""
     _check_depth(text)
-    value, end = _DECODER.raw_decode(text)
+    try:
+        value, end = _scan_once(text, 0)
+    except StopIteration:
+        raise ValueError("no JSON value") from None
     if end != len(text):
         raise ValueError("more text behind the value")
     _check_surrogates(text, value)
@@ -183,11 +204,29 @@ _DECODER = json.JSONDecoder(
 )
 
 
+# What raw_decode calls; without it, and its look at the type, short texts are checked faster.
+_scan_once: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
+
+
 # -- times ---------------------------------------------------------------------------------------
 
 
 def parse_time(text: str) -> int:
     """Nanoseconds since 1970 of an RFC 3339 time. Raises ValueError."""
+    written = _WRITTEN_TIME.fullmatch(text)
+    if written is None:
+        return _parse_any_time(text)
+    minute, second, decimals = written.groups("")
+    fraction_ns = int(decimals or "0") * _FRACTION_NS[len(decimals)]
+    return _minute_ns(minute) + int(second) * _NS + fraction_ns
+
+
+@lru_cache(_MINUTES_KEPT)
+def _minute_ns(minute: str) -> int:
+    return _parse_any_time(f"{minute}:00Z")
+
+
+def _parse_any_time(text: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError("not an RFC 3339 time")
@@ -212,12 +251,19 @@ def format_time(time_ns: int) -> str:
     """The time in UTC. Raises ValueError outside the years 1 to 9999."""
     if not MIN_TIME_NS <= time_ns <= MAX_TIME_NS:
         raise ValueError("a year that is not 1 to 9999")
-    seconds, nanos = divmod(time_ns, _NS)
-    days, second = divmod(seconds, _DAY_S)
+    minute, left_ns = divmod(time_ns, _MINUTE_NS)
+    second, nanos = divmod(left_ns, _NS)
+    if nanos == 0:
+        return f"{_minute_text(minute)}:{second:02}+00:00"
     digits = f"{nanos:09}"
     while digits.endswith("000"):
         digits = digits[:-3]
-    fraction = f".{digits}" if digits else ""
+    return f"{_minute_text(minute)}:{second:02}.{digits}+00:00"
+
+
+@lru_cache(_MINUTES_KEPT)
+def _minute_text(minute: int) -> str:
+    days, minute_of_day = divmod(minute, 24 * 60)
+    hour, minute_of_hour = divmod(minute_of_day, 60)
     day = date.fromordinal(_EPOCH_DAY + days).isoformat()
-    hour, minute, second = second // 3600, second // 60 % 60, second % 60
-    return f"{day}T{hour:02}:{minute:02}:{second:02}{fraction}+00:00"
+    return f"{day}T{hour:02}:{minute_of_hour:02}"

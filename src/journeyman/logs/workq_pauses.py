@@ -21,7 +21,7 @@ from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.logs.replacement import put_in_place, write_whole
 
-__all__ = ["FILE_NAME", "discard", "finish", "prepare", "read"]
+__all__ = ["FILE_NAME", "discard", "finish", "peek", "prepare", "read"]
 
 FILE_NAME = "paused-queues"
 _SUFFIX = ".new"
@@ -33,6 +33,12 @@ def read(disk: Disk, directory: str) -> frozenset[str]:
     path = posixpath.join(directory, FILE_NAME)
     if disk.exists(path + _SUFFIX):
         disk.remove(path + _SUFFIX)
+    return peek(disk, directory)
+
+
+def peek(disk: Disk, directory: str) -> frozenset[str]:
+    """The same, for who may change nothing: the log may be another's."""
+    path = posixpath.join(directory, FILE_NAME)
     if not disk.exists(path):
         return frozenset()
     title, *names = disk.read_bytes(path).split(b"\n")

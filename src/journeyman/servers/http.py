@@ -36,7 +36,9 @@ from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import Surroundings
 from journeyman.servers.workq_calls import WorkqCalls
+from journeyman.servers.workq_history_http import add_history_routes
 from journeyman.servers.workq_http import add_work_routes
+from journeyman.storage import Storage
 
 __all__ = ["HttpPort", "open_http"]
 
@@ -71,6 +73,7 @@ async def open_http(
     body_bytes: int,
     work: WorkqCalls | None = None,
     fan_out: FanOutCalls | None = None,
+    store: Storage | None = None,
 ) -> HttpPort:
     """Open the port; OSError, worded for people, when that cannot be."""
     gate = _Gate(around)
@@ -91,6 +94,8 @@ async def open_http(
         add_work_routes(app, work)
     if fan_out is not None:
         add_fan_out_routes(app, fan_out)
+    if store is not None:
+        add_history_routes(app, store)
     runner = web.AppRunner(
         app, access_log=None, keepalive_timeout=timeout_s, handle_signals=False, shutdown_timeout=5
     )

@@ -51,7 +51,14 @@ from journeyman.protocols.workq_replies import (
 from journeyman.servers.http_api import ApiError, read_body, read_number
 from journeyman.servers.workq_calls import NotDone, WorkqCalls
 
-__all__ = ["add_work_routes"]
+__all__ = [
+    "add_work_routes",
+    "all_namespaces",
+    "json_answer",
+    "path_id",
+    "query_name",
+    "text_or_base64",
+]
 
 _LISTS: dict[str, Callable[[str, int, int], Command]] = {
     "ready": InspectJobs,
@@ -83,12 +90,12 @@ class _WorkApi:
     async def queues(self, request: web.Request) -> web.Response:
         listing = await self._ask(request, InspectQueues(*_page(request)))
         assert isinstance(listing, QueueList)
-        return _json([_queue(queue) for queue in listing.queues])
+        return json_answer([_queue(queue) for queue in listing.queues])
 
     async def queue(self, request: web.Request) -> web.Response:
         listing = await self._ask(request, InspectQueue(_name(request)))
         assert isinstance(listing, QueueList)
-        return _json(_queue(listing.queues[0]))
+        return json_answer(_queue(listing.queues[0]))
 
     async def jobs(self, request: web.Request) -> web.Response:
         which = request.query.get("list", "ready")
@@ -96,7 +103,7 @@ class _WorkApi:
             raise ApiError(400, f"list must be one of {', '.join(_LISTS)}")
         listing = await self._ask(request, _LISTS[which](_name(request), *_page(request)))
         assert isinstance(listing, JobList)
-        return _json([_job(job) for job in listing.jobs])
+        return json_answer([_job(job) for job in listing.jobs])
 
     async def pause(self, request: web.Request) -> web.Response:
         body = await read_body(request)
@@ -105,20 +112,19 @@ class _WorkApi:
             raise ApiError(400, "paused must be true or false")
         name = _name(request)
         await self._ask(request, PauseQueue(name) if paused else ResumeQueue(name))
-        return _json({"name": name, "paused": paused})
+        return json_answer({"name": name, "paused": paused})
 
     async def job(self, request: web.Request) -> web.Response:
-        listing = await self._ask(request, InspectJob(_id(request)))
+        listing = await self._ask(request, InspectJob(path_id(request)))
         assert isinstance(listing, JobList)
-        return _json(_job(listing.jobs[0]))
+        return json_answer(_job(listing.jobs[0]))
 
     async def requeue(self, request: web.Request) -> web.Response:
-        await self._ask(request, Requeue(_id(request)))
+        await self._ask(request, Requeue(path_id(request)))
         return web.Response(status=204)
 
     async def _ask(self, request: web.Request, command: Command) -> Reply:
-        if request["namespace"] != ALL_NAMESPACES:
-            raise ApiError(403, "insufficient namespace scope")
+        all_namespaces(request)
         reply = await self._calls.ask(command)
         if isinstance(reply, NotDone):
             raise ApiError(503, f"internal: {reply.reason}")
@@ -129,14 +135,30 @@ class _WorkApi:
         return reply
 
 
+def all_namespaces(request: web.Request) -> None:
+    """Queues know no namespaces."""
+    if request["namespace"] != ALL_NAMESPACES:
+        raise ApiError(403, "insufficient namespace scope")
+
+
 def _name(request: web.Request) -> str:
-    name = read_name(request.match_info["name"].encode(errors="surrogateescape"))
+    return _checked_name(request.match_info["name"])
+
+
+def query_name(request: web.Request, key: str) -> str | None:
+    """The name of a queue behind the question mark, None if it is not given."""
+    text = request.query.get(key)
+    return None if text is None else _checked_name(text)
+
+
+def _checked_name(text: str) -> str:
+    name = read_name(text.encode(errors="surrogateescape"))
     if name is None:
         raise ApiError(400, "a name is 1 to 255 of A-Z a-z 0-9 _ . -")
     return name
 
 
-def _id(request: web.Request) -> bytes:
+def path_id(request: web.Request) -> bytes:
     job_id = read_id(request.match_info["id"].encode(errors="surrogateescape"))
     if job_id is None:
         raise ApiError(400, "an id is a UUID")
@@ -173,14 +195,18 @@ def _job(job: JobView) -> dict[str, Any]:
     }
     if job.time_ns is not None:
         shown["time"] = job.time_ns
+    return shown | text_or_base64("payload", job.payload)
+
+
+def text_or_base64(name: str, data: bytes) -> dict[str, str]:
+    """Bytes under a name that says what they are."""
     try:
-        shown["payload"] = job.payload.decode()
+        return {name: data.decode()}
     except UnicodeDecodeError:
-        shown["payload_base64"] = b64encode(job.payload).decode()
-    return shown
+        return {f"{name}_base64": b64encode(data).decode()}
 
 
-def _json(value: Any) -> web.Response:
+def json_answer(value: Any) -> web.Response:
     # A log of the original may hold names that are no text; JSON can say those only escaped.
     text = json.dumps(value, separators=(",", ":"))
     return web.Response(text=text, content_type="application/json")

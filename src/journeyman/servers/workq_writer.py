@@ -1,8 +1,8 @@
 """The single writer of the work queue: every command passes through here, in batches.
 
-    sessions, HTTP, queue runs --commands--> +--------+ --records--> command log
+    sessions, HTTP, queue runs --commands--> +--------+ --records--> command log, or store
     ticker         --Due-------------------> | writer | --answers--> clients, also those that waited
-    a client went  --Gone------------------> +--------+ --paused---> the file beside the log
+    a client went  --Gone------------------> +--------+ --paused---> beside them
 
 How batches are made, written and taken back is in group_commit.py and queue_writer.py. Here:
 
@@ -18,7 +18,7 @@ How batches are made, written and taken back is in group_commit.py and queue_wri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
@@ -26,6 +26,7 @@ from journeyman.clock import Clock
 from journeyman.engines.workq import WorkQueue
 from journeyman.engines.workq_outcomes import Answer, Due, Gone, Outcome
 from journeyman.errors import JourneymanError
+from journeyman.formats.workq import Record
 from journeyman.protocols.workq_commands import (
     Add,
     Command,
@@ -44,9 +45,8 @@ from journeyman.protocols.workq_commands import (
 from journeyman.protocols.workq_replies import DONE, Reply
 from journeyman.servers.group_commit import Batch, Submitter, Told
 from journeyman.servers.queue_writer import QueueWriter
-from journeyman.servers.workq_journal import WorkqJournal
 
-__all__ = ["CAN_WAIT", "Client", "Request", "WorkqWriter", "payload_bytes"]
+__all__ = ["CAN_WAIT", "Client", "Journal", "Request", "WorkqWriter", "payload_bytes"]
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
@@ -90,6 +90,19 @@ class Client(Submitter, Protocol):
         ...
 
 
+class Journal(Protocol):
+    """What keeps the records: a command log, or a store."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a write now would wait for no disk and no lock."""
+        ...
+
+    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+        """JourneymanError: nothing was written, unless it is final."""
+        ...
+
+
 class WorkqWriter(QueueWriter):
     """See the module's docstring. All methods are called on the event loop."""
 
@@ -100,7 +113,7 @@ class WorkqWriter(QueueWriter):
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         queue: WorkQueue,
-        journal: WorkqJournal | None,
+        journal: Journal | None,
         *,
         on_batch: Callable[[], None],
         on_trouble: Callable[[JourneymanError | None], None],

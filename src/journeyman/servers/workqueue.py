@@ -1,9 +1,9 @@
 """The work queue as a whole: built from the settings, started, and stopped in order.
 
-    start    the command log is locked and read; the port opens only when all of it is loaded
+    start    the log, or the store, is opened and read; the port opens when all of it is loaded
     stop     1 no new connections; who waits for a job or a result is let go
              2 what was received is answered, connections are closed
-             3 the log is synced and closed: ``close``, when nobody has anything to add any more
+             3 log or store is closed: ``close``, when nobody has anything to add any more
 
 It shares the process, the HTTP port and the figures with the schedule (schedule.py), and nothing
 else: each has its own log, writer and ticker. A failed sync stops both at once.
@@ -12,33 +12,28 @@ else: each has its own log, writer and ticker. A failed sync stops both at once.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.config import Address, Configuration, WorkqSync
+from journeyman.config import Address, Configuration, WorkqPersistence
 from journeyman.disk import Disk
-from journeyman.engines.workq import WorkQueue
 from journeyman.errors import JourneymanError
-from journeyman.logs import workq_pauses
-from journeyman.logs.workq_log import DEFAULT_SEGMENT_BYTES, WorkqLog
 from journeyman.protocols.workq_commands import Add
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.group_commit import RETRY_S
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
-from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.ticker import Ticker
 from journeyman.servers.workq_calls import WorkqCalls
-from journeyman.servers.workq_journal import WorkqJournal, policy_of
-from journeyman.servers.workq_loading import open_log
+from journeyman.servers.workq_keeping import Keeping, LogKeeping, MemoryKeeping, Surroundings
 from journeyman.servers.workq_metrics import WorkqMetrics
 from journeyman.servers.workq_session import WorkqSession, WorkqSurroundings
-from journeyman.servers.workq_upkeep import Cleaning, IntervalSync
+from journeyman.servers.workq_store_keeping import StoreKeeping
 from journeyman.servers.workq_writer import WorkqWriter
+from journeyman.storage import Storage
 
 __all__ = ["WorkQueueServer"]
 
@@ -63,15 +58,14 @@ class WorkQueueServer:
         self._messages = messages
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._log: WorkqLog | None = None
-        self._syncing: IntervalSync | None = None
-        self._cleaning: Cleaning | None = None
         self._in_trouble = False
+        self._keeping: Keeping
         self._listener: Listener
         self.figures: WorkqMetrics
         self.around: WorkqSurroundings
         self.writer: WorkqWriter
         self.calls: WorkqCalls
+        self.store: Storage | None = None  # if that is where the jobs are
 
     @property
     def address(self) -> Address:
@@ -89,61 +83,39 @@ class WorkQueueServer:
 
     async def start(self) -> None:
         """Load and listen. Raises what stands in the way; nothing is left open then."""
-        queue = self._open_log()
+        keeping = self._keeping = self._open_keeping()
         try:
-            self._build(queue)
+            self._build(keeping)
             self._listener = await listen(
                 self.around,
                 self._settings.workq.listen,
                 make_session=lambda: WorkqSession(self.around),
             )
         except BaseException:
-            if self._log is not None:
-                self._log.close()
+            keeping.stop()
+            keeping.close()
             raise
         self._messages.info(f"the work queue listens on {self._listener.address}")
         self._ticker.look()
 
-    def _open_log(self) -> WorkQueue:
+    def _open_keeping(self) -> Keeping:
         settings = self._settings.workq
-        directory = settings.cmdlog_path
-        if directory is None:
-            self._messages.info("the work queue is in memory only: no workq.cmdlog_path is set")
-            return WorkQueue(seed=random.getrandbits(63))
-        begin_ns = self._clock.monotonic_ns()
-        self._disk.make_dirs(directory)
-        opened = open_log(
-            self._disk,
-            self._clock,
-            directory,
-            sync=policy_of(settings.cmdlog_sync),
-            segment_bytes=self._segment_bytes,
-            paused=workq_pauses.read(self._disk, directory),
-            seed=random.getrandbits(63),
-        )
-        self._log = opened.log
-        tell_recovery(self._messages, opened.log.recovery)
-        stats = opened.queue.stats()
-        self._messages.info(
-            f"loaded {stats.ready} ready, {stats.scheduled} scheduled, {stats.leased} leased and "
-            f"{stats.completed + stats.failed} finished jobs of the work queue",
-            log=directory,
-            took_ms=(self._clock.monotonic_ns() - begin_ns) // 1_000_000,
-        )
-        return opened.queue
+        around = Surroundings(self._disk, self._clock, self._messages)
+        if settings.persistence is WorkqPersistence.STORAGE:
+            keeping = StoreKeeping(self._settings, around)
+            self.store = keeping.storage
+            return keeping
+        if settings.cmdlog_path is None:
+            return MemoryKeeping(around)
+        return LogKeeping(settings, settings.cmdlog_path, around)
 
-    @property
-    def _segment_bytes(self) -> int:
-        return self._settings.workq.cmdlog_seg_size_bytes or DEFAULT_SEGMENT_BYTES
-
-    def _build(self, queue: WorkQueue) -> None:
-        loop, limits = self._loop, self._settings.limits
-        journal = self._open_journal()
+    def _build(self, keeping: Keeping) -> None:
+        loop, limits, queue = self._loop, self._settings.limits, keeping.queue
         self.writer = WorkqWriter(
             loop,
             self._clock,
             queue,
-            journal,
+            keeping.journal,
             on_batch=self._on_batch,
             on_trouble=self._on_trouble,
             on_failure=self._on_failure,
@@ -163,57 +135,27 @@ class WorkQueueServer:
         )
         self.figures = WorkqMetrics(queue.stats, self.around.sessions)
         self.calls = WorkqCalls(loop, self.writer)
-        if journal is not None and self._log is not None:
-            self._build_upkeep(journal, self._log)
-
-    def _open_journal(self) -> WorkqJournal | None:
-        settings = self._settings.workq
-        if self._log is None or settings.cmdlog_path is None:
-            return None
-        return WorkqJournal(
-            self._log,
-            self._disk,
-            settings.cmdlog_path,
-            sync=settings.cmdlog_sync,
-            segment_bytes=self._segment_bytes,
+        keeping.begin_upkeep(
+            loop, self.writer, cleaned=self.figures.cleaning_ended, on_failure=self._on_failure
         )
-
-    def _build_upkeep(self, journal: WorkqJournal, log: WorkqLog) -> None:
-        settings = self._settings.workq
-        if settings.cmdlog_sync is WorkqSync.INTERVAL:
-            self._syncing = IntervalSync(
-                self._loop, journal, self.writer, interval_ms=settings.cmdlog_sync_int_ms
-            )
-        if settings.cmdlog_clean_int_ms:
-            self._cleaning = Cleaning(
-                self._loop,
-                self._clock,
-                log,
-                journal,
-                self._messages,
-                interval_ms=settings.cmdlog_clean_int_ms,
-                ended=self.figures.cleaning_ended,
-                on_failure=self._on_failure,
-            )
 
     # -- while it runs --
 
     def _on_batch(self) -> None:
         self._ticker.look()
-        if self._syncing is not None:
-            self._syncing.look()
+        self._keeping.look()
 
     def _on_told(self, requests: Any, outcomes: Any, _: int) -> None:
         self.figures.told(requests, outcomes)
 
     def _on_trouble(self, error: JourneymanError | None) -> None:
         if error is None:
-            self._messages.info("the command log can be written again")
+            self._messages.info(f"{self._keeping.what} can be written again")
             self._in_trouble = False
         else:
             if not self._in_trouble:  # once, not for every command
                 self._messages.error(
-                    "the command log cannot be written: changes are refused", reason=error
+                    f"{self._keeping.what} cannot be written: changes are refused", reason=error
                 )
             self._in_trouble = True
             self._ticker.hold_off(RETRY_S)
@@ -235,9 +177,6 @@ class WorkQueueServer:
         self._ticker.stop()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
-        for upkeep in (self._syncing, self._cleaning):
-            if upkeep is not None:
-                upkeep.stop()
+        self._keeping.stop()
         self.writer.close()
-        if self._log is not None:
-            await self._loop.run_in_executor(None, self._log.close)
+        await self._loop.run_in_executor(None, self._keeping.close)

@@ -7,22 +7,16 @@ twice.
 
 from __future__ import annotations
 
-import hashlib
-from uuid import UUID
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from journeyman.folds.keyspace_jobs import id_of
 
 __all__ = ["id_column", "id_of"]
 
 
-def id_of(text: str) -> UUID:
-    """The id for a name; what ``id_column`` gives, for one."""
-    return UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4)
-
-
 def id_column(text: Column) -> Column:
-    """16 bytes for each name."""
+    """16 bytes for each name: what ``id_of`` gives."""
     digits = F.sha2(text, 256)
     # The variant is two bits: of the 17th digit the lower two stay.
     low = F.conv(F.substring(digits, 17, 1), 16, 10).cast("int").bitwiseAND(F.lit(3))

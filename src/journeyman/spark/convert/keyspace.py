@@ -13,8 +13,6 @@ loads fastest (write.format("keyspace")).
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
@@ -23,9 +21,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+from journeyman.folds.keyspace_jobs import payload_text, queue_record
 from journeyman.formats.keyspace import CounterKey, QueueKey, encode_key
-from journeyman.formats.keyspace_values import JobRecord, QueueRecord, encode_value, index_entries
-from journeyman.spark.convert.job_ids import id_of
+from journeyman.formats.keyspace_values import JobRecord, encode_value, index_entries
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
 
 __all__ = ["queue_rows_to_keyspace", "queue_state_to_keyspace"]
@@ -120,8 +118,7 @@ def _queues(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = []
         for row in batch.to_pylist():
             name = str(row["name"])
-            record = QueueRecord(id_of(f"queue {name}"), name, None, True, "active")
-            found.append((encode_key(QueueKey(name)), encode_value(record)))
+            found.append((encode_key(QueueKey(name)), encode_value(queue_record(name))))
         yield _batch(found)
 
 
@@ -136,20 +133,8 @@ def _record(row: dict[str, Any]) -> JobRecord:
         execution_start_ns=row["created_ns"] if row["time_ns"] is None else row["time_ns"],
         max_attempts=row["max_attempts"] or None,
         attempts_so_far=row["attempts"],
-        payload=_json_of(row["payload"] or b""),
+        payload=payload_text(row["payload"] or b""),
     )
-
-
-def _json_of(payload: bytes) -> str:
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        return json.dumps(base64.b64encode(payload).decode())
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return json.dumps(text)
-    return text
 
 
 def _batch(entries: list[tuple[bytes, bytes]]) -> pa.RecordBatch:

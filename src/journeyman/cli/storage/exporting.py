@@ -1,0 +1,223 @@
+"""``journeyman storage export``: the store as a log of any dialect, or as a keyspace file.
+
+    keyspace   every key of the keyspace, in order; listings and ranks follow from them
+    workq      every job, by the shortest history that leads to it
+    ztick      jobs that are new, delayed or waiting, planned for their time
+    kestrel    the same jobs as items of their queues, oldest first
+
+What the other side has no place for is a line of JSON on stdout. The result is written beside its
+place and gets its name when it is complete; a path that is taken is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from journeyman.cli.output import Output, json_line
+from journeyman.cli.progress import quiet_option, working
+from journeyman.cli.wording import counted
+from journeyman.clock import Clock, SystemClock
+from journeyman.disk import Disk, RealDisk
+from journeyman.errors import FormatError, UsageError
+from journeyman.folds import workq
+from journeyman.folds.keyspace_jobs import Defaults, id_of, payload_bytes, workq_of_record
+from journeyman.folds.workq_limits import MAX_TTL_MS, MAX_TTR_MS
+from journeyman.formats import keyspace_file
+from journeyman.formats import ztick as ztick_format
+from journeyman.formats.keyspace import (
+    COUNTERS,
+    JOBS,
+    QUEUE_TIMES,
+    QUEUE_TIMES_V1,
+    QUEUES,
+    STATUS_FIFO,
+    STATUSES,
+    prefix_range,
+)
+from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.workq import MAX_PAYLOAD_BYTES
+from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.replacement import put_in_place, write_whole
+from journeyman.logs.segments import check_queue_name
+from journeyman.logs.workq_log import WorkqLog
+from journeyman.storage import Storage
+from journeyman.storage.checking import shown
+from journeyman.storage.pages import Unreadable
+
+__all__ = ["export"]
+
+_TARGETS: Final = ("keyspace", "workq", "ztick", "kestrel")
+_PREFIXES: Final = sorted(
+    (QUEUES, JOBS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUSES, STATUS_FIFO, COUNTERS)
+)
+_OPEN: Final = ("new", "delayed", "waiting")  # nobody has taken it yet
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+_NS_PER_MS = 1_000_000
+_PAGE = 1000
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.option(
+    "--to", "target", type=click.Choice(_TARGETS), required=True, help="What to make of it."
+)
+@click.option(
+    "--ttr-ms",
+    type=click.IntRange(1, MAX_TTR_MS),
+    default=60_000,
+    show_default=True,
+    help="workq: of jobs that say none.",
+)
+@click.option(
+    "--ttl-ms",
+    type=click.IntRange(1, MAX_TTL_MS),
+    default=MAX_TTL_MS,
+    show_default=True,
+    help="workq: likewise.",
+)
+@quiet_option
+@click.pass_context
+def export(
+    ctx: click.Context, path: str, target: str, ttr_ms: int, ttl_ms: int, quiet: bool
+) -> None:
+    """Write the store to PATH, as a log or a keyspace file of its own."""
+    disk, clock = RealDisk(), SystemClock()
+    if disk.exists(path) or disk.is_dir(path):
+        raise UsageError(f"{path} is there already: give a path that is not")
+    partial = path.rstrip("/") + ".partial"
+    if disk.exists(partial) or disk.is_dir(partial):
+        raise UsageError(f"{partial} is left of an export that was cut off: remove it first")
+    disk.make_dirs(os.path.dirname(os.path.abspath(path)))
+    with (
+        Storage.from_settings(ctx.obj) as storage,
+        Output() as output,
+        working(f"exporting to {path}", quiet=quiet),
+    ):
+        export_ = _Export(storage, disk, clock, output, Defaults(ttr_ms, ttl_ms))
+        {
+            "keyspace": export_.keyspace,
+            "workq": export_.work_queue,
+            "ztick": export_.schedule,
+            "kestrel": export_.journals,
+        }[target](partial)
+        put_in_place(disk, partial, path.rstrip("/"))
+    if not quiet:
+        what = "key" if target == "keyspace" else "job"
+        click.echo(f"{path}: {counted(export_.exported, what)} exported", err=True)
+
+
+class _Export:
+    def __init__(
+        self, storage: Storage, disk: Disk, clock: Clock, output: Output, defaults: Defaults
+    ) -> None:
+        self._storage = storage
+        self._disk = disk
+        self._clock = clock
+        self._output = output
+        self._defaults = defaults
+        self.exported = 0
+
+    def keyspace(self, path: str) -> None:
+        write_whole(self._disk, path, self._entries())
+
+    def _entries(self) -> Iterator[bytes]:
+        yield keyspace_file.HEADER
+        with self._storage.backend.view() as view:
+            for prefix in _PREFIXES:
+                for key, value in view.scan(*prefix_range(prefix)):
+                    self.exported += 1
+                    yield keyspace_file.CODEC.encode(keyspace_file.KeyValue(key, value))
+
+    def schedule(self, path: str) -> None:
+        write_whole(self._disk, path, self._planned())
+
+    def _planned(self) -> Iterator[bytes]:
+        for record in self._jobs():
+            if record.status not in _OPEN:
+                self._lost(record, f"it is {record.status}")
+                continue
+            text = payload_bytes(record).decode("utf-8", "surrogateescape")
+            is_name = id_of(text) == record.job_uuid
+            if not is_name and record.payload != "null":
+                self._lost(record, "a schedule has no place for it", "payload")
+            identifier = text if is_name else str(record.job_uuid)
+            job = ztick_format.JobSet(
+                identifier, record.execution_start_ns, ztick_format.Status.PLANNED
+            )
+            self.exported += 1
+            yield ztick_format.CODEC.encode(job)
+
+    def work_queue(self, path: str) -> None:
+        now_ns = self._clock.now_ns()
+        with WorkqLog.open(self._disk, self._clock, path) as log:
+            for number, record in enumerate(self._jobs()):
+                job = workq_of_record(record, self._defaults)
+                if workq.visible(job, now_ns) is None:
+                    self._lost(record, "its time to live is over")
+                elif not _NAME.fullmatch(record.queue):
+                    self._lost(record, "a queue name that the work queue does not take")
+                elif len(job.added.payload) > MAX_PAYLOAD_BYTES:
+                    self._lost(record, "larger than 1 MiB")
+                else:
+                    self.exported += 1
+                    log.append(workq.snapshot(job))
+                if number % _PAGE == 0:
+                    log.commit()
+            log.commit()
+
+    def journals(self, path: str) -> None:
+        self._disk.make_dirs(path)
+        for record in self._jobs():
+            if record.status not in _OPEN:
+                self._lost(record, f"it is {record.status}")
+        for queue in dict.fromkeys(each.queue for each in self._storage.queue_status_counts()):
+            try:
+                check_queue_name(queue)
+            except UsageError as error:
+                self._tell(queue, "(all)", str(error))
+                continue
+            with KestrelJournal.open(self._disk, self._clock, path, queue) as journal:
+                for record in self._queued(queue):
+                    if record.status == "delayed":
+                        self._lost(record, "a fan-out queue knows no delays", "execution_start_at")
+                    added_ms = record.created_at_ns // _NS_PER_MS
+                    journal.put(payload_bytes(record), add_time_ms=added_ms)
+                    self.exported += 1
+                    if self.exported % _PAGE == 0:
+                        journal.commit()
+                journal.commit()
+
+    def _queued(self, queue: str) -> Iterator[JobRecord]:
+        for status in _OPEN:
+            cursor: str | None = None
+            while True:
+                page = self._storage.list_jobs(queue, status, size=_PAGE, after=cursor)
+                yield from page.jobs
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+
+    def _jobs(self) -> Iterator[JobRecord]:
+        """Every job that can be read, and whose payload can be told."""
+        for found in self._storage.all_jobs():
+            if isinstance(found, Unreadable):
+                self._tell(shown(found.key), "(all)", f"it cannot be read: {found.reason}")
+                continue
+            try:
+                payload_bytes(found)
+                workq_of_record(found, self._defaults)
+            except FormatError as error:
+                self._lost(found, error.reason)
+            else:
+                yield found
+
+    def _lost(self, record: JobRecord, reason: str, field: str = "(all)") -> None:
+        self._tell(str(record.job_uuid), field, reason)
+
+    def _tell(self, key: str, field: str, reason: str) -> None:
+        self._output.line(json_line({"key": key, "field": field, "reason": reason}))

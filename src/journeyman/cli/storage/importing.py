@@ -1,0 +1,314 @@
+"""``journeyman storage import``: logs of any dialect, or keyspace files, into the store.
+
+    ztick      planned jobs; the queue of a job is its rule's identifier, the payload its own
+    workq      every job that exists, lossless, and which queues are paused
+    kestrel    items that some reader still waits for
+    keyspace   job and queue records; their indexes are made anew
+
+The state of a log is folded in passes, each over a part of the keys, so that memory does not grow
+with the log: a fold of a part of the keys is that part of the fold. What the store has no place for
+is a line of JSON on stdout, as of `pipeline convert`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+import click
+
+from journeyman.cli.complaints import warn
+from journeyman.cli.detection import find_logs
+from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
+from journeyman.cli.effective import consumed_by_all
+from journeyman.cli.mapping import map_log
+from journeyman.cli.output import Output, json_line
+from journeyman.cli.progress import Advance, progress, quiet_option
+from journeyman.cli.reading import Source
+from journeyman.cli.wording import counted
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.errors import EncodeError, FormatError
+from journeyman.folds import kestrel, workq, ztick
+from journeyman.folds.keyspace_jobs import (
+    LONGEST_TTL_KEY,
+    id_of,
+    queue_record,
+    record_of_payload,
+    record_of_workq,
+)
+from journeyman.formats.framing import Entry
+from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
+from journeyman.formats.keyspace_file import CODEC, MAGIC
+from journeyman.formats.keyspace_values import JobRecord, QueueRecord, decode_value
+from journeyman.formats.workq import Command, Record
+from journeyman.formats.ztick import JobSet, RuleSet, Status
+from journeyman.logs import workq_pauses
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.storage import Storage, Upsert
+
+__all__ = ["import_"]
+
+KEYSPACE: Final = "keyspace"
+PASS_BYTES = 64 * 1024 * 1024  # of a log, whose keys are held in memory at a time
+_BATCH = 2000  # records of a commit
+_NS_PER_MS = 1_000_000
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+_DEFAULT_NAME: Final = "default"
+
+Found: TypeAlias = "JobRecord | QueueRecord | Loss"
+Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What is not carried over."""
+
+    key: str
+    reason: str
+    field: str = "(all)"
+    value: str | None = None
+
+
+@click.command("import")
+@click.argument("logs", nargs=-1, required=True, type=click.Path(), metavar="LOG...")
+@click.option(
+    "--dialect",
+    type=click.Choice([*DIALECTS, KEYSPACE]),
+    help="Do not guess what kind of log it is.",
+)
+@click.option("--queue", help="kestrel: only this queue of a directory.")
+@quiet_option
+@click.pass_context
+def import_(
+    ctx: click.Context,
+    logs: tuple[str, ...],
+    dialect: str | None,
+    queue: str | None,
+    quiet: bool,
+) -> None:
+    """Put the jobs of LOGS into the store. A job that is there already is replaced.
+
+    What the store has no place for is told on stdout, one JSON line each.
+    """
+    disk, now_ns = RealDisk(), SystemClock().now_ns()
+    stores = [path for path in logs if dialect == KEYSPACE or _is_keyspace(path)]
+    others = [path for path in logs if path not in stores]
+    found = find_logs(disk, others, dialect=dialect, queue=queue) if others else []
+    with Storage.from_settings(ctx.obj) as storage, Output() as output:
+        jobs = 0
+        for path in stores:
+            with progress(f"reading {path}", disk.size(path), quiet=quiet) as advance:
+                jobs += _put(storage, path, _keyspace(disk, path, advance), output)
+        for log in found:
+            jobs += _import_log(storage, disk, log, now_ns, output, quiet=quiet)
+    if not quiet:
+        click.echo(f"{counted(jobs, 'job')} imported", err=True)
+
+
+def _is_keyspace(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _import_log(
+    storage: Storage, disk: RealDisk, log: Log, now_ns: int, output: Output, *, quiet: bool
+) -> int:
+    mapped = map_log(disk, log, compacted=True)
+    passes = max(1, -(-mapped.size // PASS_BYTES))
+    jobs = 0
+    with progress(f"importing {log.title}", mapped.size * passes, quiet=quiet) as advance:
+        for number in range(passes):
+
+            def moved(done: int, before: int = number * mapped.size) -> None:
+                advance(before + done)
+
+            source = Source(mapped, as_of_ns=None, salvage=False, advance=moved)
+            found = _JOBS_OF[log.dialect](mapped.log, source, now_ns, (number, passes))
+            jobs += _put(storage, log.title, found, output)
+    return jobs
+
+
+def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) -> int:
+    """Store what was found, in batches; tell what is lost; how many jobs were stored."""
+    waiting: list[Upsert] = []
+    queues = {queue.name: queue for queue in storage.load_queues().queues}
+    known, jobs = len(queues), 0
+    changed = False
+    storage.backend.delete(LONGEST_TTL_KEY)
+    for each in found:
+        if isinstance(each, Loss):
+            row = {"log": name, "key": each.key, "field": each.field, "value": each.value}
+            output.line(json_line(row | {"reason": each.reason}))
+        elif isinstance(each, QueueRecord):
+            changed = True
+            queues[each.name] = each
+        else:
+            waiting.append(Upsert(each))
+            queues.setdefault(each.queue, queue_record(each.queue))
+            if len(waiting) == _BATCH:
+                jobs += len(storage.apply(waiting))
+                waiting.clear()
+    jobs += len(storage.apply(waiting))
+    if changed or len(queues) != known:
+        storage.replace_queues(queues.values())
+    return jobs
+
+
+def _in_part(key: bytes, part: tuple[int, int]) -> bool:
+    number, parts = part
+    return parts == 1 or crc32(key) % parts == number
+
+
+def _storable(record: JobRecord) -> Found:
+    """A record whose names can stand in keys, or why they cannot."""
+    from journeyman.storage.records import prepared
+
+    try:
+        prepared(record)
+    except EncodeError as error:
+        return Loss(str(record.job_uuid), str(error))
+    return record
+
+
+# -- the dialects --------------------------------------------------------------------------------
+
+
+def _schedule(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
+    def wanted() -> Iterator[Any]:
+        for _, entry in source.read(log.files):
+            kind, identifier = ztick.key_of(entry.record)
+            if kind == "rule" or _in_part(identifier.encode("utf-8", "surrogateescape"), part):
+                yield entry.record
+
+    schedule = ztick.schedule(ztick.replay(wanted()))
+    rules = _Rules(schedule.rules.values())
+    if part[0] == 0:
+        for rule in schedule.rules.values():
+            yield Loss(rule.identifier, "a store runs nothing by itself: workers do", "runner")
+    for job in schedule.jobs.values():
+        if job.status in (Status.EXECUTED, Status.FAILED):
+            yield Loss(job.identifier, f"it has run: {job.status.word}")
+            continue
+        if job.status != Status.PLANNED:
+            reason = "its run was under way; it is due again"
+            yield Loss(job.identifier, reason, "status", job.status.word)
+        yield _storable(_planned(job, rules.queue_of(job), now_ns))
+
+
+def _planned(job: JobSet, queue: str, now_ns: int) -> JobRecord:
+    status = "delayed" if job.execution_ns > now_ns else "waiting"
+    payload = job.identifier.encode("utf-8", "surrogateescape")
+    uuid = id_of(job.identifier)
+    return record_of_payload(queue, uuid, status, now_ns, job.execution_ns, payload)
+
+
+class _Rules:
+    """Which rule a job runs by: the longest pattern that its identifier begins with."""
+
+    def __init__(self, rules: Iterable[RuleSet]) -> None:
+        best: dict[str, str] = {}
+        for rule in rules:
+            if rule.pattern:
+                best[rule.pattern] = min(best.get(rule.pattern, rule.identifier), rule.identifier)
+        self._best = best
+        self._lengths = sorted({len(pattern) for pattern in best}, reverse=True)
+
+    def queue_of(self, job: JobSet) -> str:
+        for length in self._lengths:
+            rule = self._best.get(job.identifier[:length])
+            if rule is not None and length <= len(job.identifier):
+                return rule if _NAME.fullmatch(rule) else _DEFAULT_NAME
+        return _DEFAULT_NAME
+
+
+def _work(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
+    timeouts_ns: dict[bytes, int] = {}  # a delay before a retry is counted from them
+
+    def records() -> Iterator[Record]:
+        for _, entry in source.read(log.files):
+            record: Record = entry.record
+            if _in_part(record.job_id, part):
+                if record.command == Command.TIMEOUT_ATTEMPT:
+                    timeouts_ns[record.job_id] = record.logged.unix_ns
+                yield record
+
+    if part[0] == 0 and log.whole:
+        for name in sorted(workq_pauses.peek(RealDisk(), log.where)):
+            yield replace(queue_record(name), state="paused")
+    for key, state in workq.replay(records()).items():
+        job = workq.visible(state, now_ns)
+        if job is not None:
+            yield _storable(record_of_workq(job, now_ns, timeouts_ns.get(key, 0)))
+        else:
+            is_job = isinstance(state, workq.Job)
+            reason = "its time to live is over" if is_job else "its add is not in the log"
+            yield Loss(key.hex(), reason)
+
+
+def _items(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
+    readers: dict[str, kestrel.Reader | None] = {}
+    for file in log.readers:
+        read = (entry.record for _, entry in source.read([file]))
+        name = file.reader or ""
+        reader = kestrel.fold_reader(read, name=name)
+        readers[name] = None if file.path in source.damaged else reader
+        if part[0] == 0:
+            yield Loss(f"{log.queue}+{name}", "a store gives each job to one worker", "reader")
+    is_consumed = consumed_by_all(readers)
+
+    def wanted() -> Iterator[Any]:
+        for _, entry in source.read(log.segments):
+            item_id = getattr(entry.record, "item_id", None)
+            if item_id is not None and _in_part(b"%d" % item_id, part):
+                yield entry.record
+
+    where = f"{os.path.abspath(log.where)}/{log.queue}"
+    queue = log.queue if log.queue and _NAME.fullmatch(log.queue) else _DEFAULT_NAME
+    for item_id, item in kestrel.replay(wanted()).items():
+        for ordinal, put in enumerate(kestrel.snapshot(item)):
+            key = f"{log.queue}/{item_id}" + (f"/{ordinal}" if ordinal else "")
+            if is_consumed(item_id):
+                yield Loss(key, "every reader has finished it")
+            elif put.expire_time_ms is not None and put.expire_time_ms * _NS_PER_MS <= now_ns:
+                yield Loss(key, "its time to live is over")
+            else:
+                uuid = id_of(f"{where}/{item_id}" + (f"/{ordinal}" if ordinal else ""))
+                added_ns = put.add_time_ms * _NS_PER_MS
+                yield _storable(
+                    record_of_payload(queue, uuid, "waiting", added_ns, added_ns, put.data)
+                )
+                for field in ("expire_time_ms", "error_count"):
+                    if value := getattr(put, field):
+                        yield Loss(key, "a job record has no member for it", field, str(value))
+
+
+_JOBS_OF: Final = {ZTICK: _schedule, WORKQ: _work, KESTREL: _items}
+
+
+def _keyspace(disk: RealDisk, path: str, advance: Advance) -> Iterator[Found]:
+    data = disk.view(path)
+    for number, found in enumerate(read_past_damage(CODEC, data, file=path)):
+        if isinstance(found, Damage):
+            warn(
+                f"{path}: {found.length} bytes at offset {found.offset} left out: {found.kind}, "
+                f"{found.reason}"
+            )
+            continue
+        if number % _BATCH == 0:
+            advance(found.offset)
+        key, value = found.record.key, found.record.value
+        try:
+            decoded = decode_key(key)
+            if isinstance(decoded, JobKey | QueueKey):
+                record = decode_value(decoded, value)
+                assert isinstance(record, JobRecord | QueueRecord)
+                yield _storable(record) if isinstance(record, JobRecord) else record
+        except FormatError as error:
+            yield Loss(key.decode("utf-8", "backslashreplace"), error.reason)

@@ -1,0 +1,275 @@
+"""Checking a store: does every index, counter and rank follow from the job records, and from
+nothing else?
+
+    1  every record       -> its index keys are there, its status key says the same
+    2  every index key    -> its job is there, and its record says so
+    3  every counter      -> equals the jobs counted in 1
+    4  every listing      -> its ranks and bounds are those that its places give
+    5  every queue record -> can be read
+
+Reads one moment of the store in passes, each in the order of the keys; memory does not grow with
+the number of jobs. Records that cannot be read are problems themselves, and so is what points to
+them. Keys of no known prefix are none of our business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from struct import Struct
+from typing import Final, TypeVar
+from uuid import UUID
+
+from journeyman.errors import FormatError
+from journeyman.formats.keyspace import (
+    COUNTERS,
+    JOBS,
+    QUEUE_TIMES,
+    QUEUE_TIMES_V1,
+    QUEUES,
+    STATUS_FIFO,
+    STATUSES,
+    CounterKey,
+    QueueKey,
+    decode_key,
+    encode_key,
+    prefix_range,
+)
+from journeyman.formats.keyspace_listing import (
+    BOUNDS_LEVEL,
+    LEVELS,
+    LISTINGS,
+    PLACE_BYTES,
+    RANKS,
+    listing_of,
+    rank_listing,
+    whole,
+)
+from journeyman.formats.keyspace_values import JobRecord, QueueRecord, decode_value
+from journeyman.storage.contract import Entry, Reader
+from journeyman.storage.ranks import expected
+from journeyman.storage.records import (
+    MARKER_BYTES,
+    facts_of,
+    index_keys,
+    job_key,
+    old_queue_time_key,
+    read_job,
+    status_key,
+    uuid_of_job_key,
+)
+
+__all__ = [
+    "Problem",
+    "check",
+    "in_batches",
+    "named_listings",
+    "rank_entries",
+    "read_queue",
+    "shown",
+]
+
+_COUNT = Struct(">Q")
+_BATCH: Final = 2000
+_UUID_TEXT = 36
+_INDEXES: Final = (STATUSES, STATUS_FIFO, QUEUE_TIMES, QUEUE_TIMES_V1, LISTINGS)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A key and what is wrong with it."""
+
+    key: bytes
+    what: str
+
+    def __str__(self) -> str:
+        return f"{shown(self.key)}: {self.what}"
+
+
+def shown(key: bytes) -> str:
+    """A key as text on one line; bytes that are none as \\x escapes."""
+    text = key.decode("ascii", "backslashreplace")
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def check(reader: Reader) -> Iterator[Problem]:
+    """Every problem of the store, as it is found."""
+    counts: Counter[tuple[str, str]] = Counter()
+    yield from _records(reader, counts)
+    yield from _index_keys(reader)
+    yield from _counters(reader, counts)
+    yield from _ranks(reader)
+    yield from _queues(reader)
+
+
+def in_batches(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch
+
+
+# -- 1: records ----------------------------------------------------------------------------------
+
+
+def _records(reader: Reader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
+    for batch in in_batches(reader.scan(*prefix_range(JOBS))):
+        wanted: list[tuple[bytes, bytes]] = []
+        for key, raw in batch:
+            uuid = uuid_of_job_key(key)
+            record = "its key is no uuid" if uuid is None else read_job(uuid, raw)
+            if isinstance(record, str):
+                yield Problem(key, f"the record cannot be read: {record}")
+                continue
+            counts[record.queue, record.status] += 1
+            wanted += _entries_of(record)
+        found = reader.get_many([key for key, _ in wanted])
+        for (key, value), there in zip(wanted, found, strict=True):
+            if there is None:
+                yield Problem(key, "it is missing, though there is such a job")
+            elif there != value:
+                yield Problem(key, f"it says {shown(there[:80])}, the record {shown(value)}")
+
+
+def _entries_of(record: JobRecord) -> Iterator[Entry]:
+    yield status_key(record.job_uuid), record.status.encode("ascii")
+    for key in index_keys(record.job_uuid, facts_of(record)):
+        yield key, MARKER_BYTES
+
+
+# -- 2: index keys -------------------------------------------------------------------------------
+
+
+def _index_keys(reader: Reader) -> Iterator[Problem]:
+    for prefix in _INDEXES:
+        for batch in in_batches(key for key, _ in reader.scan(*prefix_range(prefix))):
+            uuids = [_uuid_in(prefix, key) for key in batch]
+            asked = [job_key(uuid or UUID(int=0)) for uuid in uuids]
+            for key, uuid, raw in zip(batch, uuids, reader.get_many(asked), strict=True):
+                if uuid is None:
+                    yield Problem(key, "it names no job")
+                elif raw is None:
+                    yield Problem(key, "there is no such job")
+                elif (problem := _points_wrong(key, uuid, raw)) is not None:
+                    yield Problem(key, problem)
+
+
+def _uuid_in(prefix: bytes, key: bytes) -> UUID | None:
+    try:
+        if prefix in (STATUS_FIFO, LISTINGS):
+            return UUID(bytes=key[-16:])
+        return UUID(key[-_UUID_TEXT:].decode("ascii"))
+    except ValueError:
+        return None
+
+
+def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
+    record = read_job(uuid, raw)
+    if isinstance(record, str):
+        return "the record of its job cannot be read"
+    facts = facts_of(record)
+    right = (*index_keys(uuid, facts), status_key(uuid), old_queue_time_key(uuid, facts))
+    return None if key in right else "the record of its job says otherwise"
+
+
+# -- 3: counters ---------------------------------------------------------------------------------
+
+
+def _counters(reader: Reader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
+    seen = set()
+    for key, value in reader.scan(*prefix_range(COUNTERS)):
+        try:
+            decoded = decode_key(key)
+        except FormatError as error:
+            yield Problem(key, error.reason)
+            continue
+        assert isinstance(decoded, CounterKey)
+        name = (decoded.queue, decoded.status)
+        seen.add(name)
+        if value != _COUNT.pack(counts[name]) or not counts[name]:
+            yield Problem(key, f"it says {_number(value)}, there are {counts[name]} jobs")
+    for name in counts.keys() - seen:
+        key = encode_key(CounterKey(*name))
+        yield Problem(key, f"it is missing, there are {counts[name]} jobs")
+
+
+def _number(value: bytes) -> str:
+    return str(_COUNT.unpack(value)[0]) if len(value) == _COUNT.size else "no number"
+
+
+# -- 4: ranks ------------------------------------------------------------------------------------
+
+
+def named_listings(reader: Reader) -> Iterator[tuple[tuple[str, str] | None, Iterator[bytes]]]:
+    """Every listing, by queue and status, with its places in order. None: keys that are none."""
+
+    def name(key: bytes) -> tuple[str, str] | None:
+        try:
+            return listing_of(key)[:2]
+        except FormatError:
+            return None
+
+    keys = (key for key, _ in reader.scan(*prefix_range(LISTINGS)))
+    for each, group in groupby(keys, name):
+        yield each, (key[-PLACE_BYTES:] for key in group)
+
+
+def _ranks(reader: Reader) -> Iterator[Problem]:
+    seen = set()
+    for name, places in named_listings(reader):
+        if name is not None:  # what is none was found among the index keys
+            seen |= {rank_listing(*name, level) for level in (BOUNDS_LEVEL, *LEVELS)}
+            yield from _ranks_of(reader, *name, places)
+    for key, _ in reader.scan(*prefix_range(RANKS)):
+        if key not in seen and key[:-PLACE_BYTES] not in seen:
+            yield Problem(key, "there is no such listing")
+
+
+def _ranks_of(
+    reader: Reader, queue: str, status: str, places: Iterator[bytes]
+) -> Iterator[Problem]:
+    wanted = dict(rank_entries(queue, status, places))
+    for level in (BOUNDS_LEVEL, *LEVELS):
+        for key, value in reader.scan(*whole(rank_listing(queue, status, level))):
+            if wanted.pop(key, None) != value:
+                yield Problem(key, "the listing has another rank here")
+    for key in wanted:
+        yield Problem(key, "a rank is missing")
+
+
+def rank_entries(queue: str, status: str, places: Iterable[bytes]) -> Iterator[Entry]:
+    """All that stands under the ranks of a listing with these places."""
+    bounds: list[bytes] = []
+
+    def noting_bounds() -> Iterator[bytes]:
+        for place in places:
+            bounds[:] = [bounds[0] if bounds else place, place]
+            yield place
+
+    for level, place, count in expected(noting_bounds()):
+        yield rank_listing(queue, status, level) + place, _COUNT.pack(count)
+    if bounds:
+        yield rank_listing(queue, status, BOUNDS_LEVEL), b"".join(bounds)
+
+
+# -- 5: queues -----------------------------------------------------------------------------------
+
+
+def _queues(reader: Reader) -> Iterator[Problem]:
+    for key, value in reader.scan(*prefix_range(QUEUES)):
+        found = read_queue(key, value)
+        if isinstance(found, str):
+            yield Problem(key, f"the record cannot be read: {found}")
+
+
+def read_queue(key: bytes, value: bytes) -> QueueRecord | str:
+    """The record of a queue, or why it cannot be read."""
+    try:
+        record = decode_value(QueueKey("any"), value)
+    except FormatError as error:
+        return error.reason
+    assert isinstance(record, QueueRecord)
+    return record if QUEUES + record.name.encode() == key else "it is that of another queue"

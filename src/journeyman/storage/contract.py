@@ -1,0 +1,124 @@
+"""What a store of ordered keys must do: the contract of all engines.
+
+    with backend.view() as view:            a moment of the store: what is written meanwhile is
+        view.get(key)                       not seen; any number of views at a time
+        view.get_many(keys)
+        view.scan(start, end, reverse=True, limit=50)
+        view.around(key, start, end)
+
+    with backend.turn() as turn:            the turn to write: one at a time, whoever asks, in this
+        old = turn.get(key)                 process or another one; what is read is what is there
+        turn.commit({key: new, gone: None})
+
+A turn commits once, as its last deed: all of its changes or none, durable when the ``with`` ends.
+So a change that depends on what was read (a counter plus one) is right however many writers there
+are. A turn that raises, or commits nothing, changes nothing.
+
+Keys are bytes in the order of their bytes, 1 to MAX_KEY_BYTES long; ranges are
+``start <= key < end``. What a scan gives is read while it is asked for, inside the ``with``.
+
+The same suite runs on every engine: journeyman.testing.storage_contract.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from journeyman.formats.keyspace import MAX_KEY_BYTES
+
+__all__ = ["MAX_KEY_BYTES", "Backend", "Changes", "Entry", "Reader", "Stats", "Turn"]
+
+Entry: TypeAlias = tuple[bytes, bytes]
+# None removes the key; one that is not there may be removed.
+Changes: TypeAlias = Mapping[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What an engine knows about itself without counting. None: it does not know."""
+
+    engine: str
+    size_bytes: int | None
+    entries_about: int | None
+
+
+class Reader(ABC):
+    """Reads the store."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, None if it is not there."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of some keys, in their order."""
+        return [self.get(key) for key in keys]
+
+    @abstractmethod
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[Entry]:
+        """Entries with ``start <= key < end``, from the first on, or from the last if reversed."""
+
+    def around(self, key: bytes, start: bytes, end: bytes) -> tuple[Entry | None, Entry | None]:
+        """Of the entries from ``start`` to ``end`` the last up to ``key``, and the next one."""
+        behind = max(key + b"\0", start)
+        before = next(self.scan(start, min(behind, end), reverse=True, limit=1), None)
+        return before, next(self.scan(behind, end, limit=1), None)
+
+
+class Turn(Reader):
+    """Reads the store, and changes it once."""
+
+    @abstractmethod
+    def commit(self, changes: Changes) -> None:
+        """Make these changes when the turn ends. Nothing is read or committed behind it."""
+
+
+class Backend(ABC):
+    """An open store. All of it may be used by several threads at once."""
+
+    name: str
+
+    @abstractmethod
+    def view(self) -> AbstractContextManager[Reader]:
+        """A moment of the store."""
+
+    @abstractmethod
+    def turn(self) -> AbstractContextManager[Turn]:
+        """The turn to write, once those before are over. Not to be asked for inside a turn."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Whatever was written is safe from a power cut when this returns."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more of it. A second time does nothing."""
+
+    @abstractmethod
+    def stats(self) -> Stats:
+        """What it knows about itself, quickly."""
+
+    def be_alone(self) -> None:  # noqa: B027 - most engines let in one process only, or cannot
+        """Keep out whoever else asks for this, as long as it is open. StorageLocked: one is in."""
+
+    # -- the same in one call --
+
+    def get(self, key: bytes) -> bytes | None:
+        with self.view() as view:
+            return view.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.write({key: value})
+
+    def delete(self, key: bytes) -> None:
+        self.write({key: None})
+
+    def write(self, changes: Changes) -> None:
+        """An atomic batch that depends on nothing that is there."""
+        with self.turn() as turn:
+            turn.commit(changes)

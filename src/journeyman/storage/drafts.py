@@ -1,0 +1,218 @@
+"""All that one turn changes: operations on jobs -> keys and values, counters and ranks included.
+
+    draft = Draft(turn, uuids)        the records that are there, read inside the turn
+    draft.upsert(...)                 each operation sees what those before it did
+    draft.set_status(...)
+    draft.remove(...)
+    turn.commit(draft.changes())      counters and ranks are read and changed once, at the end
+
+A record that cannot be read tells nothing about its index keys. When it is overwritten or removed,
+they are looked for in the indexes themselves (a scan of all of them: damage is rare), and the
+counter of the place where it was found goes down.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from journeyman.errors import FormatError
+from journeyman.formats.keyspace import (
+    JOBS,
+    QUEUE_TIMES,
+    QUEUE_TIMES_V1,
+    STATUS_FIFO,
+    STATUSES,
+    CounterKey,
+    QueueTimeKey,
+    StatusFifoKey,
+    decode_key,
+    encode_key,
+    prefix_range,
+)
+from journeyman.formats.keyspace_listing import LISTINGS, listing, listing_of, place_of, whole
+from journeyman.storage.contract import Reader
+from journeyman.storage.ranks import changed
+from journeyman.storage.records import (
+    MARKER_BYTES,
+    Facts,
+    Prepared,
+    listed_keys,
+    look,
+    old_queue_time_key,
+    queue_time_key,
+)
+
+__all__ = ["Draft", "Outcome"]
+
+_COUNT = Struct(">Q")
+_NOT_LOOKED: Final = None
+
+
+class Outcome(Enum):
+    """What became of an operation."""
+
+    DONE = "done"
+    ABSENT = "absent"  # there is no such job
+    UNREADABLE = "unreadable"  # there is, but its record cannot be read
+
+
+class Draft:
+    def __init__(self, reader: Reader, job_uuids: Iterable[UUID]) -> None:
+        self._reader = reader
+        self._texts = {uuid: str(uuid) for uuid in job_uuids}
+        keys = [JOBS + text.encode() for text in self._texts.values()]
+        values = reader.get_many(keys)
+        self._raw: dict[UUID, bytes | None] = dict(zip(self._texts, values, strict=True))
+        self._changes: dict[bytes, bytes | None] = {}
+        self._places: dict[tuple[str, str], dict[bytes, int]] = {}
+        self._counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._has_old_times: bool | None = _NOT_LOOKED
+
+    # -- operations --
+
+    def upsert(self, new: Prepared) -> Outcome:
+        old = self._take_out(new.job_uuid, new.facts)
+        if old != new.facts:
+            self._put_in(new.job_uuid, new.facts)
+        self._set_raw(new.job_uuid, new.raw)
+        return Outcome.DONE
+
+    def set_status(self, job_uuid: UUID, status: str) -> Outcome:
+        raw = self._raw[job_uuid]
+        if raw is None:
+            return Outcome.ABSENT
+        text = self._texts[job_uuid]
+        facts, changed = look(job_uuid, text, raw, status)
+        if facts is None:
+            return Outcome.UNREADABLE
+        if facts.status != status:
+            place = place_of(facts.created_at_ns, job_uuid)
+            self._unlist(facts.queue, facts.status, place)
+            self._list(facts.queue, status, place, text)
+            self._set_raw(job_uuid, changed)
+        return Outcome.DONE
+
+    def remove(self, job_uuid: UUID) -> Outcome:
+        if self._raw[job_uuid] is None:
+            return Outcome.ABSENT
+        self._take_out(job_uuid, None)
+        self._changes[STATUSES + self._texts[job_uuid].encode()] = None
+        self._set_raw(job_uuid, None)
+        return Outcome.DONE
+
+    # -- one job --
+
+    def _set_raw(self, job_uuid: UUID, raw: bytes | None) -> None:
+        self._raw[job_uuid] = self._changes[JOBS + self._texts[job_uuid].encode()] = raw
+
+    def _take_out(self, job_uuid: UUID, stays: Facts | None) -> Facts | None:
+        """Remove what the indexes know of the stored record, unless it stays as it is."""
+        raw = self._raw[job_uuid]
+        if raw is None:
+            return None
+        text = self._texts[job_uuid]
+        facts, _ = look(job_uuid, text, raw)
+        if facts is None:
+            self._search_and_take(job_uuid)
+        elif facts != stays:
+            self._unlist(facts.queue, facts.status, place_of(facts.created_at_ns, job_uuid))
+            self._changes[queue_time_key(facts, text.encode())] = None
+            if self._old_times():
+                self._changes[old_queue_time_key(job_uuid, facts)] = None
+        return facts
+
+    def _put_in(self, job_uuid: UUID, facts: Facts) -> None:
+        text = self._texts[job_uuid]
+        self._list(facts.queue, facts.status, place_of(facts.created_at_ns, job_uuid), text)
+        self._changes[queue_time_key(facts, text.encode())] = MARKER_BYTES
+
+    def _unlist(self, queue: str, status: str, place: bytes) -> None:
+        fifo, listed = listed_keys(queue, status, place)
+        self._changes[fifo] = self._changes[listed] = None
+        self._count(queue, status, place, -1)
+
+    def _list(self, queue: str, status: str, place: bytes, uuid_text: str) -> None:
+        fifo, listed = listed_keys(queue, status, place)
+        self._changes[fifo] = self._changes[listed] = MARKER_BYTES
+        self._changes[STATUSES + uuid_text.encode()] = status.encode("ascii")
+        self._count(queue, status, place, 1)
+
+    def _count(self, queue: str, status: str, place: bytes, by: int) -> None:
+        name = (queue, status)
+        self._counts[name] += by
+        places = self._places.get(name)
+        if places is None:
+            places = self._places[name] = {}
+        places[place] = places.get(place, 0) + by
+
+    def _old_times(self) -> bool:
+        """Whether there are queue-time keys of version 1, which must go with their jobs."""
+        if self._has_old_times is _NOT_LOOKED:
+            old = self._reader.scan(*prefix_range(QUEUE_TIMES_V1), limit=1)
+            self._has_old_times = next(old, None) is not None
+        return self._has_old_times
+
+    # -- a job whose record cannot be read --
+
+    def _search_and_take(self, job_uuid: UUID) -> None:
+        queues, statuses, is_listed = [], [], False
+        for key in self._indexed(job_uuid):
+            self._changes[key] = None
+            if key.startswith(LISTINGS):
+                is_listed = True
+                queue, status, created_ns, _ = listing_of(key)
+                self._count(queue, status, place_of(created_ns, job_uuid), -1)
+                continue
+            match decode_key(key):
+                case QueueTimeKey(_, queue, _, _):
+                    queues.append(queue)
+                case StatusFifoKey(status, _, _):
+                    statuses.append(status)
+        if queues and statuses and not is_listed:  # by a program without listings
+            self._counts[queues[0], statuses[0]] -= 1
+
+    def _indexed(self, job_uuid: UUID) -> Iterator[bytes]:
+        """All index keys that name a job, found by looking at every one."""
+        ends = (job_uuid.bytes, str(job_uuid).encode())
+        for prefix in (LISTINGS, STATUS_FIFO, QUEUE_TIMES, QUEUE_TIMES_V1):
+            for key, _ in self._reader.scan(*prefix_range(prefix)):
+                if key.endswith(ends) and _is_key(key):
+                    yield key
+
+    # -- the end --
+
+    def changes(self) -> dict[bytes, bytes | None]:
+        """All changes of the turn. To be asked for once."""
+        counts = [(name, by) for name, by in self._counts.items() if by]
+        keys = [encode_key(CounterKey(*name)) for name, _ in counts]
+        values = self._reader.get_many(keys)
+        for (name, by), key, value in zip(counts, keys, values, strict=True):
+            if value is not None and len(value) != _COUNT.size:
+                total = self._recounted(*name)
+            else:
+                total = by + (int(_COUNT.unpack(value)[0]) if value else 0)
+            self._changes[key] = _COUNT.pack(total) if total > 0 else None
+        for (queue, status), places in self._places.items():
+            self._changes.update(changed(self._reader, queue, status, places))
+        return self._changes
+
+    def _recounted(self, queue: str, status: str) -> int:
+        """A counter that is no number is made from the listing."""
+        there = sum(1 for _ in self._reader.scan(*whole(listing(queue, status))))
+        return there + sum(self._places.get((queue, status), {}).values())
+
+
+def _is_key(key: bytes) -> bool:
+    try:
+        if key.startswith(LISTINGS):
+            listing_of(key)
+        else:
+            decode_key(key)
+    except FormatError:
+        return False
+    return True

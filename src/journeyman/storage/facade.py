@@ -1,0 +1,371 @@
+"""The storage facade: queues and jobs, whatever engine keeps them.
+
+    with Storage.open("rocksdb", "~/.journeyman/data") as storage:
+        storage.upsert_job_record(record)                       one durable commit, shared with
+        storage.set_job_status(uuid, "completed")               whoever else is writing
+        storage.apply([Upsert(record), Remove(uuid)])           many at once, all or none
+        storage.list_jobs("mail", "waiting", page=700)
+
+Invariants
+- A job, its index keys, its counter and its ranks change in one commit. What was returned from is
+  durable.
+- Index keys are derived from the record that is stored (see records). Callers give records, not
+  keys.
+- One record that cannot be read spoils nothing else: listings name it and go on, and it can be
+  removed or overwritten.
+
+Time and randomness do not enter here. Blocking: a server calls it from a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from types import TracebackType
+from typing import Final
+from uuid import UUID
+
+from journeyman.config import StorageSettings
+from journeyman.errors import FormatError, StorageError, UnreadableRecord
+from journeyman.formats.keyspace import (
+    COUNTERS,
+    JOBS,
+    QUEUE_TIMES_V1,
+    QUEUES,
+    CounterKey,
+    QueueKey,
+    QueueTimeKey,
+    counters_of_queue,
+    decode_key,
+    due_before,
+    encode_key,
+    prefix_range,
+)
+from journeyman.formats.keyspace_values import (
+    JobRecord,
+    QueueRecord,
+    encode_value,
+)
+from journeyman.storage.checking import read_queue
+from journeyman.storage.contract import Backend, Entry, Stats
+from journeyman.storage.drafts import Draft, Outcome
+from journeyman.storage.group_commit import GroupCommit
+from journeyman.storage.opening import open_backend
+from journeyman.storage.operations import (
+    Operation,
+    Ready,
+    Remove,
+    SetStatus,
+    Upsert,
+    ready_to_run,
+    run,
+)
+from journeyman.storage.options import EngineOptions
+from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
+from journeyman.storage.paths import expanded
+from journeyman.storage.records import job_key, read_job, uuid_of_job_key
+
+__all__ = [
+    "SCHEMA",
+    "SCHEMA_KEY",
+    "QueueCount",
+    "QueueList",
+    "Storage",
+]
+
+# Which derived keys a store keeps complete. 1: listings and ranks besides what Overhop keeps.
+SCHEMA: Final = 1
+SCHEMA_KEY: Final = b"v1:storage:schema"
+
+_COUNT = Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueList:
+    """All queues by name, and those that cannot be read."""
+
+    queues: tuple[QueueRecord, ...]
+    unreadable: tuple[Unreadable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    queue: str
+    status: str
+    count: int
+
+
+class Storage:
+    """An open store of queues and jobs. May be used by several threads at once."""
+
+    def __init__(self, backend: Backend, path: str) -> None:
+        """Take over an open backend; its schema is checked. Most callers want ``open``."""
+        self._backend = backend
+        self._path = path
+        self._commits: GroupCommit[Ready, Outcome] = GroupCommit(self._commit)
+        self._check_schema()
+
+    @classmethod
+    def open(
+        cls,
+        engine: str,
+        path: str,
+        options: EngineOptions | None = None,
+        *,
+        say: Callable[[str], None] | None = None,
+    ) -> Storage:
+        """UsageError for what cannot be asked for, StorageError if the store cannot be opened.
+
+        ``say`` is told, in a line each, what happens: a server passes its log.
+        """
+        say = say or _unheard
+        place = expanded(path) if engine not in ("postgres", "memory") else path
+        shown = engine if engine in ("postgres", "memory") else place
+        say(f"opening the store: {engine}{_at(shown, engine)}")
+        backend = open_backend(engine, place, options or EngineOptions())
+        try:
+            storage = cls(backend, shown)
+        except BaseException:
+            backend.close()
+            raise
+        say(f"the store is open: {engine}{_at(shown, engine)}, {_size(storage.stats())}")
+        return storage
+
+    @classmethod
+    def from_settings(
+        cls, settings: StorageSettings, *, say: Callable[[str], None] | None = None
+    ) -> Storage:
+        """The store that the configuration names."""
+        options = EngineOptions(settings.cache_capacity_bytes, settings.mode)
+        return cls.open(settings.engine, settings.path, options, say=say)
+
+    def __enter__(self) -> Storage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def engine(self) -> str:
+        return self._backend.name
+
+    @property
+    def path(self) -> str:
+        """Where it is; of a database only which engine."""
+        return self._path
+
+    @property
+    def backend(self) -> Backend:
+        """For checks, imports and exports, which are about keys."""
+        return self._backend
+
+    def _check_schema(self) -> None:
+        found = self._backend.get(SCHEMA_KEY)
+        if found is None:
+            with self._backend.turn() as turn:
+                if next(turn.scan(*prefix_range(JOBS), limit=1), None) is not None:
+                    raise StorageError(
+                        self._path,
+                        "its jobs were written by another program and are not listed yet; "
+                        "run: journeyman storage rebuild",
+                    )
+                turn.commit({SCHEMA_KEY: _COUNT.pack(SCHEMA)})
+        elif found != _COUNT.pack(SCHEMA):
+            number = int.from_bytes(found, "big")
+            raise StorageError(
+                self._path,
+                f"it has schema {number}, and this program knows {SCHEMA}; use a newer journeyman",
+            )
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def load_queues(self) -> QueueList:
+        """Every queue, by name."""
+        queues, unreadable = [], []
+        with self._backend.view() as view:
+            for key, value in view.scan(*prefix_range(QUEUES)):
+                found = read_queue(key, value)
+                if isinstance(found, str):
+                    unreadable.append(Unreadable(key, found))
+                else:
+                    queues.append(found)
+        return QueueList(tuple(sorted(queues, key=lambda q: q.name)), tuple(unreadable))
+
+    def replace_queues(self, queues: Iterable[QueueRecord]) -> None:
+        """These are all queues, in one step. Jobs and counters stay as they are."""
+        new = {encode_key(QueueKey(queue.name)): encode_value(queue) for queue in queues}
+        with self._backend.turn() as turn:
+            there = [key for key, _ in turn.scan(*prefix_range(QUEUES))]
+            turn.commit({**dict.fromkeys(there), **new})
+
+    # -- changing jobs ---------------------------------------------------------------------------
+
+    def apply(self, operations: Iterable[Operation]) -> list[Outcome]:
+        """Do all of these, in their order, in one durable commit; or none, if it raises.
+
+        An operation on a job that is not there is ABSENT and changes nothing; so is a SetStatus on
+        a record that cannot be read, which is UNREADABLE. Raises EncodeError for a record or
+        status that cannot be stored, before anything is done.
+        """
+        ready = [ready_to_run(operation) for operation in operations]
+        return self._commits.run(ready) if ready else []
+
+    def upsert_job_record(self, record: JobRecord) -> None:
+        self.apply([Upsert(record)])
+
+    def set_job_status(self, job_uuid: UUID, status: str) -> bool:
+        """False if there is no such job; UnreadableRecord if its record cannot be read."""
+        outcome = self.apply([SetStatus(job_uuid, status)])[0]
+        if outcome is Outcome.UNREADABLE:
+            raise self._unreadable(job_uuid, "it cannot be read; remove it or write it anew")
+        return outcome is Outcome.DONE
+
+    def remove_job_record(self, job_uuid: UUID) -> bool:
+        """False if there is no such job. A record that cannot be read is removed as well."""
+        return self.apply([Remove(job_uuid)])[0] is Outcome.DONE
+
+    def _commit(self, operations: list[Ready]) -> list[Outcome]:
+        with self._backend.turn() as turn:
+            draft = Draft(turn, [operation.job_uuid for operation in operations])
+            outcomes = [run(draft, operation) for operation in operations]
+            turn.commit(draft.changes())
+        return outcomes
+
+    # -- reading jobs ----------------------------------------------------------------------------
+
+    def get_job(self, job_uuid: UUID) -> JobRecord | None:
+        """Raises UnreadableRecord."""
+        raw = self._backend.get(job_key(job_uuid))
+        if raw is None:
+            return None
+        record = read_job(job_uuid, raw)
+        if isinstance(record, str):
+            raise self._unreadable(job_uuid, record)
+        return record
+
+    def get_jobs(
+        self, job_uuids: Sequence[UUID]
+    ) -> tuple[tuple[JobRecord, ...], tuple[Unreadable, ...]]:
+        """Those of these jobs that are there and can be read, in their order; and the others."""
+        with self._backend.view() as view:
+            return read_jobs(view, list(job_uuids))
+
+    def all_jobs(self) -> Iterator[JobRecord | Unreadable]:
+        """Every record, in the order of the uuids, read while it is asked for."""
+        with self._backend.view() as view:
+            for key, raw in view.scan(*prefix_range(JOBS)):
+                uuid = uuid_of_job_key(key)
+                found = "its key is no uuid" if uuid is None else read_job(uuid, raw)
+                yield Unreadable(key, found) if isinstance(found, str) else found
+
+    def list_jobs(
+        self,
+        queue: str,
+        status: str,
+        *,
+        size: int = 50,
+        page: int | None = None,
+        after: str | None = None,
+    ) -> Page:
+        """Jobs of a queue and status, oldest first: a page by number (from 1) or behind a cursor.
+
+        Costs what it returns, not what exists.
+        """
+        with self._backend.view() as view:
+            return page_of_queue(view, queue, status, size, after=after, number=page)
+
+    def list_jobs_by_status(self, status: str, *, size: int = 50, after: str | None = None) -> Page:
+        """Jobs of a status in all queues, oldest first."""
+        with self._backend.view() as view:
+            return page_of_status(view, status, size, after=after)
+
+    def jobs_due_before(
+        self, before_ms: int, *, limit: int | None = None, after: QueueTimeKey | None = None
+    ) -> list[QueueTimeKey]:
+        """Jobs whose execution starts before a time, earliest first, whatever their status; from
+        the first, or behind a key."""
+        start, end = due_before(before_ms)
+        if after is not None:
+            start = encode_key(after.newest()) + b"\0"
+        with self._backend.view() as view:
+            due = _time_keys(view.scan(start, end, limit=limit))
+            old = [
+                newest
+                for key in _time_keys(view.scan(*prefix_range(QUEUE_TIMES_V1)))
+                if start <= encode_key(newest := key.newest()) < end
+            ]
+        if old:  # written by a program that knows version 1 only; in no order
+            due = sorted({*due, *old}, key=encode_key)
+        return due if limit is None else due[:limit]
+
+    # -- counters --------------------------------------------------------------------------------
+
+    def queue_status_counts(self, queue: str | None = None) -> list[QueueCount]:
+        """How many jobs each queue has in each status; zeros are left out."""
+        bounds = prefix_range(COUNTERS) if queue is None else counters_of_queue(queue)
+        with self._backend.view() as view:
+            counts = [*_counts(view.scan(*bounds))]
+        if queue is not None:
+            counts = [each for each in counts if each.queue == queue]
+        return sorted(counts, key=lambda each: (each.queue, each.status))
+
+    def count(self, queue: str, status: str) -> int:
+        """How many jobs of a queue have a status."""
+        key = encode_key(CounterKey(queue, status))
+        value = self._backend.get(key)
+        return 0 if value is None else sum(each.count for each in _counts([(key, value)]))
+
+    # -- the store -------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        self._backend.flush()
+
+    def close(self) -> None:
+        """Closes it, once whoever writes has done. A second time does nothing."""
+        self._backend.close()
+
+    def stats(self) -> Stats:
+        return self._backend.stats()
+
+    def _unreadable(self, job_uuid: UUID, reason: str) -> UnreadableRecord:
+        return UnreadableRecord(self._path, job_key(job_uuid), reason)
+
+
+def _unheard(line: str) -> None:
+    """Nobody listens."""
+
+
+def _at(place: str, engine: str) -> str:
+    return "" if place == engine else f" at {place}"
+
+
+def _size(stats: Stats) -> str:
+    return "empty" if not stats.size_bytes else f"{stats.size_bytes / 1_000_000:.1f} MB"
+
+
+def _time_keys(entries: Iterator[Entry]) -> list[QueueTimeKey]:
+    keys = []
+    for raw, _ in entries:
+        try:
+            key = decode_key(raw)
+        except FormatError:
+            continue  # `storage check` names it
+        if isinstance(key, QueueTimeKey):
+            keys.append(key)
+    return keys
+
+
+def _counts(entries: Iterable[Entry]) -> Iterator[QueueCount]:
+    for raw, value in entries:
+        try:
+            key = decode_key(raw)
+        except FormatError:
+            continue  # `storage check` names it
+        if isinstance(key, CounterKey) and len(value) == _COUNT.size:
+            yield QueueCount(key.queue, key.status, int(_COUNT.unpack(value)[0]))

@@ -1,0 +1,98 @@
+"""Engines by their names: what each can be asked for, and opening one.
+
+    name       where                   library                  cache_capacity   mode
+    rocksdb    a directory             rocksdict                yes              yes
+    sqlite     a file in a directory   Python's own             yes              yes
+    postgres   a database's address    psycopg                  no: the server's own settings
+    memory     nowhere                 none                     no
+
+An option that an engine has nothing for is refused instead of ignored. Libraries are imported when
+their engine is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from journeyman.config import StorageEngine
+from journeyman.errors import UsageError
+from journeyman.storage.contract import Backend
+from journeyman.storage.memory import MemoryBackend
+from journeyman.storage.options import EngineOptions
+from journeyman.storage.sqlite import SqliteBackend
+
+__all__ = ["open_backend"]
+
+
+_NO_OPTIONS: Final = {
+    StorageEngine.POSTGRES: "it is the server's: see its shared_buffers and synchronous_commit",
+    StorageEngine.MEMORY: "everything is in memory",
+}
+
+
+def open_backend(engine: str, path: str, options: EngineOptions) -> Backend:
+    """An open store; UsageError for what cannot be asked, StorageError if it cannot be opened."""
+    try:
+        name = StorageEngine(engine)
+    except ValueError:
+        allowed = ", ".join(StorageEngine)
+        raise UsageError(f"unsupported storage.engine {engine!r}; there are {allowed}") from None
+    if name in _NO_OPTIONS:
+        for option, value in (
+            ("cache_capacity", options.cache_capacity_bytes),
+            ("mode", options.mode),
+        ):
+            if value is not None:
+                raise UsageError(f"storage.{option}: {name} has none ({_NO_OPTIONS[name]})")
+    return _OPENERS[name](path, options)
+
+
+def _open_rocksdb(path: str, options: EngineOptions) -> Backend:
+    try:
+        from journeyman.storage.rocksdb import RocksBackend
+    except ImportError:
+        raise _missing(StorageEngine.ROCKSDB, "storage") from None
+    return RocksBackend(_directory(path), options)
+
+
+def _open_sqlite(path: str, options: EngineOptions) -> Backend:
+    return SqliteBackend(_directory(path), options)
+
+
+def _open_postgres(path: str, options: EngineOptions) -> Backend:
+    del options
+    try:
+        from journeyman.storage.postgres import PostgresBackend
+    except ImportError:
+        raise _missing(StorageEngine.POSTGRES, "postgres") from None
+    return PostgresBackend(path)
+
+
+def _open_memory(path: str, options: EngineOptions) -> Backend:
+    del path, options
+    return MemoryBackend()
+
+
+_OPENERS: Final[dict[StorageEngine, Callable[[str, EngineOptions], Backend]]] = {
+    StorageEngine.ROCKSDB: _open_rocksdb,
+    StorageEngine.SQLITE: _open_sqlite,
+    StorageEngine.POSTGRES: _open_postgres,
+    StorageEngine.MEMORY: _open_memory,
+}
+
+
+def _missing(name: StorageEngine, extra: str) -> UsageError:
+    return UsageError(
+        f"storage.engine {name}: its library is missing; pip install 'journeyman[{extra}]'"
+    )
+
+
+def _directory(path: str) -> str:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"failed to create storage data directory {path!r}: {reason}") from None
+    return path

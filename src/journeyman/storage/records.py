@@ -1,0 +1,161 @@
+"""A job record, and every key that follows from it: what the indexes hold is derived here only.
+
+    record -> Facts (queue, status, created, start) -> the keys of the indexes over the job
+
+Whatever is written or removed is worked out from the facts of the record that is stored, never from
+what a caller remembers, so no index key is left behind.
+
+A record is readable if its JSON is, if it holds the uuid of its own key, and if queue and status
+can stand in keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from journeyman.errors import EncodeError, FormatError
+from journeyman.formats.keyspace import (
+    JOBS,
+    QUEUE_TIMES,
+    QUEUE_TIMES_V1,
+    STATUS_FIFO,
+    STATUSES,
+    JobKey,
+    ordered_bytes,
+    queue_bytes,
+    status_bytes,
+)
+from journeyman.formats.keyspace_listing import listing, place_of
+from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value
+from journeyman.formats.keyspace_written import glance
+
+__all__ = [
+    "MARKER_BYTES",
+    "Facts",
+    "Prepared",
+    "facts_of",
+    "index_keys",
+    "job_key",
+    "listed_keys",
+    "look",
+    "old_queue_time_key",
+    "prepared",
+    "queue_time_key",
+    "read_job",
+    "status_key",
+    "uuid_of_job_key",
+]
+
+MARKER_BYTES: Final = b"\x01"
+_NS_PER_MS = 1_000_000
+
+
+class Facts(NamedTuple):
+    """What the indexes need to know of a job."""
+
+    queue: str
+    status: str
+    created_at_ns: int
+    execution_start_ns: int
+
+
+class Prepared(NamedTuple):
+    """A record that can be stored: checked and encoded before anybody waits for it."""
+
+    job_uuid: UUID
+    raw: bytes
+    facts: Facts
+
+
+def prepared(record: JobRecord) -> Prepared:
+    """Raises EncodeError for a record that cannot be stored."""
+    facts = facts_of(record)
+    status_bytes(facts.status)
+    queue_bytes(facts.queue)
+    return Prepared(record.job_uuid, encode_value(record), facts)
+
+
+def facts_of(record: JobRecord) -> Facts:
+    return Facts(record.queue, record.status, record.created_at_ns, record.execution_start_ns)
+
+
+def read_job(job_uuid: UUID, raw: bytes) -> JobRecord | str:
+    """The record of a job, or why it cannot be read."""
+    try:
+        record = decode_value(JobKey(job_uuid), raw)
+        assert isinstance(record, JobRecord)
+        if record.job_uuid != job_uuid:
+            return f"it is the record of {record.job_uuid}"
+        status_bytes(record.status)
+        queue_bytes(record.queue)
+    except FormatError as error:
+        return error.reason
+    except EncodeError as error:
+        return str(error)
+    return record
+
+
+def look(
+    job_uuid: UUID, uuid_text: str, raw: bytes, status: str | None = None
+) -> tuple[Facts | None, bytes]:
+    """The facts of a stored record, None if it cannot be read; and its bytes with a status."""
+    seen = glance(raw, status)
+    if seen is not None and seen.uuid_text == uuid_text:
+        try:
+            status_bytes(seen.status)
+            queue_bytes(seen.queue)
+        except EncodeError:
+            return None, raw
+        return Facts(*seen[1:5]), seen.changed
+    record = read_job(job_uuid, raw)
+    if isinstance(record, str):
+        return None, raw
+    changed = record if status is None else replace(record, status=status)
+    return facts_of(record), raw if changed is record else encode_value(changed)
+
+
+# -- keys ----------------------------------------------------------------------------------------
+
+
+def job_key(job_uuid: UUID) -> bytes:
+    return JOBS + str(job_uuid).encode()
+
+
+def uuid_of_job_key(key: bytes) -> UUID | None:
+    """None if the key is not one that a job is kept under."""
+    try:
+        uuid = UUID(key[len(JOBS) :].decode("ascii"))
+    except ValueError:
+        return None
+    return uuid if job_key(uuid) == key else None
+
+
+def status_key(job_uuid: UUID) -> bytes:
+    return STATUSES + str(job_uuid).encode()
+
+
+def index_keys(job_uuid: UUID, facts: Facts) -> tuple[bytes, bytes, bytes]:
+    """Status FIFO, listing and queue-time key of a job."""
+    place = place_of(facts.created_at_ns, job_uuid)
+    queue_time = queue_time_key(facts, str(job_uuid).encode())
+    return *listed_keys(facts.queue, facts.status, place), queue_time
+
+
+def listed_keys(queue: str, status: str, place: bytes) -> tuple[bytes, bytes]:
+    """Status FIFO and listing key of the job at a place."""
+    fifo = b"%b%b:%b%b" % (STATUS_FIFO, status_bytes(status), place[:8], place[12:])
+    return fifo, listing(queue, status) + place
+
+
+def queue_time_key(facts: Facts, uuid_text: bytes) -> bytes:
+    start = ordered_bytes(facts.execution_start_ns // _NS_PER_MS)
+    return b"%b%b:%b:%b" % (QUEUE_TIMES, start, queue_bytes(facts.queue), uuid_text)
+
+
+def old_queue_time_key(job_uuid: UUID, facts: Facts) -> bytes:
+    """The queue-time key of version 1, which is only ever removed."""
+    start_ms = facts.execution_start_ns // _NS_PER_MS
+    uuid = str(job_uuid).encode()
+    return b"%b%d:%b:%b" % (QUEUE_TIMES_V1, start_ms, queue_bytes(facts.queue), uuid)

@@ -1,0 +1,185 @@
+"""The engine ``sqlite``: one table of keys and values in a file.
+
+    kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID      BLOBs compare as their bytes do
+
+WAL and synchronous=FULL: a commit is synced, and readers never wait for the writer. A turn is BEGIN
+IMMEDIATE, which also keeps out the writers of other processes. Each view has a connection of its
+own while it lasts; those of views that are over wait in a pool.
+
+    cache_capacity    PRAGMA cache_size, of each connection
+    mode low_space         auto_vacuum: pages that become free are given back when the store closes
+    mode high_throughput   a WAL of up to 64 MiB before it is copied into the file, and 1 GiB of the
+                           file mapped into memory
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock
+
+from journeyman.errors import StorageClosed, StorageError
+from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
+from journeyman.storage.options import EngineOptions, StorageMode
+
+__all__ = ["FILE_NAME", "SqliteBackend"]
+
+FILE_NAME = "store.sqlite"
+
+_BUSY_S = 60.0  # how long a writer waits for one in another process
+_PAGE_BYTES = 4096
+_WAL_PAGES = 64 * 1024 * 1024 // _PAGE_BYTES
+_MAPPED_BYTES = 1024 * 1024 * 1024
+_VARIABLES = 500  # of one statement; the library allows more
+_TABLE = "CREATE TABLE IF NOT EXISTS kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
+
+
+class _Statements(Turn):
+    """Reads by a connection; what is to be committed is kept."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.changes: Changes = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        row = self._connection.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        found: dict[bytes, bytes] = {}
+        for at in range(0, len(keys), _VARIABLES):
+            some = keys[at : at + _VARIABLES]
+            marks = ",".join("?" * len(some))
+            found.update(
+                self._connection.execute(f"SELECT k, v FROM kv WHERE k IN ({marks})", some)
+            )
+        return [found.get(key) for key in keys]
+
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[Entry]:
+        order = "DESC" if reverse else "ASC"
+        query = f"SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k {order} LIMIT ?"
+        yield from self._connection.execute(query, (start, end, -1 if limit is None else limit))
+
+    def commit(self, changes: Changes) -> None:
+        self.changes = changes
+
+    def write(self) -> None:
+        """What was committed, sorted: neighbours are on one page."""
+        items = sorted(self.changes.items())
+        gone = [(key,) for key, value in items if value is None]
+        kept = [item for item in items if item[1] is not None]
+        self._connection.executemany("DELETE FROM kv WHERE k = ?", gone)
+        self._connection.executemany(
+            "INSERT INTO kv(k, v) VALUES(?, ?) ON CONFLICT(k) DO UPDATE SET v = excluded.v", kept
+        )
+
+
+class SqliteBackend(Backend):
+    """A store in the file store.sqlite of a directory."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: str, options: EngineOptions) -> None:
+        self._place = os.path.join(directory, FILE_NAME)
+        self._options = options
+        self._turn_lock = Lock()
+        self._pool_lock = Lock()
+        self._pool: list[sqlite3.Connection] = []
+        self._closed = False
+        with _as_storage_error(self._place):
+            self._writer = self._connect()
+            self._writer.execute(_TABLE)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._place, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
+        )
+        if self._options.mode is StorageMode.LOW_SPACE:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table only
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        if self._options.cache_capacity_bytes is not None:
+            connection.execute(f"PRAGMA cache_size = -{self._options.cache_capacity_bytes // 1024}")
+        if self._options.mode is StorageMode.HIGH_THROUGHPUT:
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+            connection.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
+        return connection
+
+    @contextmanager
+    def view(self) -> Iterator[Reader]:
+        with self._pool_lock:
+            self._check_open()
+            connection = self._pool.pop() if self._pool else None
+        with _as_storage_error(self._place):
+            connection = connection or self._connect()
+            try:
+                connection.execute("BEGIN")
+                connection.execute("SELECT 1 FROM kv LIMIT 1").fetchone()  # the moment is now
+                yield _Statements(connection)
+            finally:
+                connection.rollback()
+                self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._pool_lock:
+            if not self._closed:
+                self._pool.append(connection)
+                return
+        connection.close()
+
+    @contextmanager
+    def turn(self) -> Iterator[Turn]:
+        with self._turn_lock:
+            self._check_open()
+            with _as_storage_error(self._place):
+                yield from _one_turn(self._writer)
+
+    def flush(self) -> None:
+        """Every commit was synced."""
+        self._check_open()
+
+    def close(self) -> None:
+        with self._turn_lock, self._pool_lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._options.mode is StorageMode.LOW_SPACE:
+                with suppress(sqlite3.Error):  # another process reads; the space stays for later
+                    self._writer.execute("PRAGMA incremental_vacuum").fetchall()
+            for connection in (*self._pool, self._writer):
+                connection.close()
+            self._pool.clear()
+
+    def stats(self) -> Stats:
+        self._check_open()
+        with suppress(OSError):
+            return Stats(self.name, os.path.getsize(self._place), None)
+        return Stats(self.name, None, None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed(self._place, "the store was closed")
+
+
+def _one_turn(connection: sqlite3.Connection) -> Iterator[Turn]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        turn = _Statements(connection)
+        yield turn
+        turn.write()
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+@contextmanager
+def _as_storage_error(place: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StorageError(place, f"sqlite: {error}") from error

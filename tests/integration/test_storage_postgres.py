@@ -1,0 +1,112 @@
+"""The engine postgres, on a real PostgreSQL: the contract, the facade, and what can go wrong."""
+
+from __future__ import annotations
+
+import os
+import threading
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from journeyman.errors import StorageError, UsageError
+from journeyman.formats.keyspace_values import JobRecord
+from journeyman.storage import EngineOptions, Storage, StorageMode, Upsert
+from journeyman.storage.checking import check
+from journeyman.storage.postgres import PostgresBackend
+from journeyman.testing.storage_contract import StorageContract
+from tests.integration.workq_process import WorkqProcess
+
+
+@pytest.fixture
+def address(postgres_port):
+    """A database of its own for every test."""
+    server = f"host=127.0.0.1 port={postgres_port} user=journeyman"
+    name = f"t{os.getpid()}_{threading.get_ident()}"
+    with psycopg.connect(f"{server} dbname=postgres", autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name}")
+        yield f"{server} dbname={name}"
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def job(number: int, status: str = "new") -> JobRecord:
+    uuid = UUID(int=number)
+    return JobRecord(uuid, f"q:{uuid}", "q", status, number, number)
+
+
+class TestPostgres(StorageContract):
+    @pytest.fixture
+    def backend(self, address):
+        backend = PostgresBackend(address)
+        yield backend
+        backend.close()
+
+
+def test_two_that_write_at_once_lose_no_count(address):
+    """Each has connections of its own, as two processes on two hosts have."""
+
+    def insert(first: int) -> None:
+        with Storage.open("postgres", address) as storage:
+            for at in range(first, first + 200, 20):
+                storage.apply([Upsert(job(number)) for number in range(at, at + 20)])
+
+    threads = [threading.Thread(target=insert, args=(first,)) for first in (0, 1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with Storage.open("postgres", address) as storage:
+        assert storage.count("q", "new") == 400
+        with storage.backend.view() as view:
+            assert list(check(view)) == []
+        page = storage.list_jobs("q", "new", size=30, page=11)
+        assert [record.created_at_ns for record in page.jobs] == [*range(1100, 1130)]
+
+
+def test_a_server_that_goes_away_is_one_clear_error_and_no_more(address):
+    with Storage.open("postgres", address) as storage:
+        storage.upsert_job_record(job(1))
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        with pytest.raises(StorageError, match=r"postgres: .*terminat"):
+            storage.upsert_job_record(job(2))
+        storage.upsert_job_record(job(3))
+        assert storage.count("q", "new") == 2
+
+
+def test_what_cannot_be_is_said_without_the_password():
+    with pytest.raises(StorageError) as refused:
+        Storage.open("postgres", "postgresql://me:secret@127.0.0.1:1/db")
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(UsageError, match=r"storage\.path"):
+        Storage.open("postgres", "postgresql://[/")
+    with pytest.raises(UsageError, match="postgres has none"):
+        Storage.open("postgres", "x", EngineOptions(mode=StorageMode.LOW_SPACE))
+
+
+def test_work_queue_keeps_its_jobs_in_a_database_of_its_own(address, tmp_path):
+    settings = {"storage.engine": "postgres", "storage.path": address}
+    with WorkqProcess(tmp_path, in_store=True, settings=settings) as server:
+        with server.worker() as client:
+            waiting, done = client.add("q", b"\xff"), client.add("q")
+            client.finish(done, b"result")
+        second = WorkqProcess(tmp_path, in_store=True, settings=settings)
+        assert second.start(wait=False).wait() == 2
+        assert any("another work queue has its jobs here" in line for line in second.lines)
+        server.kill()
+    with (
+        WorkqProcess(tmp_path, in_store=True, settings=settings) as server,
+        server.worker() as client,
+    ):
+        job = client.lease("q")
+        assert job is not None
+        assert (job.job_id, job.payload) == (waiting, b"\xff")
+        assert client.result(done) == (True, b"result")
+        assert server.stop() == 0
+    with Storage.open("postgres", address) as storage, storage.backend.view() as view:
+        assert list(check(view)) == []

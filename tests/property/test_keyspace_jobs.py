@@ -1,0 +1,117 @@
+"""Jobs of the work queue as records, and back: the same job, whatever happened to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.errors import InvalidData
+from journeyman.folds import workq
+from journeyman.folds.keyspace_jobs import (
+    MEMBER,
+    Defaults,
+    payload_bytes,
+    record_of_payload,
+    record_of_workq,
+    workq_of_record,
+    workq_status,
+)
+from journeyman.formats.keyspace import JobKey
+from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value
+from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
+
+SOME = UUID(int=7)
+NOW_NS = 1_800_000_000_000_000_000
+PAYLOADS = st.binary(max_size=40) | st.sampled_from(
+    [b"", b"{}", b'"x"', b" 1", b"1e16", b"null", "ü".encode(), b'{"a":1,"a":2}', b"NaN"]
+)
+IDS = st.binary(min_size=16, max_size=16)
+
+
+@st.composite
+def added(draw) -> JobAdded:
+    created = Instant(NOW_NS + draw(st.integers(0, 10**9)))
+    is_scheduled = draw(st.booleans())
+    return JobAdded(
+        created,
+        draw(IDS),
+        draw(st.sampled_from(["work", "a:b", "ü"])),
+        draw(st.integers(0, 10**7)),
+        draw(st.integers(0, 10**9)),
+        draw(st.integers(-(2**31), 2**31 - 1)),
+        draw(st.integers(0, 255)),
+        draw(st.integers(0, 2**20)),
+        draw(PAYLOADS),
+        Instant(created.unix_ns + draw(st.integers(-5, 10**12))) if is_scheduled else None,
+        created,
+        Command.SCHEDULE if is_scheduled else Command.ADD,
+    )
+
+
+@st.composite
+def jobs(draw) -> workq.Job:
+    """What any history makes of a job."""
+    job_added = draw(added())
+    state = workq.fold([job_added])
+    for word in draw(st.lists(st.sampled_from("STCF"), max_size=6)):
+        at = Instant(job_added.created.unix_ns + draw(st.integers(0, 10**10)))
+        if word in "ST":
+            command = Command.START_ATTEMPT if word == "S" else Command.TIMEOUT_ATTEMPT
+            state = workq.apply(state, JobEvent(at, job_added.job_id, command))
+        else:
+            command = Command.COMPLETE if word == "C" else Command.FAIL
+            result = draw(st.binary(max_size=5))
+            state = workq.apply(state, JobFinished(at, job_added.job_id, command, result))
+    assert isinstance(state, workq.Job)
+    return state
+
+
+def stored(record: JobRecord) -> JobRecord:
+    """A record once it was written and read."""
+    found = decode_value(JobKey(record.job_uuid), encode_value(record))
+    assert isinstance(found, JobRecord)
+    return found
+
+
+@given(jobs(), st.integers(NOW_NS - 10, NOW_NS + 10**12))
+def test_a_job_comes_back_as_it_was(job: workq.Job, as_of_ns: int):
+    record = stored(record_of_workq(job, as_of_ns))
+    due_ns = None if job.added.time is None else job.added.time.unix_ns
+    assert record.status == workq_status(job.state, due_ns, as_of_ns)
+    assert workq_of_record(record, Defaults()) == job
+
+
+@given(PAYLOADS, st.uuids())
+def test_a_payload_comes_back_as_it_was(payload: bytes, uuid):
+    record = stored(record_of_payload("q", uuid, "waiting", 1, 2, payload))
+    assert payload_bytes(record) == payload
+
+
+def test_a_record_that_says_nothing_gets_the_defaults():
+    record = JobRecord(SOME, f"q:{SOME}", "q", "completed", 5, 7)
+    job = workq_of_record(record, Defaults(ttr_ms=11, ttl_ms=22, priority=3, max_fails=4))
+    assert (job.added.ttr_ms, job.added.ttl_ms, job.added.priority, job.added.max_fails) == (
+        11,
+        22,
+        3,
+        4,
+    )
+    assert (job.state, job.result, job.added.time) == (
+        workq.JobState.COMPLETED,
+        b"",
+        Instant(7),
+    )
+
+
+@pytest.mark.parametrize(
+    "member",
+    ["1", "[]", '{"ttl_ms":"x"}', '{"priority":true}', '{"encoding":"text"}', '{"result":"!"}'],
+)
+def test_a_member_that_is_none_is_invalid_data(member: str):
+    record = JobRecord(SOME, "q:x", "q", "completed", 5, 7, extra=((MEMBER, member),))
+    with pytest.raises(InvalidData):
+        workq_of_record(replace(record, payload="{}"), Defaults())
