@@ -28,13 +28,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from bench import peers, report
-from bench.schedule import Verdict
+from bench.verdicts import Verdict, print_verdicts
 from journeyman.formats.keyspace_values import JobRecord, encode_value
 from journeyman.storage import SetStatus, Storage, Upsert
 
@@ -295,13 +294,8 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         shutil.rmtree(place)
     figures["file_system"] = peers.file_system(Path(options.directory))
-    print(f"\n{'bar':<40}{'figure':>10}{'bar':>8}")
-    for verdict in verdicts:
-        sign = ">=" if verdict.at_least else "<="
-        print(
-            f"{verdict.question:<40}{verdict.figure:>10g}{sign:>5}{verdict.bar:>8g}  {verdict.word}"
-        )
-    figures["bars"] = [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
+    print()
+    figures["bars"] = print_verdicts(verdicts)
     if options.jobs == JOBS and options.engine == "rocksdb":
         print(report.write_result("storage", figures))
     return int(any(verdict.word == "MISSED" for verdict in verdicts))

@@ -18,7 +18,7 @@ from typing import Any
 from bench import report
 from bench.generator import Rate
 
-__all__ = ["Verdict", "ask_all", "best_of", "read_options"]
+__all__ = ["Verdict", "ask_all", "best_of", "print_verdicts", "read_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Verdict:
         return "ok" if met else "MISSED"
 
 
-def _print_verdicts(verdicts: list[Verdict]) -> list[dict[str, Any]]:
+def print_verdicts(verdicts: list[Verdict]) -> list[dict[str, Any]]:
     """The table of bars; the same as figures."""
     print(f"{'bar':<40}{'figure':>10}{'bar':>8}")
     for verdict in verdicts:
@@ -84,7 +84,7 @@ def ask_all(
                 figures[name], more = ask(Path(place))
             verdicts += more
             print()
-    figures["bars"] = _print_verdicts(verdicts)
+    figures["bars"] = print_verdicts(verdicts)
     if options.only is None and keep:
         path = report.write_result(program, figures)
         print(f"\nwritten to {path.relative_to(report.ROOT)}")
