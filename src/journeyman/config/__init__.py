@@ -1,6 +1,7 @@
 """The server's configuration: every setting, where its value comes from, and the auth file.
 
     settings.py   the table: section, key, kind, default, limit, meaning; the frozen result
+    rows.py, queue_settings.py   a row of it; its sections about queues
     kinds.py      kinds of values: what is allowed, reading, writing
     addresses.py  host:port
     files.py      a file -> values with their lines; TOML, or what ztick takes for it
