@@ -22,6 +22,7 @@ from journeyman.spark.batches import read_pieces
 from journeyman.spark.layout import find_logs
 from journeyman.spark.options import SourceOptions
 from journeyman.spark.planning import plan_partitions
+from journeyman.spark.reading import Stretch
 from journeyman.spark.schemas import DIALECTS, arrow_schema, base_schema, narrowed
 from journeyman.spark.sources import FilteringLogReader, LogReader, full_schema
 from journeyman.spark.splits import LogPartition, SplitContext
@@ -373,9 +374,10 @@ class CountingReducer:
 
     def reduce(self, pieces):
         counts: dict[str, int] = {}
-        for context, chunk in pieces:
-            assert isinstance(chunk, Chunk)
-            counts[context.log] = counts.get(context.log, 0) + chunk.batch.num_rows
+        for context, item in pieces:
+            assert isinstance(item, Chunk | Stretch)
+            if isinstance(item, Chunk):  # bytes that are not taken come as chunks next
+                counts[context.log] = counts.get(context.log, 0) + item.batch.num_rows
         columns: list[Any] = [list(counts), ["count"] * len(counts), list(counts.values())]
         yield pa.RecordBatch.from_arrays(
             [pa.array(column) for column in columns], schema=arrow_schema(self.schema)
