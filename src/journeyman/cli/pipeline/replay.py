@@ -123,13 +123,14 @@ def _replay(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
-    from journeyman.spark.replay.state_files import writing
 
     packets = tables.packets(spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, options, answer)
     if options.explain:
         frames = tables.tables_of(packets, dialect, payloads=asked.payloads)
         if straight:
+            from journeyman.spark.replay.state_files import writing
+
             frames = {"*": writing(packets, dialect, str(options.output))}
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
         return
@@ -153,10 +154,8 @@ def _replay(
 
 def _goes_straight_to_files(asked: _Asked, options: SessionOptions, answer: Answer) -> bool:
     """Whether the tasks can write what is asked for: see journeyman.spark.replay.state_files."""
-    from journeyman.spark.replay.state_files import can_write_files
-
     as_made = asked.limit is None and not asked.payloads and answer.format_ in (None, "parquet")
-    return as_made and options.output is not None and can_write_files(options.output)
+    return as_made and options.output is not None and "://" not in options.output
 
 
 def _write_files(

@@ -44,7 +44,7 @@ from journeyman.spark.rows import DAMAGE_KIND
 from journeyman.spark.schemas import arrow_schema
 from journeyman.spark.sinks.staging import staging_name
 
-__all__ = ["Written", "can_write_files", "routed", "write_states", "writing"]
+__all__ = ["Written", "routed", "write_states", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,6 @@ class Written:
     rows: dict[str, int] = field(default_factory=dict)  # by table
     damaged_places: int = 0
     damaged_bytes: int = 0
-
-
-def can_write_files(output: str) -> bool:
-    """Whether ``write_states`` can write there: a path of the file system."""
-    return "://" not in output
 
 
 def write_states(
