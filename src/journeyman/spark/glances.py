@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-__all__ = ["DataFrame", "SparkSession", "count_damage", "first_rows", "named"]
+__all__ = ["DataFrame", "SparkSession", "count_damage", "first_rows", "in_driver", "named"]
 
 
 def count_damage(records: DataFrame) -> tuple[int, int]:
@@ -21,6 +21,15 @@ def count_damage(records: DataFrame) -> tuple[int, int]:
         F.sum(F.when(is_damage, F.col("_length"))).alias("damaged_bytes"),
     ).collect()[0]
     return int(found["places"]), int(found["damaged_bytes"] or 0)
+
+
+def in_driver(packets: DataFrame) -> tuple[DataFrame, tuple[int, int]]:
+    """The packets of small logs, fetched; and their damage, counted without asking Spark again."""
+    fetched = packets.toArrow()
+    kinds, lengths = (fetched.column(name).to_pylist() for name in ("kind", "_length"))
+    sizes = [size or 0 for kind, size in zip(kinds, lengths, strict=True) if kind == "damage"]
+    held = packets.sparkSession.createDataFrame(fetched, packets.schema)
+    return held, (len(sizes), sum(sizes))
 
 
 def first_rows(frame: DataFrame, columns: Sequence[str], limit: int) -> tuple[DataFrame, int]:

@@ -20,7 +20,7 @@ from journeyman.cli.complaints import warn
 from journeyman.cli.moments import parse_moment
 from journeyman.cli.output import Output
 from journeyman.cli.pipeline.answers import Answer, answer_options
-from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.log_paths import is_small, logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
@@ -137,10 +137,11 @@ def _replay(
     if straight:
         _write_files(packets, dialect, paths, options, answer, several=several)
         return
-    packets.persist()
+    held, (places, size) = _held(packets, paths)
     try:
-        _tell_damage(packets, paths, quiet=options.quiet)
-        frames = tables.tables_of(packets, dialect, payloads=asked.payloads)
+        if not options.quiet:
+            _warn_of_damage(places, size, paths)
+        frames = tables.tables_of(held, dialect, payloads=asked.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
         if options.output is not None:
             named = {name: _limited(frame, asked.limit) for name, frame in named.items()}
@@ -149,7 +150,7 @@ def _replay(
         else:
             _print(named, asked, answer)
     finally:
-        packets.unpersist()
+        held.unpersist()
 
 
 def _goes_straight_to_files(asked: _Asked, options: SessionOptions, answer: Answer) -> bool:
@@ -177,13 +178,14 @@ def _write_files(
         _warn_of_damage(written.damaged_places, written.damaged_bytes, paths)
 
 
-def _tell_damage(packets: DataFrame, paths: list[str], *, quiet: bool) -> None:
-    """Read the logs; what they hold that is not a record becomes a warning."""
-    from journeyman.spark.glances import count_damage
+def _held(packets: DataFrame, paths: list[str]) -> tuple[DataFrame, tuple[int, int]]:
+    """The packets, read once for all tables; and in how many places, and bytes, there is damage."""
+    from journeyman.spark.glances import count_damage, in_driver
 
-    places, size = count_damage(packets)
-    if not quiet:
-        _warn_of_damage(places, size, paths)
+    if is_small(paths):
+        return in_driver(packets)
+    held = packets.persist()
+    return held, count_damage(held)
 
 
 def _warn_of_damage(places: int, size: int, paths: list[str]) -> None:
