@@ -24,6 +24,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry,storage,postgres]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/connect --group connect
 	@touch $(STAMP)
 
 services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the tests start

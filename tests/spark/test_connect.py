@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from journeyman.formats.framing import iter_entries
 from tests.unit.cli_commands import run
 
 ROOT = Path(__file__).parents[2]
+LIBRARIES = Path(sys.prefix) / "connect"  # the dependency group of this name; see the Makefile
 
 
 def test_all_of_it_works_for_a_client_without_java(tmp_path):
@@ -24,6 +26,7 @@ def test_all_of_it_works_for_a_client_without_java(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect_program", log, tmp_path / "out"],
         cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(LIBRARIES)},
         capture_output=True,
         text=True,
         check=False,
