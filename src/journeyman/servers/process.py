@@ -112,7 +112,8 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     server = ScheduleServer(
         configuration, disk, clock, messages, runners, failed=failed, work=work, fan_out=fan_out
     )
-    doors: Doors = [door for door in (fan_out, work) if door is not None]
+    # The work queue first: if it cannot open its store, no port has opened yet.
+    doors: Doors = [door for door in (work, fan_out) if door is not None]
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     # Before the ports open: who sees that we listen may tell us to stop at once.
     for number in (signal.SIGTERM, signal.SIGINT):
