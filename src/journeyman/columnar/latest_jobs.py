@@ -11,8 +11,8 @@ each step has the lines fetched that the next one needs. A hash proves nothing: 
 of the identifiers are compared, and where the first guess was wrong, or the job is new, it is
 looked up once more, one entry after another.
 
-``take_bytes`` reads a log without making rows of it. It takes what the walk of walking.py crosses,
-jobs and removals with plain identifiers, and stops where the decoder has to be asked.
+``take_bytes`` reads a log without making rows of it: the jobs and removals of ztick_plain.py. It
+stops where the decoder has to be asked.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from journeyman.columnar.chunks import checked_offset
 from journeyman.columnar.hashing import INLINE_BYTES, first_bytes, hash_of, is_same
 from journeyman.columnar.key_table import Hashes
 from journeyman.columnar.latest import JOBS
-from journeyman.columnar.loads import Bytes, any_i64, big_i64, big_u16, big_u32, prefetch, u8
+from journeyman.columnar.loads import Bytes, big_i64, big_u16, prefetch, u8
 from journeyman.columnar.views import numbers_in, text_in
+from journeyman.columnar.ztick_plain import plain_end
 from journeyman.formats.framing import Buffer
-from journeyman.formats.ztick_layout import HEAD, JOB, JOB_TAIL, LENGTH, RULE, RULE_REMOVAL
+from journeyman.formats.ztick_layout import HEAD, JOB, JOB_TAIL, LENGTH
 
 __all__ = ["LatestJobs"]
 
@@ -53,8 +54,6 @@ _NONE = np.uint64(0)
 _LENGTH_BYTES = LENGTH.size
 _HEAD_BYTES = HEAD.size
 _JOB_TAIL_BYTES = JOB_TAIL.size
-_HIGHEST_STATUS = 3
-_HIGH_BITS = np.int64(-0x7F7F7F7F7F7F7F80)  # of eight bytes
 
 
 class LatestJobs:
@@ -327,42 +326,17 @@ def _take_entries(
 
 
 @kernel
-def _is_ascii(data: Bytes, at: int, end: int) -> bool:
-    """Eight bytes at a time; the last eight may have been seen before."""
-    if end - at < 8:
-        while at < end:
-            if u8(data, at) >= 0x80:
-                return False
-            at += 1
-        return True
-    seen = any_i64(data, end - 8)
-    while at < end - 8:
-        seen |= any_i64(data, at)
-        at += 8
-    return bool(seen & _HIGH_BITS == 0)
-
-
-@kernel
 def _plain_entries(data: Bytes, position: int, target: int, rows: Ints) -> tuple[int, int]:
     """Some entries that the codec is sure to take; how many, and where they end."""
     some = 0
-    while some < _ROWS and position < target and data.size - position >= _HEAD_BYTES:
-        end = position + _LENGTH_BYTES + big_u32(data, position)
-        kind = u8(data, position + _LENGTH_BYTES)
+    while some < _ROWS and position < target:
+        end = plain_end(data, position)
+        if end == 0 or u8(data, position + _LENGTH_BYTES) & 1:  # a removal of a rule
+            break
         identifier = position + _HEAD_BYTES
-        id_end = identifier + big_u16(data, identifier - 2)
-        if kind == JOB:
-            if end != id_end + _JOB_TAIL_BYTES or end > data.size:
-                break
-            if u8(data, end - 1) > _HIGHEST_STATUS:
-                break
-        elif kind == RULE or kind > RULE_REMOVAL or end != id_end or end > data.size:
-            break
-        if kind & 1 or not _is_ascii(data, identifier, id_end):
-            break
         rows[_AT, some] = position
         rows[_ID, some] = identifier
-        rows[_ID_LENGTH, some] = id_end - identifier
+        rows[_ID_LENGTH, some] = big_u16(data, identifier - 2)
         some += 1
         position = end
     return some, position

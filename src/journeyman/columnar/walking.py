@@ -14,35 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-
 from journeyman.columnar import workq_scan
 from journeyman.columnar._jit import kernel
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import checked_offset, make_fields
-from journeyman.columnar.loads import Bytes, any_i64, big_u16, big_u32, little_i32, u8
+from journeyman.columnar.loads import Bytes, little_i32, u8
+from journeyman.columnar.ztick_plain import plain_end
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.ztick_layout import (
-    HEAD,
-    JOB,
-    JOB_TAIL,
-    LENGTH,
-    RULE,
-    RULE_REMOVAL,
-)
 
 __all__ = ["WALKS", "Walk", "walk_kestrel", "walk_workq", "walk_ztick"]
 
 # Data, a boundary in it, a target -> a boundary; the one it began at when nothing could be crossed.
 Walk = Callable[[Buffer, int, int], int]
 
-_LENGTH_BYTES = LENGTH.size
-_HEAD_BYTES = HEAD.size
-_JOB_TAIL_BYTES = JOB_TAIL.size
-_HIGHEST_STATUS = 3
-_WORD_BYTES = 8
-_HIGH_BITS = np.int64(-0x7F7F7F7F7F7F7F80)  # of eight bytes
 _PUT, _READ_HEAD, _READ_DONE, _FIRST_DATA_COMMAND = 8, 0, 9, 8
 _WORKQ_RECORDS = 8192  # at a time; what is noted about them is thrown away
 
@@ -77,38 +62,12 @@ WALKS: Final[dict[str, Walk]] = {
 
 @kernel
 def _walk_ztick(data: Bytes, position: int, target: int) -> int:
-    while position < target and data.size - position >= _HEAD_BYTES:
-        end = position + _LENGTH_BYTES + big_u32(data, position)
-        kind = u8(data, position + _LENGTH_BYTES)
-        identifier = position + _HEAD_BYTES
-        id_end = identifier + big_u16(data, identifier - 2)
-        if kind == JOB:
-            if end != id_end + _JOB_TAIL_BYTES or end > data.size:
-                break
-            if u8(data, end - 1) > _HIGHEST_STATUS:
-                break
-        elif kind == RULE or kind > RULE_REMOVAL or end != id_end or end > data.size:
-            break
-        if not _is_ascii(data, identifier, id_end):
+    while position < target:
+        end = plain_end(data, position)
+        if end == 0:
             break
         position = end
     return position
-
-
-@kernel
-def _is_ascii(data: Bytes, at: int, end: int) -> bool:
-    """Eight bytes at a time; the last eight may have been seen before."""
-    if end - at < _WORD_BYTES:
-        while at < end:
-            if u8(data, at) >= 0x80:
-                return False
-            at += 1
-        return True
-    seen = any_i64(data, end - _WORD_BYTES)
-    while at < end - _WORD_BYTES:
-        seen |= any_i64(data, at)
-        at += _WORD_BYTES
-    return bool(seen & _HIGH_BITS == 0)
 
 
 @kernel
