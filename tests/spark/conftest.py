@@ -1,10 +1,9 @@
-"""One Spark session for the whole lane.
+"""One Spark session for all tests of a process.
 
 Before it starts, Spark's start archive is built if it is not there: the programs that tests of this
 lane start and kill start in half the time with it.
 
-With ``-n 2 --dist loadgroup`` the tests of this session run in one process, and those that start
-programs of their own beside them in another.
+``make test`` runs the lane in two processes, file by file: much of it is waiting for programs.
 """
 
 from __future__ import annotations
@@ -17,12 +16,6 @@ from pyspark.sql import SparkSession
 from journeyman.spark.launch import prepare_launch
 from journeyman.spark.session import build_session
 from journeyman.spark.start_archive import build_archive
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        uses_session = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("session" if uses_session else "programs"))
 
 
 @pytest.fixture(scope="session")

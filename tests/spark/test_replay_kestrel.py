@@ -59,7 +59,7 @@ QUEUES = st.tuples(
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("kestrel")
     random = Random(6)
-    for number, (records, readers) in enumerate(gathered(QUEUES, 90)):
+    for number, (records, readers) in enumerate(gathered(QUEUES, 150)):
         directory = root / f"host={number}"
         directory.mkdir()
         for segment, part in enumerate(cut(records, random.randrange(1, 4), random)):

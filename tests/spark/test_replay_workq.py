@@ -56,7 +56,7 @@ LOGS = st.one_of(
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("workq")
     random = Random(5)
-    for number, records in enumerate(gathered(LOGS, 90)):
+    for number, records in enumerate(gathered(LOGS, 150)):
         directory = root / f"host={number}"
         directory.mkdir()
         for sequence, part in enumerate(cut(records, random.randrange(1, 4), random), 1):

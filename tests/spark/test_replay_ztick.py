@@ -63,7 +63,7 @@ FILES = ("logfile.compressed", "logfile.to_compress", "logfile")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("ztick")
     random = Random(4)
-    for number, records in enumerate(gathered(LOGS, 80)):
+    for number, records in enumerate(gathered(LOGS, 120)):
         directory = root / f"host={number}"
         directory.mkdir()
         for name, part in zip(FILES, cut(records, 3, random), strict=True):
