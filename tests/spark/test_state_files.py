@@ -136,3 +136,13 @@ def test_the_command_prints_json_and_tables(spark, logs):
     refused = run("pipeline", "replay", log, "--as-of", "2026-01-01")
     assert refused.exit_code == 2
     assert "give FILE:OFFSET" in refused.stderr
+
+
+def test_what_was_there_comes_back_if_it_cannot_be_replaced(tmp_path):
+    place = tmp_path / "jobs"
+    place.mkdir()
+    (place / "part.parquet").write_bytes(b"rows")
+    with pytest.raises(FileNotFoundError):
+        state_files._put_in_place(tmp_path / "gone", place, tmp_path / "old", overwrite=True)
+    assert (place / "part.parquet").read_bytes() == b"rows"
+    assert not (tmp_path / "old").exists()

@@ -110,7 +110,8 @@ def write_states(
 
     UsageError if one is there already and ``overwrite`` was not said.
     """
-    places = {name: Path(path) for name, path in targets.items()}
+    # Absolute: the tasks may run elsewhere.
+    places = {name: Path(path).absolute() for name, path in targets.items()}
     if not overwrite:
         for place in places.values():
             _refuse_existing(place)
@@ -271,11 +272,17 @@ def _complete(directory: Path, files: list[str], schema: pa.Schema) -> None:
 
 
 def _put_in_place(made: Path, place: Path, aside: Path, *, overwrite: bool) -> None:
-    if overwrite and place.exists():
+    replaces = overwrite and place.exists()
+    if replaces:
         place.rename(aside)
     else:
         _refuse_existing(place)
-    made.rename(place)
+    try:
+        made.rename(place)
+    except OSError:
+        if replaces:  # what is left in the staging directory goes with it
+            aside.rename(place)
+        raise
 
 
 def _refuse_existing(place: Path) -> None:
