@@ -3,7 +3,8 @@
 Before it starts, Spark's start archive is built if it is not there: the programs that tests of this
 lane start and kill start in half the time with it.
 
-``make test`` runs the lane in two processes, file by file: much of it is waiting for programs.
+``make test`` runs the lane in two processes, file by file: much of it is waiting for programs. The
+files that take longest come first, so that no process is left alone with one of them at the end.
 """
 
 from __future__ import annotations
@@ -17,10 +18,31 @@ from journeyman.spark.launch import prepare_launch
 from journeyman.spark.session import build_session
 from journeyman.spark.start_archive import build_archive
 
+_LONGEST = ("test_streams_killed.py", "test_connect.py", "test_submit.py", "test_audit.py")
+_rank = {name: rank for rank, name in enumerate(_LONGEST)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    last = len(_LONGEST)
+    items.sort(key=lambda item: _rank.get(item.path.name, last))
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     build_archive(prepare_launch(on_this_machine=True))
-    session = build_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, "tests", small=True)
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    session = build_session("local[2]", settings, "tests", small=True, tiny=True)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Queries of a module compiled, as they are for logs that are not tiny."""
+    settings = {"wholeStage": "true", "factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(f"spark.sql.codegen.{name}") for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.sql.codegen.{name}", value)
+    yield
+    for name, old in before.items():
+        spark.conf.set(f"spark.sql.codegen.{name}", old or "")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from journeyman.spark import register
 from journeyman.spark.session import build_session
 
 LOGS = {"ztick": "ztick/logfile", "workq": "workq", "kestrel": "kestrel"}
@@ -22,8 +21,7 @@ COLUMNS = ["_log", "_file", "_segment", "_offset", "_position", "kind", "key", "
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    spark = build_session("local[2]", {}, "stream-program", small=True)
-    register(spark)
+    spark = build_session("local[2]", {}, "stream-program", small=True, tiny=True)
     streams = [_stream(spark, dialect, directory / path) for dialect, path in LOGS.items()]
     writer = (
         reduce(DataFrame.unionByName, streams)

@@ -37,6 +37,8 @@ from tests.spark.written_logs import (
     write_ztick,
 )
 
+pytestmark = pytest.mark.usefixtures("compiled")  # the rest of the lane is interpreted
+
 MINUTE_NS = 60 * SECOND_NS
 
 

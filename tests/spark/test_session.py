@@ -26,6 +26,7 @@ from journeyman.spark.java import Java, find_java
 from journeyman.spark.java_options import local_java_options
 from journeyman.spark.launch import prepare_launch, spark_home
 from journeyman.spark.progress import Bar
+from journeyman.spark.reads import SERVER_FORMAT, registered
 from journeyman.spark.warming import warm_a_worker
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")
@@ -152,6 +153,39 @@ def test_only_a_small_input_gives_up_the_thorough_compiler():
 
     assert "-XX:TieredStopAtLevel=1" in small.split()
     assert "-XX:TieredStopAtLevel=1" not in large.split()
+    assert "-XX:MetaspaceSize=256m" in large.split()
+
+
+def test_only_a_tiny_input_has_its_queries_interpreted(starting):
+    with pytest.raises(Started):
+        sessions.build_session("local[2]", small=True)
+    assert not sessions.TINY_SETTINGS.keys() & starting.keys()
+
+    with pytest.raises(Started):
+        sessions.build_session("local[2]", {"spark.sql.codegen.wholeStage": "true"}, tiny=True)
+    assert starting["spark.sql.codegen.wholeStage"] == "true"
+    assert starting["spark.sql.codegen.factoryMode"] == "NO_CODEGEN"
+
+
+# -- formats -------------------------------------------------------------------------------------
+
+
+def test_a_read_makes_its_own_format_known_and_no_other(monkeypatch):
+    asked: list[str] = []
+    register = SimpleNamespace(register=lambda source: asked.append(source.name()))
+    session = _Session()
+    monkeypatch.setattr(session, "dataSource", register, raising=False)
+
+    registered(session, "workq")
+    assert asked == ["workq"]
+    registered(session, "workq", SERVER_FORMAT)
+    assert asked == ["workq", "journeyman"]
+    registered(session)
+    assert sorted(asked) == ["journeyman", "kestrel", "keyspace", "workq", "ztick"]
+
+
+class _Session:
+    """What can be known by a weak reference."""
 
 
 # -- the start archive ---------------------------------------------------------------------------

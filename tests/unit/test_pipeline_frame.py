@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from journeyman.cli.pipeline import COMMANDS, pipeline
-from journeyman.cli.pipeline.log_paths import SMALL_BYTES, is_small, logs_by_dialect
+from journeyman.cli.pipeline.log_paths import SMALL_BYTES, TINY_BYTES, is_small, logs_by_dialect
 from journeyman.cli.pipeline.session_options import SessionOptions, session_options
 from journeyman.errors import UsageError
 from tests.unit.cli_commands import (
@@ -194,6 +194,11 @@ def test_small_is_what_is_quickly_read(tmp_path):
     log = write_ztick(tmp_path / "logfile", job("a"))
     assert is_small([str(tmp_path)])
     assert is_small([str(log)])
+
+    with log.open("r+b") as file:
+        file.truncate(TINY_BYTES + 1)
+    assert is_small([str(tmp_path)])
+    assert not is_small([str(tmp_path)], TINY_BYTES)
 
     with log.open("r+b") as file:
         file.truncate(SMALL_BYTES + 1)

@@ -89,6 +89,17 @@ def test_a_reducer_gets_larger_splits():
     assert len(plan(log_of(1000 * MIB))) == 4
 
 
+def test_what_has_to_be_walked_to_is_smaller_when_it_is_reduced():
+    log = log_of(300 * MIB)
+    partitions = plan(log, reduce="latest", minPartitions=3)
+    first, second, third = sizes(partitions)
+    assert first > second > third > 0.6 * first
+    # What each walks over takes about as long as what it has less to read.
+    assert first - second == pytest.approx(planning._WALKING * first, rel=0.01)
+    assert second - third == pytest.approx(planning._WALKING * second, rel=0.01)
+    assert_covers(partitions, log)
+
+
 def test_many_small_files_share_partitions_evenly():
     log = log_of(*[MIB] * 640)
     partitions = plan(log)

@@ -3,6 +3,8 @@
     -XX:+UseParallelGC              10 to 20 % less time than the default on a replay
     -XX:TieredStopAtLevel=1         small inputs: the quick compiler alone; a short command ends
                                     before the thorough one has paid for itself
+    -XX:InitialRAMPercentage=5      others: a heap that need not be collected as a whole again and
+    -XX:MetaspaceSize=256m          again until it has the size that a replay wants
     -XX:SharedArchiveFile=...       classes ready to use: see journeyman.spark.start_archive
     -Dlog4j2.configurationFile=...  Spark says nothing on stderr; its errors reach us as exceptions
 
@@ -49,6 +51,9 @@ def _ours(java: Java, wanted: str, small: bool, log_level: str) -> Iterator[str]
         yield "-XX:+UseParallelGC"
     if small:
         yield "-XX:TieredStopAtLevel=1"
+    else:
+        yield "-XX:InitialRAMPercentage=5"
+        yield "-XX:MetaspaceSize=256m"
     if java.major >= 24:
         # Spark's own libraries load native code, which newer Javas remark upon.
         yield "--enable-native-access=ALL-UNNAMED"

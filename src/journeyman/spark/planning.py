@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from journeyman.errors import UsageError
 from journeyman.spark.layout import Log
@@ -32,6 +32,7 @@ MAX_BUCKETS = 65_536
 _BUCKET_BYTES = 8 * 1024 * 1024
 _OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
 _OVERFULL = 0.1  # partitions too few, at most
+_WALKING = 0.15  # of the time that reducing takes: from the start to where a part begins
 
 
 def plan_partitions(
@@ -84,11 +85,25 @@ def _split_bytes(total: int, options: SourceOptions) -> int:
 
 
 def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[Piece]:
-    """Equal parts of at most ``split_bytes``; a checkpoint is one: it may be replaced any time."""
+    """About ``split_bytes`` each; a checkpoint is one part: it may be replaced any time."""
     count = 1 if piece.file.reader is not None else max(1, -(-piece.end // split_bytes))
-    cuts = [piece.end * number // count for number in range(count + 1)]
-    parts = (replace(piece, begin=begin, end=end) for begin, end in pairwise(cuts))
+    parts = (
+        replace(piece, begin=begin, end=end)
+        for begin, end in pairwise(_cuts(piece, count, options))
+    )
     return _anchored(parts, options)
+
+
+def _cuts(piece: Piece, count: int, options: SourceOptions) -> list[int]:
+    """Where so many parts begin and end that take equally long.
+
+    Those of equal size do, unless each is reached from the start of the file and what is done with
+    it takes little more than the way there: then the farther from the start, the smaller.
+    """
+    is_walked = piece.file.identity is not None and piece.end <= MAX_WALK_BYTES
+    shrinks = 1 - _WALKING if is_walked and options.reduce is not None else 1
+    ends = list(accumulate(shrinks**number for number in range(count)))
+    return [0, *(int(piece.end * end / ends[-1]) for end in ends[:-1]), piece.end]
 
 
 def _anchored(parts: Iterator[Piece], options: SourceOptions) -> Iterator[Piece]:

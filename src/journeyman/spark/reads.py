@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
@@ -19,24 +20,33 @@ from journeyman.spark.filesystem import absolute
 from journeyman.spark.options import SourceOptions
 from journeyman.spark.schemas import DIALECTS
 
-__all__ = ["opened", "registered"]
+__all__ = ["SERVER_FORMAT", "opened", "registered"]
+
+SERVER_FORMAT = "journeyman"
 
 _LOCAL_MASTER = re.compile(r"local\[(\d+)(?:,\d+)?\]|(local)")
 
 
 # Registering again would do no harm but for a warning from Spark each time.
-_known_to: WeakSet[SparkSession] = WeakSet()
+_known_to: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 
 
-def registered(spark: SparkSession) -> None:
-    """All formats, known to this session."""
-    from journeyman.spark.sinks.server import ServerSink
+def registered(spark: SparkSession, *formats: str) -> None:
+    """These formats, or all of them, known to this session. Of each Spark asks a Python process."""
     from journeyman.spark.sources import SOURCES
 
-    if spark not in _known_to:
-        for source in (*SOURCES, ServerSink):
+    known = _known_to.setdefault(spark, set())
+    wanted: list[type[DataSource]] = [
+        source for source in SOURCES if not formats or source.name() in formats
+    ]
+    if not formats or SERVER_FORMAT in formats:
+        from journeyman.spark.sinks.server import ServerSink
+
+        wanted.append(ServerSink)
+    for source in wanted:
+        if source.name() not in known:
             spark.dataSource.register(source)
-        _known_to.add(spark)
+            known.add(source.name())
 
 
 def opened(
@@ -59,7 +69,7 @@ def opened(
     SourceOptions.parse(dialect, given)
     if "minpartitions" not in {name.lower() for name in given}:
         given |= _parallelism(spark)
-    registered(spark)
+    registered(spark, dialect)
     reader = spark.read.format(dialect).options(**given)
     if isinstance(schema, str | StructType):
         reader = reader.schema(schema)

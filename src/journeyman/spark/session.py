@@ -34,7 +34,7 @@ from journeyman.spark.launch import prepare_launch
 from journeyman.spark.progress import draw_progress
 from journeyman.spark.start_archive import build_archive_soon
 
-__all__ = ["active_session", "build_session", "cancel_all", "end_session"]
+__all__ = ["TINY_SETTINGS", "active_session", "build_session", "cancel_all", "end_session"]
 
 DEFAULT_MASTER = "local[*]"
 LEAST_DRIVER_MB, MOST_DRIVER_MB = 1024, 4096
@@ -51,6 +51,11 @@ _SQL_SETTINGS = {
     # Rows of a replay are packets of up to some MB: a batch of 10,000 of them would be too much.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * _MB),
 }
+# Of a few records Java takes longer to compile a query than to interpret it.
+TINY_SETTINGS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def build_session(
@@ -60,14 +65,15 @@ def build_session(
     *,
     remote: str | None = None,
     small: bool = False,
+    tiny: bool = False,
     progress: bool = False,
     log_level: str = "fatal",
 ) -> SparkSession:
     """The session to work with.
 
     ``progress`` shows how far queries are, on stderr. ``small`` says that little is to be read, so
-    that a quick start is worth more than speed later; it matters only if Spark is started here, and
-    so does ``log_level``.
+    that a quick start is worth more than speed later, and ``tiny`` that it is next to nothing; they
+    matter only if Spark is started here, and so does ``log_level``.
     """
     asked = dict(conf or {})
     if log_level == "fatal":
@@ -84,7 +90,8 @@ def build_session(
     master = master or settings.get("spark.master") or DEFAULT_MASTER
     java = prepare_launch(on_this_machine=_is_local(master))
     settings["spark.master"] = master
-    for name, value in _our_settings(master, progress).items():
+    ours = _our_settings(master, progress) | (TINY_SETTINGS if tiny else {})
+    for name, value in ours.items():
         settings.setdefault(name, value)
     if _is_local(master):
         settings[_JAVA_OPTIONS] = local_java_options(
@@ -131,6 +138,8 @@ def _import_meanwhile() -> None:
 def _our_settings(master: str, progress: bool) -> dict[str, str]:
     settings = {
         **_SQL_SETTINGS,
+        # Or Python tells Java at every expression which line of it made that, a third of the work.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
         "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",

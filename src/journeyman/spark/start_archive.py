@@ -125,10 +125,11 @@ def _fits(unproved: Path) -> bool:
 
 
 def _digest(java: Java) -> str:
-    """Of all that an archive depends on: the Java, and the class path as it lies on the disk."""
+    """Of all that an archive depends on: what it is made of, the Java, and the class path."""
     has_settings = (spark_home() / "conf").is_dir()
     beginning = f"{java.executable}\n{java.version}\n{spark_home()}\n{has_settings}\n"
     digest = hashlib.sha256(beginning.encode())
+    digest.update(Path(__file__).with_name("start_training.py").read_bytes())
     with os.scandir(spark_home() / "jars") as jars:
         for jar in sorted(jars, key=lambda each: each.name):
             status = jar.stat()

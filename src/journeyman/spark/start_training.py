@@ -17,8 +17,10 @@ from pyspark.sql import SparkSession
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.spark.answers import answer_lines, write_answer
 from journeyman.spark.explain import plan_of
-from journeyman.spark.session import build_session
-from journeyman.spark.tables import states
+from journeyman.spark.glances import in_driver
+from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.session import TINY_SETTINGS, build_session
+from journeyman.spark.tables import TABLES, packets, tables_of
 
 __all__ = ["practise"]
 
@@ -27,9 +29,20 @@ RECORDS = 100
 
 
 def practise(spark: SparkSession, directory: Path) -> None:
-    """Do what commands do, on next to nothing."""
-    for dialect, path in _small_logs(directory).items():
-        for name, table in states(spark, dialect, str(path)).items():
+    """Do what commands do, on next to nothing: queries compiled, and queries interpreted."""
+    logs = _small_logs(directory)
+    _do_a_little(spark, logs, directory / "compiled")
+    for name, value in TINY_SETTINGS.items():
+        spark.conf.set(name, value)
+    _do_a_little(spark, {"ztick": logs["ztick"]}, directory / "interpreted")
+
+
+def _do_a_little(spark: SparkSession, logs: dict[str, Path], directory: Path) -> None:
+    for dialect, path in logs.items():
+        places = {name: str(directory / dialect / name) for name in TABLES[dialect]}
+        write_states(packets(spark, dialect, str(path)), dialect, places)
+        held, _ = in_driver(packets(spark, dialect, str(path)))
+        for name, table in tables_of(held, dialect).items():
             written = str(directory / "written" / dialect / name)
             write_answer(table, written, "parquet")
             frame = spark.read.parquet(written)
@@ -37,7 +50,7 @@ def practise(spark: SparkSession, directory: Path) -> None:
             plan_of(frame)
             for format_ in ("json", "csv", "table"):
                 list(answer_lines(frame, format_))
-    counts = "SELECT state, count(*) FROM workq_jobs GROUP BY ALL ORDER BY 2 DESC LIMIT 5"
+    counts = "SELECT status, count(*) FROM ztick_jobs GROUP BY ALL ORDER BY 2 DESC LIMIT 5"
     spark.sql(counts).collect()
 
 

@@ -23,9 +23,10 @@ from journeyman.cli.directories import all_logs_in
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 
-__all__ = ["is_small", "logs_by_dialect", "pipeline_dialect_option"]
+__all__ = ["TINY_BYTES", "is_small", "logs_by_dialect", "pipeline_dialect_option"]
 
 SMALL_BYTES = 64 * 1024 * 1024
+TINY_BYTES = 8 * 1024 * 1024
 _NOT_LOGS = ("_", ".")  # as in Spark, names that begin so are no data
 _QUARANTINE = "quarantine"
 
@@ -49,13 +50,13 @@ def logs_by_dialect(paths: Sequence[str], dialect: str | None = None) -> dict[st
     return found
 
 
-def is_small(paths: Iterable[str]) -> bool:
+def is_small(paths: Iterable[str], most_bytes: int = SMALL_BYTES) -> bool:
     """Whether so little is to be read that starting up takes most of the time."""
     total = 0
     for path in paths:
         for file in _local_files(path):
             total += os.path.getsize(file)
-            if total > SMALL_BYTES:
+            if total > most_bytes:
                 return False
     return total > 0
 

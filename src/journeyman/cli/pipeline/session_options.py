@@ -21,7 +21,7 @@ import click
 
 from journeyman.cli.complaints import debug_asked
 from journeyman.cli.pipeline.interruption import interruptible
-from journeyman.cli.pipeline.log_paths import is_small
+from journeyman.cli.pipeline.log_paths import TINY_BYTES, is_small
 
 if TYPE_CHECKING:
     from journeyman.spark.glances import SparkSession
@@ -98,6 +98,7 @@ def pipeline_session(options: SessionOptions, logs: Sequence[str] = ()) -> Itera
         options.conf,
         remote=options.remote,
         small=small,
+        tiny=is_small(logs, TINY_BYTES),
         progress=not options.quiet and sys.stderr.isatty(),
         log_level="warn" if _is_debugging() else "fatal",
     )

@@ -83,19 +83,24 @@ def as_findings(
     position: str | Column | None = "position",
 ) -> DataFrame:
     """Each row of ``frame``, which has a column _log, as a finding: a word, or a column of them."""
-    word = F.lit(finding) if isinstance(finding, str) else finding
-    severity = F.lit(None).cast("string")
-    for name, level in SEVERITY.items():
-        severity = F.when(word == name, F.lit(level)).otherwise(severity)
     return frame.select(
-        word.alias("finding"),
-        severity.alias("severity"),
+        (F.lit(finding) if isinstance(finding, str) else finding).alias("finding"),
+        _severity_of(finding).alias("severity"),
         (F.lit(dialect) if isinstance(dialect, str) else dialect).alias("dialect"),
         F.col("_log").alias("log"),
         _column(key).cast("string").alias("key"),
         _column(position).cast("long").alias("position"),
         detail.alias("detail"),
     )
+
+
+def _severity_of(finding: str | Column) -> Column:
+    if isinstance(finding, str):
+        return F.lit(SEVERITY[finding])
+    severity = F.lit(None).cast("string")
+    for name, level in SEVERITY.items():
+        severity = F.when(finding == name, F.lit(level)).otherwise(severity)
+    return severity
 
 
 def _column(given: str | Column | None) -> Column:

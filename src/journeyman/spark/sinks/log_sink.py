@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.logs.publication import journal_path, pending
+from journeyman.spark.reads import registered
 from journeyman.spark.sinks.commit import Write
 from journeyman.spark.sinks.messages import PartsWritten, in_order
 from journeyman.spark.sinks.options import SinkOptions
@@ -84,6 +85,7 @@ def write(
         ranged = frame.repartitionByRange(partitions, *columns)
     rows = ranged.sortWithinPartitions(*columns)
     with _uncounted_bytes(frame.sparkSession) if small_rows else nullcontext():
+        registered(rows.sparkSession, dialect)
         rows.write.format(dialect).mode(mode).options(**given).save(path)
 
 

@@ -103,13 +103,15 @@ def send(frame: DataFrame, door: str, address: str, *, tasks: int = 1, **options
 
     One task with batches is as fast as most servers; more of them help where the network is slow.
     """
+    from journeyman.spark.reads import SERVER_FORMAT, registered
     from journeyman.spark.sinks.sending import check_columns
     from journeyman.spark.sinks.server_options import ServerOptions
 
     given = {name: str(value) for name, value in options.items() if value is not None}
     given |= {"door": door, "address": address, "tasks": str(tasks)}
     check_columns(ServerOptions.parse(given).door, frame.columns)
-    frame.coalesce(tasks).write.format("journeyman").mode("append").options(**given).save()
+    registered(frame.sparkSession, SERVER_FORMAT)
+    frame.coalesce(tasks).write.format(SERVER_FORMAT).mode("append").options(**given).save()
 
 
 def _complaint(total: Sent, where: str) -> str:
