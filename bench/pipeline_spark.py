@@ -1,12 +1,13 @@
 """One Spark application that replays a log several times: run by bench.pipeline, one a master.
 
     python -m bench.pipeline_spark --master local[2] --dialect ztick --log PATH --output DIR
-        [--repeats 3] [--write-back]
+        [--repeats 3] [--warming 1] [--write-back] [--partitions N]
 
-Prints one line of JSON: seconds and processor seconds of every run (the first, which warms up, by
-itself), rows, bytes that crossed the shuffle, peaks of memory. A run does what the command
+Prints one line of JSON: seconds and processor seconds of every run (those that warm up by
+themselves), rows, bytes that crossed the shuffle, peaks of memory. A run does what the command
 ``journeyman pipeline replay`` does once its session stands: all tables of the dialect, to Parquet
 with zstd. ``reading`` is the first part of that by itself: read and reduce, no shuffle, no files.
+``--partitions`` cuts the log into so many parts, whatever the master would have it cut into.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +35,10 @@ from journeyman.spark.session import build_session
 MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
 
 
-def replay_to_parquet(spark: SparkSession, dialect: str, log: str, output: Path) -> None:
-    packets = tables.packets(spark, dialect, log)
+def replay_to_parquet(
+    spark: SparkSession, dialect: str, log: str, output: Path, partitions: int | None
+) -> None:
+    packets = tables.packets(spark, dialect, log, minPartitions=partitions)
     targets = {name: str(output / name) for name in tables.TABLES[dialect]}
     write_states(packets, dialect, targets, overwrite=True)
 
@@ -63,15 +67,22 @@ def void(_: object) -> None:
     """Throw an answer away."""
 
 
-def timed(run: Callable[[], None], repeats: int) -> dict[str, Any]:
-    """Seconds and processor seconds; the first run is not counted among the warm ones."""
+def timed(run: Callable[[], None], repeats: int, warming: int = 1) -> dict[str, Any]:
+    """Seconds and processor seconds; the runs that warm up are told by themselves."""
     wall, cpu = [], []
-    for _ in range(repeats + 1):
+    for _ in range(warming + repeats):
         cpu_before, start = cpu_seconds(), time.perf_counter()
         run()
         wall.append(round(time.perf_counter() - start, 3))
         cpu.append(round(cpu_seconds() - cpu_before, 2))
-    return {"first_s": wall[0], "warm_s": wall[1:], "cpu_s": cpu[1:], "best_s": min(wall[1:])}
+    counted = wall[warming:]
+    return {
+        "warming_s": wall[:warming],
+        "warm_s": counted,
+        "cpu_s": cpu[warming:],
+        "best_s": min(counted),
+        "middle_s": statistics.median(counted),
+    }
 
 
 def main() -> None:
@@ -82,7 +93,11 @@ def main() -> None:
     spark = build_session(options.master)
     dialect, log = options.dialect, options.log
     with Watch() as watch:
-        run = timed(lambda: replay_to_parquet(spark, dialect, log, output), options.repeats)
+        run = timed(
+            lambda: replay_to_parquet(spark, dialect, log, output, options.partitions),
+            options.repeats,
+            options.warming,
+        )
     result: dict[str, Any] = {"master": options.master, "replay": run, "peak_mb": watch.peak_mb}
     result["rows"] = spark.read.parquet(str(output / MAIN_TABLE[dialect])).count()
     result["shuffle"] = shuffled(spark, dialect, log)
@@ -100,6 +115,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--log", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--warming", type=int, default=1)
+    parser.add_argument("--partitions", type=int)
     parser.add_argument("--write-back", action="store_true")
     return parser.parse_args()
 

@@ -85,7 +85,8 @@ def _workq_records() -> list[workq.Record]:
 
 def main() -> None:
     options = " ".join(sys.argv[1:])
-    spark = build_session("local[2]", {"spark.driver.extraJavaOptions": options}, "training")
+    conf = {"spark.driver.extraJavaOptions": options}
+    spark = build_session("local[2]", conf, "training", small=True)
     with tempfile.TemporaryDirectory(prefix="journeyman-") as directory:
         practise(spark, Path(directory))
     spark.stop()
