@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from pyspark.sql import DataFrame
@@ -54,6 +55,22 @@ def test_files_hold_the_tables(spark, logs, tmp_path, dialect):
     assert written.damaged_places > 0
     assert written.damaged_bytes >= 40
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(targets)
+
+
+@pytest.mark.parametrize("dialect", ["ztick", "kestrel"])
+def test_a_directory_may_be_called_anything(spark, logs, tmp_path, dialect):
+    log = tmp_path / "data.center`=eu" / "logs"
+    shutil.copytree(logs / dialect / "host=a", log)
+    path = str(log if dialect == "ztick" else log / "jobs")
+    for name, frame in tables.states(spark, dialect, path).items():
+        assert {row["data_center_"] for row in frame.collect()} == {"eu"}, name
+    targets = {name: str(tmp_path / name) for name in tables.TABLES[dialect]}
+    state_files.write_states(tables.packets(spark, dialect, path), dialect, targets)
+    for name, target in targets.items():
+        assert {row["data_center_"] for row in spark.read.parquet(target).collect()} == {"eu"}, name
+    shown = run("pipeline", "replay", path, "--format", "table", "--quiet")
+    assert shown.exit_code == 0, shown.output
+    assert "data_center_" in shown.stdout
 
 
 def test_a_table_without_rows_has_columns(spark, tmp_path):

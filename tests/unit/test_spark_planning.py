@@ -100,6 +100,14 @@ def test_what_has_to_be_walked_to_is_smaller_when_it_is_reduced():
     assert_covers(partitions, log)
 
 
+def test_no_part_is_so_small_that_it_is_not_worth_a_task():
+    log = log_of(1000 * MIB)
+    partitions = plan(log, reduce="latest", minPartitions=60)
+    assert len(partitions) > 50
+    assert min(sizes(partitions)) >= max(sizes(partitions)) // 2
+    assert_covers(partitions, log)
+
+
 def test_many_small_files_share_partitions_evenly():
     log = log_of(*[MIB] * 640)
     partitions = plan(log)

@@ -49,6 +49,7 @@ __all__ = ["Log", "LogFile", "find_logs", "partition_columns"]
 
 _KEYSPACE_PART = re.compile(r"part-[0-9]+\.jmkv", re.ASCII)
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_NOT_IN_NAMES = re.compile(r"[.`]")
 _ZTICK_NOT_LOGS = (".lock", ".tmp")
 _RUN_HISTORY = ".runs"  # a directory that the server keeps beside a ztick log
 _ZTICK_DEFAULT = "logfile"
@@ -269,10 +270,14 @@ def _directory(found: Found) -> str:
 
 
 def _partitions(path: str) -> tuple[tuple[str, str | None], ...]:
-    """What ``name=value`` directories say, as Hive writes them."""
+    """What ``name=value`` directories say, as Hive writes them.
+
+    Spark itself cannot hand a column to Python whose name has a dot or a backtick in it.
+    """
     found: dict[str, str | None] = {}
     for part in path.split("/")[:-1]:
         name, equals, value = part.partition("=")
         if equals and name and value:
-            found[unquote(name)] = None if value == _NULL_PARTITION else unquote(value)
+            column = _NOT_IN_NAMES.sub("_", unquote(name))
+            found[column] = None if value == _NULL_PARTITION else unquote(value)
     return tuple(found.items())

@@ -33,6 +33,7 @@ _BUCKET_BYTES = 8 * 1024 * 1024
 _OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
 _OVERFULL = 0.1  # partitions too few, at most
 _WALKING = 0.15  # of the time that reducing takes: from the start to where a part begins
+_LEAST_PART = 0.5  # of the first one: smaller ones are not worth a task
 
 
 def plan_partitions(
@@ -102,7 +103,7 @@ def _cuts(piece: Piece, count: int, options: SourceOptions) -> list[int]:
     """
     is_walked = piece.file.identity is not None and piece.end <= MAX_WALK_BYTES
     shrinks = 1 - _WALKING if is_walked and options.reduce is not None else 1
-    ends = list(accumulate(shrinks**number for number in range(count)))
+    ends = list(accumulate(max(_LEAST_PART, shrinks**number) for number in range(count)))
     return [0, *(int(piece.end * end / ends[-1]) for end in ends[:-1]), piece.end]
 
 
