@@ -100,6 +100,13 @@ def test_what_has_to_be_walked_to_is_smaller_when_it_is_reduced():
     assert_covers(partitions, log)
 
 
+def test_a_size_that_was_asked_for_is_kept_to():
+    log = log_of(1000 * MIB)
+    partitions = plan(log, reduce="latest", splitBytes="100m")
+    assert max(sizes(partitions)) <= 100 * MIB
+    assert_covers(partitions, log)
+
+
 def test_no_part_is_so_small_that_it_is_not_worth_a_task():
     log = log_of(1000 * MIB)
     partitions = plan(log, reduce="latest", minPartitions=60)

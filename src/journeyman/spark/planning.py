@@ -86,7 +86,7 @@ def _split_bytes(total: int, options: SourceOptions) -> int:
 
 
 def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[Piece]:
-    """About ``split_bytes`` each; a checkpoint is one part: it may be replaced any time."""
+    """Of about ``split_bytes`` each; a checkpoint is one part: it may be replaced any time."""
     count = 1 if piece.file.reader is not None else max(1, -(-piece.end // split_bytes))
     parts = (
         replace(piece, begin=begin, end=end)
@@ -102,7 +102,9 @@ def _cuts(piece: Piece, count: int, options: SourceOptions) -> list[int]:
     it takes little more than the way there: then the farther from the start, the smaller.
     """
     is_walked = piece.file.identity is not None and piece.end <= MAX_WALK_BYTES
-    shrinks = 1 - _WALKING if is_walked and options.reduce is not None else 1
+    is_quick = options.reduce is not None
+    # A size that was asked for is kept to.
+    shrinks = 1 - _WALKING if is_walked and is_quick and options.split_bytes is None else 1
     ends = list(accumulate(max(_LEAST_PART, shrinks**number) for number in range(count)))
     return [0, *(int(piece.end * end / ends[-1]) for end in ends[:-1]), piece.end]
 
