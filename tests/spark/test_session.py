@@ -124,6 +124,17 @@ def test_a_cluster_gets_no_setting_of_a_single_machine(starting):
     assert "spark.driver.extraJavaOptions" not in starting
 
 
+def test_little_is_not_shuffled_into_many_parts_on_a_cluster(starting):
+    with pytest.raises(Started):
+        sessions.build_session("spark://host:7077", small=True)
+    assert starting["spark.sql.shuffle.partitions"] == "8"
+
+    asked = {"spark.sql.shuffle.partitions": "3"}
+    with pytest.raises(Started):
+        sessions.build_session("spark://host:7077", asked, small=True)
+    assert starting["spark.sql.shuffle.partitions"] == "3"
+
+
 def test_spark_submit_keeps_its_master_and_settings(starting, monkeypatch):
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
 
@@ -140,6 +151,7 @@ def test_a_connect_server_is_told_only_what_was_asked(starting):
     assert starting == {"a": "b", "spark.remote": "sc://host:15002"}
 
 
+@pytest.mark.usefixtures("spark")  # an archive is looked for where Spark is
 @pytest.mark.parametrize("collector", ["-XX:+UseG1GC", "-Dx=y -XX:+UseZGC"])
 def test_two_collectors_are_never_asked_for(collector):
     options = local_java_options(JAVA, collector, small=False, log_level="fatal")
@@ -148,6 +160,7 @@ def test_two_collectors_are_never_asked_for(collector):
     assert options.endswith(collector)
 
 
+@pytest.mark.usefixtures("spark")
 def test_only_a_small_input_gives_up_the_thorough_compiler():
     small = local_java_options(JAVA, "", small=True, log_level="fatal")
     large = local_java_options(JAVA, "", small=False, log_level="fatal")

@@ -41,6 +41,7 @@ LEAST_DRIVER_MB, MOST_DRIVER_MB = 1024, 4096
 _MB = 1024 * 1024
 _LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_FEW_PARTITIONS = "8"  # of a shuffle of little; on a cluster Spark would make 200
 
 # What a running session may be told too.
 _SQL_SETTINGS = {
@@ -91,6 +92,8 @@ def build_session(
     java = prepare_launch(on_this_machine=_is_local(master))
     settings["spark.master"] = master
     ours = _our_settings(master, progress) | (TINY_SETTINGS if tiny else {})
+    if small or tiny:
+        ours.setdefault("spark.sql.shuffle.partitions", _FEW_PARTITIONS)
     for name, value in ours.items():
         settings.setdefault(name, value)
     if _is_local(master):
