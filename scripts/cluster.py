@@ -87,7 +87,10 @@ def replay_with_a_kill(log: Path, output: Path, moment: float) -> None:
     )
     wait_until(lambda: len(processes(EXECUTOR)) >= 2 and bool(processes("pyspark.worker")))
     time.sleep(moment)
-    os.kill(min(processes(EXECUTOR)), signal.SIGKILL)
+    executors = processes(EXECUTOR)
+    if not executors:
+        raise SystemExit("the replay ended before an executor could be killed: give more --records")
+    os.kill(min(executors), signal.SIGKILL)
     if replay.wait(10 * PATIENCE_S) != 0:
         raise SystemExit(f"the replay ended with {replay.returncode}")
 

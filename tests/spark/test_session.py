@@ -184,7 +184,7 @@ def test_only_a_tiny_input_has_its_queries_interpreted(starting):
 # -- formats -------------------------------------------------------------------------------------
 
 
-def test_a_read_makes_its_own_format_known_and_no_other():
+def test_formats_are_made_known_once_and_only_those_that_are_asked_for():
     asked: list[str] = []
     register = SimpleNamespace(register=lambda source: asked.append(source.name()))
     session: Any = _Session()
