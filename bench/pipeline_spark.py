@@ -18,6 +18,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from journeyman.spark import tables
 from journeyman.spark.layout import find_logs
 from journeyman.spark.maintenance.ztick_rewriting import write_compacted
 from journeyman.spark.options import SourceOptions
-from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay.state_files import replay_to_files
 from journeyman.spark.session import build_session
 
 MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
@@ -38,9 +39,9 @@ MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
 def replay_to_parquet(
     spark: SparkSession, dialect: str, log: str, output: Path, partitions: int | None
 ) -> None:
-    packets = tables.packets(spark, dialect, log, minPartitions=partitions)
+    read = partial(tables.packets, spark, dialect, log, minPartitions=partitions)
     targets = {name: str(output / name) for name in tables.TABLES[dialect]}
-    write_states(packets, dialect, targets, overwrite=True)
+    replay_to_files(read, dialect, targets, overwrite=True)
 
 
 def replay_to_log(spark: SparkSession, log: str, output: Path) -> None:

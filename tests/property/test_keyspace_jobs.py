@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from journeyman.errors import InvalidData
@@ -70,6 +70,15 @@ def jobs(draw) -> workq.Job:
     return state
 
 
+def tried_before_it_was_due() -> workq.Job:
+    at = Instant(NOW_NS)
+    schedule = JobAdded(at, bytes(16), "work", 0, 0, 0, 0, 0, b"", at, at, Command.SCHEDULE)
+    tries = (Command.START_ATTEMPT, Command.TIMEOUT_ATTEMPT)
+    state = workq.fold([schedule, *(JobEvent(at, bytes(16), each) for each in tries)])
+    assert isinstance(state, workq.Job)
+    return state
+
+
 def stored(record: JobRecord) -> JobRecord:
     """A record once it was written and read."""
     found = decode_value(JobKey(record.job_uuid), encode_value(record))
@@ -78,9 +87,12 @@ def stored(record: JobRecord) -> JobRecord:
 
 
 @given(jobs(), st.integers(NOW_NS - 10, NOW_NS + 10**12))
+@example(tried_before_it_was_due(), NOW_NS - 10)
 def test_a_job_comes_back_as_it_was(job: workq.Job, as_of_ns: int):
     record = stored(record_of_workq(job, as_of_ns))
-    due_ns = None if job.added.time is None else job.added.time.unix_ns
+    # A job that was tried is ready again, whatever time it was first due.
+    time = None if job.state == workq.JobState.PENDING else job.added.time
+    due_ns = None if time is None else time.unix_ns
     assert record.status == workq_status(job.state, due_ns, as_of_ns)
     assert workq_of_record(record, Defaults()) == job
 

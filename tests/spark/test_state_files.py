@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
 
 from journeyman.errors import UsageError
-from journeyman.formats import ztick
+from journeyman.formats import workq, ztick
 from journeyman.spark import tables
 from journeyman.spark.replay import state_files
 from journeyman.spark.schemas import arrow_schema
+from journeyman.spark.seams import PartsDoNotMeet
+from tests.specimens import CREATED, workq_record
 from tests.unit.cli_commands import run
 
 
@@ -124,6 +128,44 @@ def test_files_that_nobody_told_of_are_not_published(tmp_path):
     assert "_SUCCESS" in names
     with pytest.raises(UsageError, match="all machines share"):
         state_files._complete(directory, ["part-elsewhere.parquet"], schema)
+
+
+def self_quoting_log(path: Path) -> Path:
+    """Most of it are results that quote more of a log than a guess is based on."""
+    records = b"".join(map(workq.CODEC.encode, map(workq_record, range(100))))
+    quote = records * (500_000 // len(records))
+    finished = [
+        workq.JobFinished(CREATED, bytes([number]) * 16, workq.Command.FAIL, quote)
+        for number in range(4)
+    ]
+    path.mkdir()
+    log = workq.HEADER + records + b"".join(map(workq.CODEC.encode, finished)) + records
+    (path / "000000001.log").write_bytes(log)
+    return path
+
+
+def test_a_guess_that_was_wrong_is_found_out_and_all_is_read_again(spark, tmp_path):
+    log = str(self_quoting_log(tmp_path / "log"))
+    read = partial(tables.packets, spark, "workq", log, splitBytes="200k")
+    targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "orphans")}
+    with pytest.raises(PartsDoNotMeet):
+        state_files.write_states(read(seams=True), "workq", targets)
+    assert list((tmp_path / "state").iterdir()) == []
+    state_files.replay_to_files(read, "workq", targets)
+    for name, frame in tables.states(spark, "workq", log).items():
+        assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
+
+
+@pytest.mark.parametrize("dialect", ["ztick", "workq", "kestrel"])
+def test_parts_of_a_good_log_meet(spark, logs, tmp_path, dialect):
+    log = str(next((logs / dialect / "host=a").iterdir()))
+    read = partial(tables.packets, spark, dialect, log, splitBytes="10k")
+    seams = read(seams=True).filter("kind = 'seam'").count()
+    targets = {name: str(tmp_path / name) for name in tables.TABLES[dialect]}
+    state_files.write_states(read(seams=True), dialect, targets)
+    for name, frame in tables.states(spark, dialect, log).items():
+        assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
+    assert seams > 2
 
 
 @pytest.mark.usefixtures("spark")

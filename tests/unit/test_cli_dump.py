@@ -259,6 +259,19 @@ def test_a_ztick_log_is_seen_whole_while_it_is_compacted(tmp_path):
             thread.join()
 
 
+def test_a_log_that_a_compaction_renames_while_it_is_looked_at_is_found(tmp_path, monkeypatch):
+    path = write_ztick(tmp_path / "log", job("a"))
+    read_at = RealDisk.read_at
+
+    def renamed(self: RealDisk, name: str, offset: int, length: int) -> bytes:
+        path.rename(tmp_path / "log.to_compress")
+        return read_at(self, name, offset, length)
+
+    monkeypatch.setattr(RealDisk, "read_at", renamed)
+    found = rows(run("dump", "--compact", "--json", path))
+    assert [row["identifier"] for row in found] == ["a"]
+
+
 def test_a_log_whose_files_never_stand_still_is_given_up(tmp_path, monkeypatch):
     path = write_ztick(tmp_path / "log", job("a"))
     (log,) = find_logs(DISK, [str(path)])

@@ -118,6 +118,8 @@ def test_options_that_contradict_each_other_are_refused():
         parse("workq", queue="jobs")
     with pytest.raises(UsageError, match="name is taken"):
         parse("workq", columnNameOfCorruptRecord="name")
+    with pytest.raises(UsageError, match="seams are told of by reads with reduce only"):
+        parse("workq", seams="true")
     with pytest.raises(UsageError, match="pushFilters is for records"):
         parse("workq", pushFilters="true", reduce="events")
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Sequence
+from contextlib import suppress
 
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.cli.directories import logs_in, without_companion, ztick_files
@@ -44,7 +45,8 @@ def _at(disk: Disk, path: str, dialect: str | None, queue: str | None) -> list[L
     if disk.is_dir(path):
         return logs_in(disk, path.rstrip("/") or "/", dialect, queue)
     if disk.exists(path):
-        return [_of_file(disk, path, dialect, queue)]
+        with suppress(FileNotFoundError):  # renamed since, by a compaction
+            return [_of_file(disk, path, dialect, queue)]
     if ztick_files(disk, path) and dialect in (None, ZTICK):
         # Between a compaction and the next write the original has no active file.
         return [Log(ZTICK, path, (LogFile(ZTICK, path),), whole=False)]

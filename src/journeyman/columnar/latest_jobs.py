@@ -17,16 +17,29 @@ stops where the decoder has to be asked.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from journeyman.columnar._jit import kernel
-from journeyman.columnar.arrays import Ints, as_bytes, binary, numbers
+from journeyman.columnar.arrays import Ints, as_bytes
 from journeyman.columnar.chunks import checked_offset
 from journeyman.columnar.hashing import INLINE_BYTES, first_bytes, hash_of, is_same
+from journeyman.columnar.job_lines import (
+    EXECUTION_NS,
+    HASH,
+    KEY_END,
+    KEY_HIGH,
+    KEY_LENGTH,
+    KEY_LOW,
+    POSITION,
+    SMALL,
+    WORDS,
+    lines,
+    rows_of,
+)
 from journeyman.columnar.key_table import Hashes
-from journeyman.columnar.latest import JOBS
 from journeyman.columnar.loads import Bytes, big_i64, big_u16, prefetch, u8
 from journeyman.columnar.views import numbers_in, text_in
 from journeyman.columnar.ztick_plain import plain_end
@@ -35,10 +48,6 @@ from journeyman.formats.ztick_layout import HEAD, JOB, JOB_TAIL, LENGTH
 
 __all__ = ["LatestJobs"]
 
-# What is known of a job. SMALL is length << 16 | kind << 8 | status.
-_HASH, _KEY_LOW, _KEY_HIGH, _KEY_END, _KEY_LENGTH, _POSITION, _EXECUTION_NS, _SMALL = range(8)
-_WORDS = 8
-_LINE_BYTES = 64
 _FIRST_JOBS = 1 << 10
 _FIRST_ARENA_BYTES = 1 << 14
 _NEVER = -1
@@ -61,7 +70,7 @@ class LatestJobs:
 
     def __init__(self) -> None:
         self._index = np.zeros(2 * _FIRST_JOBS, np.uint64)
-        self._jobs = _lines(_FIRST_JOBS)
+        self._jobs = lines(_FIRST_JOBS)
         self._arena = np.empty(_FIRST_ARENA_BYTES, np.uint8)
         self._count = 0
         self._scratch = np.empty((_ROW_WORDS, _ROWS), np.int64)
@@ -73,12 +82,7 @@ class LatestJobs:
     @property
     def key_bytes(self) -> int:
         """The bytes of all identifiers together."""
-        return int(self._jobs[self._count - 1, _KEY_END]) if self._count else 0
-
-    @property
-    def hashes(self) -> Hashes:
-        """The hash of each identifier, in the order of ``batch``."""
-        return self._jobs[: self._count, _HASH].astype(np.uint64)
+        return int(self._jobs[self._count - 1, KEY_END]) if self._count else 0
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Rows of JOBS, in any order."""
@@ -118,19 +122,16 @@ class LatestJobs:
 
     def batch(self) -> pa.RecordBatch:
         """One row of JOBS for each, in the order of their first records."""
-        jobs = self._jobs[: self._count]
-        small = jobs[:, _SMALL]
-        ends = np.zeros(self._count + 1, np.int32)
-        ends[1:] = jobs[:, _KEY_END]
-        columns = [
-            binary(pa.string(), ends, self._arena[: self.key_bytes]),
-            numbers(jobs[:, _POSITION].copy()),
-            numbers((small >> 16).astype(np.int32)),
-            numbers((small >> 8 & 0xFF).astype(np.int8)),
-            numbers(jobs[:, _EXECUTION_NS].copy()),
-            numbers((small & 0xFF).astype(np.int8)),
+        return rows_of(self._jobs, self._count, self._arena, 1)[0]
+
+    def in_buckets(self, buckets: int) -> list[tuple[int, pa.RecordBatch]]:
+        """The same for each bucket that has any: buckets are those of key_table.buckets_of."""
+        rows, starts = rows_of(self._jobs, self._count, self._arena, buckets)
+        return [
+            (bucket, rows.slice(start, end - start))
+            for bucket, (start, end) in enumerate(pairwise(starts))
+            if end > start
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=JOBS)
 
     def _memory(self) -> tuple[Hashes, Ints, Bytes, Ints]:
         return self._index, self._jobs, self._arena, self._scratch
@@ -142,25 +143,18 @@ class LatestJobs:
             arena[: self._arena.size] = self._arena
             self._arena = arena
         if needed and self._count == len(self._jobs):
-            jobs = _lines(4 * len(self._jobs))
+            jobs = lines(4 * len(self._jobs))
             jobs[: len(self._jobs)] = self._jobs
             self._jobs = jobs
             self._index = np.zeros(2 * len(jobs), np.uint64)
             _fill_index(self._jobs, self._count, self._index)
 
 
-def _lines(jobs: int) -> npt.NDArray[np.int64]:
-    """Room for so many, each in a line of memory of its own."""
-    room = np.empty((jobs + 1) * _WORDS, np.int64)
-    first = -room.ctypes.data % _LINE_BYTES // room.itemsize
-    return room[first : first + jobs * _WORDS].reshape(jobs, _WORDS)
-
-
 @kernel
 def _fill_index(jobs: Ints, count: int, index: Hashes) -> None:
     mask = np.uint64(index.size - 1)
     for number in range(count):
-        code = np.uint64(jobs[number, _HASH])
+        code = np.uint64(jobs[number, HASH])
         slot = code & mask
         while index[np.int64(slot)] != _NONE:
             slot = slot + np.uint64(1) & mask
@@ -189,20 +183,20 @@ def _find(data: Bytes, rows: Ints, count: int, index: Hashes, jobs: Ints, arena:
         number = np.int64(entry & _LOW_HALF) - 1
         rows[_NUMBER, row] = number
         if number >= 0:
-            prefetch(jobs, number * _WORDS)
+            prefetch(jobs, number * WORDS)
     for row in range(count):
         number, start, length = rows[_NUMBER, row], rows[_ID, row], rows[_ID_LENGTH, row]
         if number < 0:
             continue
         low, high = first_bytes(data, start, length)
-        differs = jobs[number, _HASH] ^ rows[_ROW_HASH, row]
-        differs |= jobs[number, _KEY_LENGTH] ^ length
-        differs |= jobs[number, _KEY_LOW] ^ np.int64(low)
-        differs |= jobs[number, _KEY_HIGH] ^ np.int64(high)
+        differs = jobs[number, HASH] ^ rows[_ROW_HASH, row]
+        differs |= jobs[number, KEY_LENGTH] ^ length
+        differs |= jobs[number, KEY_LOW] ^ np.int64(low)
+        differs |= jobs[number, KEY_HIGH] ^ np.int64(high)
         rest = length - INLINE_BYTES
         if differs != 0 or (
             rest > 0
-            and not is_same(arena, jobs[number, _KEY_END] - rest, data, start + INLINE_BYTES, rest)
+            and not is_same(arena, jobs[number, KEY_END] - rest, data, start + INLINE_BYTES, rest)
         ):
             rows[_NUMBER, row] = -1
 
@@ -223,20 +217,20 @@ def _look_up(
         entry = index[np.int64(slot)]
         if entry >> _HALF == code >> _HALF:
             number = np.int64(entry & _LOW_HALF) - 1
-            begin = jobs[number, _KEY_END] - length
-            if jobs[number, _KEY_LENGTH] == length and is_same(arena, begin, data, start, length):
+            begin = jobs[number, KEY_END] - length
+            if jobs[number, KEY_LENGTH] == length and is_same(arena, begin, data, start, length):
                 return int(number)
         slot = slot + np.uint64(1) & mask
-    begin = jobs[count - 1, _KEY_END] if count else 0
+    begin = jobs[count - 1, KEY_END] if count else 0
     if count == jobs.shape[0] or begin + length > arena.size:
         return -1
     for i in range(length):
         arena[begin + i] = data[start + i]
     low, high = first_bytes(data, start, length)
-    jobs[count, _HASH] = np.int64(code)
-    jobs[count, _KEY_LOW], jobs[count, _KEY_HIGH] = np.int64(low), np.int64(high)
-    jobs[count, _KEY_END], jobs[count, _KEY_LENGTH] = begin + length, length
-    jobs[count, _POSITION] = _NEVER
+    jobs[count, HASH] = np.int64(code)
+    jobs[count, KEY_LOW], jobs[count, KEY_HIGH] = np.int64(low), np.int64(high)
+    jobs[count, KEY_END], jobs[count, KEY_LENGTH] = begin + length, length
+    jobs[count, POSITION] = _NEVER
     index[np.int64(slot)] = code >> _HALF << _HALF | np.uint64(count + 1)
     return count
 
@@ -272,10 +266,10 @@ def _take_rows(
                 return first + i, count, max(rows[_ID_LENGTH, i], 1)
             count += number == count
             row = first + i
-            if positions[row] > jobs[number, _POSITION]:
-                jobs[number, _POSITION] = positions[row]
-                jobs[number, _EXECUTION_NS] = executions_ns[row]
-                jobs[number, _SMALL] = (
+            if positions[row] > jobs[number, POSITION]:
+                jobs[number, POSITION] = positions[row]
+                jobs[number, EXECUTION_NS] = executions_ns[row]
+                jobs[number, SMALL] = (
                     np.int64(lengths[row]) << 16
                     | np.int64(kinds[row]) << 8
                     | np.int64(statuses[row])
@@ -312,16 +306,16 @@ def _take_entries(
                 return at, taken, count, max(length, 1)
             count += number == count
             taken += 1
-            if first_position + at > jobs[number, _POSITION]:
+            if first_position + at > jobs[number, POSITION]:
                 id_end = rows[_ID, i] + length
                 kind = u8(data, at + _LENGTH_BYTES)
                 execution_ns, status, end = 0, 0, id_end
                 if kind == JOB:
                     end = id_end + _JOB_TAIL_BYTES
                     execution_ns, status = big_i64(data, id_end), u8(data, end - 1)
-                jobs[number, _POSITION] = first_position + at
-                jobs[number, _EXECUTION_NS] = execution_ns
-                jobs[number, _SMALL] = (end - at) << 16 | kind << 8 | status
+                jobs[number, POSITION] = first_position + at
+                jobs[number, EXECUTION_NS] = execution_ns
+                jobs[number, SMALL] = (end - at) << 16 | kind << 8 | status
         position = behind
 
 

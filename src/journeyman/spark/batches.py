@@ -1,11 +1,11 @@
 """The pieces of a partition -> record batches: what one task does.
 
-    pieces --read_piece--> chunks, damages --selection, pushed conditions--> rows
-                                           --selection, reducer-----------> fewer rows
+    pieces --read_piece----> chunks, damages --selection, pushed conditions--> rows
+           --read_reduced--> the same, seams --selection, reducer-----------> fewer rows
 
 What is damaged goes by the mode: PERMISSIVE makes a row of it, DROPMALFORMED leaves it out,
-FAILFAST raises. A reducer sees good records only; rows about damage are put behind its own, and to
-each of its rows the columns are added that the path of its log stands for.
+FAILFAST raises. A reducer sees good records only; rows about damage and seams are put behind its
+own, and to each of its rows the columns are added that the path of its log stands for.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from journeyman.spark.dialects import no_records
 from journeyman.spark.filesystem import read_range
 from journeyman.spark.options import DROPMALFORMED, FAILFAST, SourceOptions
 from journeyman.spark.pushdown import mask_of
-from journeyman.spark.reading import Stretch, read_piece, read_stretches
+from journeyman.spark.reading import Stretch, read_piece, read_reduced
 from journeyman.spark.reduction import reducer_of
 from journeyman.spark.row_maker import RowMaker
 from journeyman.spark.rows import MAX_CORRUPT_BYTES
 from journeyman.spark.schemas import arrow_schema
+from journeyman.spark.seams import seam_row
 from journeyman.spark.selection import Selection
-from journeyman.spark.splits import Piece, SplitContext
+from journeyman.spark.splits import Piece, Seam, SplitContext
 
 __all__ = ["read_pieces"]
 
@@ -64,7 +65,7 @@ class _Task:
         self._conditions = conditions
         self._maker = RowMaker(options.dialect, self._schema, options.corrupt_column)
         self._selection = Selection(options)
-        self._damages: list[pa.RecordBatch] = []
+        self._asides: list[pa.RecordBatch] = []  # what is said beside the rows of a reducer
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces:
@@ -76,19 +77,21 @@ class _Task:
     def reduced_rows(self) -> Iterator[pa.RecordBatch]:
         for batch in reducer_of(self._options).reduce(self._records()):
             yield self._completed(batch)
-        yield from self._damages
+        yield from self._asides
 
     def _records(self) -> Iterator[tuple[SplitContext, Chunk | Stretch]]:
         """What a reducer sees: of each file a chunk without rows first, so it sees them all."""
         for piece in self._pieces:
             if piece.begin == 0:
                 yield piece.context, no_records(self._options.dialect)
-            read = read_stretches if self._selection.takes_all else read_piece
-            for item in self._items(piece, read(piece, self._options)):
+            items = read_reduced(piece, self._options, stretches=self._selection.takes_all)
+            for item in self._items(piece, items):
                 if isinstance(item, pa.RecordBatch):
-                    self._damages.append(item)
-                else:
+                    self._asides.append(item)
+                elif isinstance(item, Chunk | Stretch):
                     yield piece.context, item
+                elif isinstance(item, Seam):
+                    self._asides.append(self._completed(seam_row(piece.context, item)))
 
     def _items(
         self, piece: Piece, items: Iterable[Damage | Chunk | T]

@@ -9,19 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.spark.layout import LogFile
-from journeyman.spark.schemas import KESTREL, KEYSPACE
+from journeyman.spark.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 
-__all__ = ["BulkDecoder", "Walk", "bulk_decoder", "codec_of", "no_records", "walk_of"]
+__all__ = [
+    "SELF_EVIDENT",
+    "BulkDecoder",
+    "Seek",
+    "Walk",
+    "bulk_decoder",
+    "codec_of",
+    "no_records",
+    "seek_of",
+    "walk_of",
+]
+
+SELF_EVIDENT: Final = frozenset({ZTICK, WORKQ})  # those that have a Seek
 
 BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk
 Walk: TypeAlias = Callable[[Buffer, int, int], int]
+Seek: TypeAlias = Callable[[Buffer, int, int, bool], int]
 
 
 def codec_of(dialect: str, file: LogFile) -> Codec[Any]:
@@ -53,6 +66,13 @@ def walk_of(dialect: str) -> Walk | None:
     from journeyman.columnar.walking import WALKS
 
     return WALKS.get(dialect)
+
+
+def seek_of(dialect: str) -> Seek | None:
+    """How to find what seems to be a boundary, where records are hard to mistake."""
+    from journeyman.columnar.walking import SEEKS
+
+    return SEEKS.get(dialect)
 
 
 def _module(dialect: str) -> str:

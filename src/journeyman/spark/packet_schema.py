@@ -17,9 +17,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-__all__ = ["PACKET_KIND", "PACKET_SCHEMA"]
+__all__ = ["PACKET_KIND", "PACKET_SCHEMA", "SEAM_KIND"]
 
 PACKET_KIND: Final = "packet"
+SEAM_KIND: Final = "seam"  # no packet, but where a part of a file began and ended
 
 PACKET_SCHEMA: Final = StructType(
     [
@@ -40,6 +41,7 @@ PACKET_SCHEMA: Final = StructType(
         StructField("segments", ArrayType(IntegerType())),  # those that records may come from,
         StructField("files", ArrayType(StringType())),  # and their files
         StructField("packet", BinaryType()),
+        StructField("reached", LongType()),  # of a seam: behind the last record of its part
         StructField("details", BinaryType()),  # workq: what adds say beyond other records
     ]
 )

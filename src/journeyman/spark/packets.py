@@ -15,7 +15,7 @@ Beside its bytes a row says where the packet comes from; ``kind`` is ``packet``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,9 +26,11 @@ from journeyman.spark.packet_schema import PACKET_KIND, PACKET_SCHEMA
 from journeyman.spark.schemas import arrow_schema
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
-    from journeyman.columnar.arrays import Ints
+    from journeyman.columnar.arrays import Column, Ints
 
-__all__ = ["Source", "pack", "presence", "unpack"]
+__all__ = ["Buckets", "Source", "by_bucket", "pack", "presence", "unpack"]
+
+Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 
 _SHAPE: Final = arrow_schema(PACKET_SCHEMA)
 
@@ -47,27 +49,24 @@ class Source:
 def pack(
     source: Source,
     table: str,
-    rows: pa.RecordBatch,
-    buckets: Ints,
-    *,
-    details: pa.RecordBatch | None = None,
-    details_buckets: Ints | None = None,
+    rows: Buckets,
+    details: Buckets = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of PACKET_SCHEMA: one for each bucket that ``rows`` fall into.
+    """Rows of PACKET_SCHEMA: one for each bucket of ``rows``.
 
-    ``rows`` has a column ``position``. Inside a packet they keep their order. The first packet
+    ``rows`` have a column ``position``. Inside a packet they keep their order. The first packet
     tells of all records of the source; with no rows there is no packet and nothing is told.
     """
-    beside = {} if details is None else dict(_by_bucket(details, details_buckets))
+    beside = dict(details)
     made = []
-    for bucket, part in _by_bucket(rows, buckets):
+    for bucket, part in rows:
         extra = beside.get(bucket)
         made.append(
             {
                 **_about(source, table, bucket),
                 "_position": int(part.column("position").to_numpy().min()),
-                "packet": memoryview(part.serialize()),
-                "details": None if extra is None else memoryview(extra.serialize()),
+                "packet": part.serialize(),
+                "details": None if extra is None else extra.serialize(),
             }
         )
         source.records = 0
@@ -86,9 +85,9 @@ def presence(source: Source, table: str, ids: tuple[int, int] | None = None) -> 
     return _rows([row])
 
 
-def unpack(serialised: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch that was packed. Takes bytes, whose memory is aligned as the kernels need it."""
-    return pa.ipc.read_record_batch(pa.py_buffer(serialised), schema)
+def unpack(serialised: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch that was packed. Its memory is aligned as that of the bytes, for the kernels."""
+    return pa.ipc.read_record_batch(serialised, schema)
 
 
 def _about(source: Source, table: str, bucket: int) -> dict[str, Any]:
@@ -106,17 +105,29 @@ def _about(source: Source, table: str, bucket: int) -> dict[str, Any]:
 
 
 def _rows(made: list[dict[str, Any]]) -> pa.RecordBatch:
-    columns = [pa.array([each.get(column.name) for each in made], column.type) for column in _SHAPE]
+    columns = [_column([row.get(each.name) for row in made], each.type) for each in _SHAPE]
     return pa.RecordBatch.from_arrays(columns, schema=_SHAPE)
 
 
-def _by_bucket(batch: pa.RecordBatch, buckets: Ints | None) -> list[tuple[int, pa.RecordBatch]]:
+def _column(values: list[Any], kind: pa.DataType) -> Column:
+    """Packets are joined here: Arrow would copy them again and again while it makes room."""
+    if not pa.types.is_binary(kind):
+        column: Column = pa.array(values, kind)
+        return column
+    from journeyman.columnar.arrays import binary
+
+    sizes = [0 if each is None else each.size for each in values]
+    ends = np.cumsum([0, *sizes]).astype(np.int32)
+    joined = np.frombuffer(b"".join(each or b"" for each in values), np.uint8)
+    return binary(kind, ends, joined, np.array([each is not None for each in values]))
+
+
+def by_bucket(batch: pa.RecordBatch, buckets: Ints) -> Buckets:
     """The rows of each bucket that has any, in their order."""
     from journeyman.columnar.picking import rows_at
 
     if batch.num_rows == 0:
         return []
-    assert buckets is not None
     low, high = int(buckets.min()), int(buckets.max())
     if low == high:
         return [(low, batch)]

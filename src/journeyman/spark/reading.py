@@ -18,6 +18,9 @@ the last one.
 
 Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
 does not take of them is decoded for it.
+
+Where seams are compared (journeyman.spark.seams) the way to a piece may be spared: it begins where
+entries seem to begin, and at its end a Seam says where that was, and how far it came.
 """
 
 from __future__ import annotations
@@ -34,18 +37,20 @@ from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.logs.damage import Damage, read_past_damage
-from journeyman.spark.dialects import bulk_decoder, codec_of, walk_of
+from journeyman.spark.dialects import bulk_decoder, codec_of, seek_of, walk_of
 from journeyman.spark.filesystem import filesystem_of
 from journeyman.spark.options import SourceOptions
-from journeyman.spark.splits import Piece
+from journeyman.spark.splits import Piece, Seam
 from journeyman.spark.windows import Window
 
-__all__ = ["Stretch", "first_boundary", "read_piece", "read_stretches"]
+__all__ = ["Stretch", "first_boundary", "read_piece", "read_reduced"]
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
 _FEW = 512  # records
 _LITTLE_BYTES = 64 * 1024
+_TRIED_BYTES = 256 * 1024  # for what seems to be a boundary,
+_LIKELY_BYTES = 128 * 1024  # with so much behind it: more than an identifier can quote
 
 
 @dataclass(slots=True)
@@ -66,27 +71,36 @@ class Stretch:
 def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
     """The items of a piece but for the end of the log; offsets are those in the file."""
     for item in _read(piece, options, stretches=False):
-        assert not isinstance(item, Stretch)
+        assert isinstance(item, Chunk | Damage)
         yield item
 
 
-def read_stretches(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage | Stretch]:
-    """The same; but in front of what is to be decoded next, its bytes are offered."""
-    return _read(piece, options, stretches=True)
+def read_reduced(
+    piece: Piece, options: SourceOptions, *, stretches: bool
+) -> Iterator[Chunk | Damage | Stretch | Seam]:
+    """The same, and last a seam if these were asked for.
+
+    With ``stretches`` the bytes of what is to be decoded next are offered first.
+    """
+    return _read(piece, options, stretches=stretches)
 
 
 def _read(
     piece: Piece, options: SourceOptions, *, stretches: bool
-) -> Iterator[Chunk | Damage | Stretch]:
+) -> Iterator[Chunk | Damage | Stretch | Seam]:
     with _opened(piece, options) as window:
         if window is None:
             return
         reading = _Reading(window, piece, options)
-        begin = reading.first_boundary(piece.anchor, piece.begin)
+        begin = reading.likely_boundary(piece) if options.may_guess else None
+        if begin is None:
+            begin = reading.first_boundary(piece.anchor, piece.begin)
         end = piece.end if piece.file.reader is None else window.size
         for item in reading.items(begin, end, reading.decode, stretches=stretches):
             if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
                 yield item
+        if options.seams and piece.is_part:
+            yield Seam(begin, reading.reached)
 
 
 def first_boundary(piece: Piece, options: SourceOptions) -> int:
@@ -152,20 +166,34 @@ class _Reading:
         self._codec = codec_of(options.dialect, piece.file)
         self._bulk = bulk_decoder(options.dialect, self._codec, payloads=options.payloads)
         self._walk = walk_of(options.dialect)
-        self._reached = 0
+        self._seek = seek_of(options.dialect)
+        self.reached = 0
 
     def first_boundary(self, anchor: int, target: int) -> int:
         """The first boundary at or behind ``target``, reached from the boundary ``anchor``."""
         if anchor < target:
             for _ in self.items(anchor, target, self.walk):
                 pass
-            return self._reached
+            return self.reached
         return anchor
+
+    def likely_boundary(self, piece: Piece) -> int | None:
+        """What seems to be the first boundary of the piece; None if nothing does, or it is known.
+
+        That many good entries follow proves nothing: a payload may quote a log.
+        """
+        if self._seek is None or piece.begin <= piece.anchor:
+            return None
+        window = self._window
+        window.move(piece.begin, window.size)
+        is_whole = window.end == window.size
+        at = self._seek(window.data, _TRIED_BYTES, _LIKELY_BYTES, is_whole)
+        return None if at < 0 else piece.begin + at
 
     def items(
         self, offset: int, end: int, step: _Stepper, *, stretches: bool = False
     ) -> Iterator[Chunk | Damage | Stretch]:
-        """Items from the boundary ``offset`` on that begin before ``end``; then ``_reached``."""
+        """Items from the boundary ``offset`` on that begin before ``end``; then ``reached``."""
         window = self._window
         if offset == 0 and end > 0:
             offset, damage = self._behind_header()
@@ -199,7 +227,7 @@ class _Reading:
                 damage = self._assess(_Headless(self._codec), offset)
                 yield damage
                 offset, stale, at_least = damage.end, True, 0
-        self._reached = offset
+        self.reached = offset
 
     def _stretch(self, offset: int, end: int) -> Stretch:
         window = self._window

@@ -49,8 +49,9 @@ _SQL_SETTINGS = {
     # The keys of a replay are mostly distinct by then: a second map only costs.
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Rows of a replay are packets of up to some MB: a batch of 10,000 of them would be too much.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * _MB),
+    # Rows of a replay are packets of up to some MB, so a batch of 10,000 of them would be too much;
+    # and what is used again and again while it is in the processor's cache is copied faster.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * _MB),
 }
 # Of a few records Java takes longer to compile a query than to interpret it.
 TINY_SETTINGS = {
@@ -154,6 +155,8 @@ def _our_settings(master: str, progress: bool) -> dict[str, str]:
             "spark.driver.memory": f"{_driver_mb()}m",
             "spark.sql.shuffle.partitions": str(_cores(master)),
             "spark.default.parallelism": str(_cores(master)),
+            # What is shuffled goes from memory to memory here: packing it takes longer.
+            "spark.shuffle.compress": "false",
         }
     return settings
 

@@ -7,23 +7,24 @@
 Read from its start, a file is a row of items end to end: entries, and stretches of damage. A piece
 owns the items that *begin* inside its bytes. So wherever the cuts are, every item belongs to one
 piece, and what remains is to find the first item that begins at or behind a cut. No format has
-marks to find it by, and a payload may quote whole log entries; so it is never guessed: the reader
+marks to find it by, and a payload may quote whole log entries; so it is not guessed: the reader
 of a piece walks there, item by item, from its ``anchor``, a place known to be a boundary (the start
-of the file, or one that the planner has walked to). See journeyman.spark.reading for the walk and
-journeyman.spark.planning for the cuts.
+of the file, or one that the planner has walked to). Only where the guess is proved afterwards, and
+all is done again if it was wrong, is that way spared: journeyman.spark.seams. See
+journeyman.spark.reading for the walk and journeyman.spark.planning for the cuts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from journeyman.spark.layout import LogFile
 
-__all__ = ["LogPartition", "Piece", "SplitContext"]
+__all__ = ["LogPartition", "Piece", "Seam", "SplitContext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,18 @@ class Piece:
     begin: int
     end: int
     anchor: int = 0
+
+    @property
+    def is_part(self) -> bool:
+        """Whether others read the rest of the file."""
+        return self.file.reader is None and (self.begin > 0 or self.end < self.file.size)
+
+
+class Seam(NamedTuple):
+    """Where the reading of a part of a file began, and where the first item behind it begins."""
+
+    began: int
+    reached: int
 
 
 class LogPartition(InputPartition):

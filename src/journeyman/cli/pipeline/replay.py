@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -30,6 +31,8 @@ from journeyman.cli.wording import counted
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from journeyman.spark.glances import DataFrame, SparkSession
 
 __all__ = ["replay"]
@@ -124,20 +127,21 @@ def _replay(
 ) -> None:
     from journeyman.spark import tables
 
-    packets = tables.packets(spark, dialect, paths, asOf=asked.as_of)
+    read = partial(tables.packets, spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, options, answer)
     if options.explain:
-        frames = tables.tables_of(packets, dialect, payloads=asked.payloads)
         if straight:
             from journeyman.spark.replay.state_files import writing
 
-            frames = {"*": writing(packets, dialect, str(options.output))}
+            frames = {"*": writing(read(seams=True), dialect, str(options.output))}
+        else:
+            frames = tables.tables_of(read(), dialect, payloads=asked.payloads)
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
         return
     if straight:
-        _write_files(packets, dialect, paths, options, answer, several=several)
+        _write_files(read, dialect, paths, options, answer, several=several)
         return
-    held, (places, size) = _held(packets, paths)
+    held, (places, size) = _held(read(), paths)
     try:
         if not options.quiet:
             _warn_of_damage(places, size, paths)
@@ -160,7 +164,7 @@ def _goes_straight_to_files(asked: _Asked, options: SessionOptions, answer: Answ
 
 
 def _write_files(
-    packets: DataFrame,
+    read: Callable[..., DataFrame],
     dialect: str,
     paths: list[str],
     options: SessionOptions,
@@ -169,11 +173,11 @@ def _write_files(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
-    from journeyman.spark.replay.state_files import write_states
+    from journeyman.spark.replay.state_files import replay_to_files
 
     prefix = f"{dialect}." if several else ""
     names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}
-    written = write_states(packets, dialect, names, overwrite=answer.force)
+    written = replay_to_files(read, dialect, names, overwrite=answer.force)
     if not options.quiet:
         _warn_of_damage(written.damaged_places, written.damaged_bytes, paths)
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from journeyman.spark.layout import Log
 from journeyman.spark.packets import unpack
-from journeyman.spark.replay.merging import groups_of
+from journeyman.spark.replay.merging import aligned, groups_of
 from journeyman.spark.replay.state_files import routed
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.schemas import arrow_schema
@@ -150,7 +150,7 @@ def _write_range(
     parts = []
     for batch in batches:
         numbers.update(batch.column("range").to_pylist())
-        parts += [unpack(blob.as_py(), ROWS) for blob in batch.column("rows")]
+        parts += [unpack(aligned(blob), ROWS) for blob in batch.column("rows")]
     if not parts:
         return
     (number,) = numbers

@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.kestrel_items import puts_in
 from journeyman.columnar.picking import column_of, joined
 from journeyman.columnar.views import numbers_in
-from journeyman.spark.packets import Source, pack, presence
+from journeyman.spark.packets import Source, by_bucket, pack, presence
 from journeyman.spark.reducers.combining import RowCombiner
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.splits import SplitContext
@@ -69,7 +68,7 @@ class Combiner(RowCombiner):
         self._puts = []
         ids = numbers_in(puts.column("item_id"))
         buckets = ids >> _BLOCK_BITS & self._buckets - 1
-        yield from pack(self._source, ITEMS_TABLE, puts, buckets)
+        yield from pack(self._source, ITEMS_TABLE, by_bucket(puts, buckets))
         span = (int(ids.min()), int(ids.max())) if len(ids) else None
         yield presence(self._source, READERS_TABLE, span)
 
@@ -89,4 +88,4 @@ def _checkpoint(
     if batch.num_rows == 0:
         yield presence(source, READERS_TABLE)
     else:
-        yield from pack(source, READERS_TABLE, rows, np.zeros(batch.num_rows, np.int64))
+        yield from pack(source, READERS_TABLE, [(0, rows)])

@@ -20,7 +20,7 @@ from journeyman.columnar.picking import joined
 from journeyman.columnar.views import numbers_in, text_in
 from journeyman.columnar.workq_states import events_and_adds
 from journeyman.formats.workq import Command
-from journeyman.spark.packets import Source, pack
+from journeyman.spark.packets import Source, by_bucket, pack
 from journeyman.spark.reducers.combining import RowCombiner
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.splits import SplitContext
@@ -61,8 +61,6 @@ class Combiner(RowCombiner):
         yield from pack(
             self._source,
             JOBS_TABLE,
-            events,
-            buckets,
-            details=adds,
-            details_buckets=buckets[np.flatnonzero(is_add)],
+            by_bucket(events, buckets),
+            details=by_bucket(adds, buckets[np.flatnonzero(is_add)]),
         )

@@ -20,7 +20,7 @@ from journeyman.columnar.latest import jobs_and_rules, latest_rules
 from journeyman.columnar.latest_jobs import LatestJobs
 from journeyman.columnar.picking import joined
 from journeyman.columnar.views import text_in
-from journeyman.spark.packets import Source, pack
+from journeyman.spark.packets import Buckets, Source, by_bucket, pack
 from journeyman.spark.reading import Stretch
 from journeyman.spark.rows import SEGMENT_SHIFT
 from journeyman.spark.splits import SplitContext
@@ -74,19 +74,22 @@ class Combiner:
         if self._rules:
             rules, hashes = latest_rules(joined(self._rules))
             self._rules = []
-            yield from pack(self._source, RULES_TABLE, rules, buckets_of(hashes, self._buckets))
+            found = by_bucket(rules, buckets_of(hashes, self._buckets))
+            yield from pack(self._source, RULES_TABLE, found)
+        yield from pack(self._source, JOBS_TABLE, self._jobs_held())
+
+    def _jobs_held(self) -> Buckets:
+        """The jobs, by bucket; they are let go of."""
         if self._passing is None:
-            jobs, hashes = self._jobs.batch(), self._jobs.hashes
+            found = self._jobs.in_buckets(self._buckets)
             if len(self._jobs) > _WORTH * self._jobs.rows:
                 self._passing = []
             self._jobs = LatestJobs()
-        elif self._passing:
-            jobs = joined(self._passing)
-            hashes = hashes_of(*text_in(jobs.column(0)))
-            self._passing = []
-        else:
-            return
-        yield from pack(self._source, JOBS_TABLE, jobs, buckets_of(hashes, self._buckets))
+            return found
+        if not self._passing:
+            return ()
+        jobs, self._passing = joined(self._passing), []
+        return by_bucket(jobs, buckets_of(hashes_of(*text_in(jobs.column(0))), self._buckets))
 
     def _finish_if_full(self, context: SplitContext) -> Iterator[pa.RecordBatch]:
         if self._is_full():

@@ -78,7 +78,7 @@ class _Checkpoint:
         self.records: list[tuple[int, int, Record | None]] = []  # position, length
         self.is_damaged = False
 
-    def take(self, packet: bytes) -> None:
+    def take(self, packet: pa.Buffer) -> None:
         for row in unpack(packet, CHECKPOINTS).to_pylist():
             record: Record | None = None
             if row["kind"] == _READ_HEAD:

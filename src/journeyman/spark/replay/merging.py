@@ -34,6 +34,7 @@ __all__ = [
     "Group",
     "Merge",
     "Packet",
+    "aligned",
     "extra_columns",
     "files_at",
     "groups_of",
@@ -55,6 +56,7 @@ PLACE: Final = StructType(
     ]
 )
 _MAX_ROWS: Final = 65_536  # of a batch that goes to Spark
+_ALIGNED: Final = 8  # bytes
 OFFSET_MASK: Final = (1 << SEGMENT_SHIFT) - 1  # of a position
 
 Ints = npt.NDArray[np.signedinteger[Any]]
@@ -63,8 +65,8 @@ Ints = npt.NDArray[np.signedinteger[Any]]
 class Packet(NamedTuple):
     """One row of a group; see PACKET_SCHEMA."""
 
-    packet: bytes  # empty where there is none
-    details: bytes
+    packet: pa.Buffer  # empty where there is none
+    details: pa.Buffer
     row: dict[str, Any]  # the other columns
 
 
@@ -149,10 +151,18 @@ def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Ite
                     yield group
                 group = Group(row["_log"], row["table"], tuple(row[name] for name in extras))
                 named = name
-            packet, details = (blob[at].as_py() or b"" for blob in blobs)
+            packet, details = (aligned(blob[at]) for blob in blobs)
             group.packets.append(Packet(packet, details, row))
     if group is not None:
         yield group
+
+
+def aligned(blob: Any) -> pa.Buffer:
+    """Its bytes where they are, if the kernels can read them there, as they mostly can."""
+    if not blob.is_valid:
+        return pa.py_buffer(b"")
+    bytes_: pa.Buffer = blob.as_buffer()
+    return pa.py_buffer(bytes_.to_pybytes()) if bytes_.address % _ALIGNED else bytes_
 
 
 def _completed(
