@@ -8,7 +8,8 @@
 Everything in one run, on the same logs, made by ``journeyman generate``. Every subject ends with
 the same final state in Parquet (zstd). Plain Python runs once, since it is slow and steady; DuckDB
 and Spark run several times, and the middle of these counts. Spark's session is warm: its first runs
-are told but not counted, except for *cold*, which is the command from the shell.
+are told but not counted, except for *cold*, which is the command from the shell. What a second core
+gains is measured in turns: see bench.pipeline_rounds.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import pipeline_peers, report
+from bench.pipeline_rounds import in_turns
 
 ZTICK, WORKQ, KESTREL = 30_000_000, 5_000_000, 5_000_000
 ZTICK_IDS = 1_000_000
@@ -33,6 +35,7 @@ COLD_RECORDS = 10_000
 PLANNED_FILES = 10_000
 REPEATS = 5
 WARMING = 4  # runs until Java has compiled most of what it runs often
+ROUNDS = 11  # of applications that replay in turns
 QUESTIONS = ("ztick", "workq", "kestrel", "memory", "cold", "planning")
 
 # Of the largest log's peak and the smallest's, beyond what is needed once: more is not flat.
@@ -86,16 +89,12 @@ class Bench:
     def ztick(self, records: int) -> Path:
         return self.log("ztick", records, "--ids", str(max(100, int(ZTICK_IDS * self.scale))))
 
-    def spark(
-        self, master: str, dialect: str, log: Path, *more: str, cores: int | None = None
-    ) -> dict[str, Any]:
-        """One application; ``cores``: all of its processes share so many."""
+    def spark(self, master: str, dialect: str, log: Path, *more: str) -> dict[str, Any]:
+        """One application."""
         arguments = ["--master", master, "--dialect", dialect, "--log", str(log)]
         arguments += ["--output", str(self.directory / "spark")]
         arguments += ["--repeats", str(self.repeats), "--warming", str(self.warming)]
         command = [sys.executable, "-m", "bench.pipeline_spark", *arguments, *more]
-        if cores is not None:
-            command = ["taskset", "--cpu-list", f"0-{cores - 1}", *command]
         found = subprocess.run(command, cwd=report.ROOT, check=True, stdout=subprocess.PIPE)
         result: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
         return result
@@ -128,19 +127,15 @@ def measure_dialect(bench: Bench, dialect: str, log: Path) -> tuple[dict[str, An
         name = f"{dialect}: times as fast as codec and fold"
         return found, [Bar(name, found["codec and fold"]["seconds"] / middle, 6)]
     found["duckdb"] = bench.peer(pipeline_peers.DUCKDB[dialect], log, bench.repeats)
-    one = found["local[1]"] = bench.spark("local[1]", dialect, log)
-    # What explains it: local[1] has a plan of its own, one task that shares no work with another,
-    # and Java has the other core all the same.
-    same = found["local[1], two tasks"] = bench.spark("local[1]", dialect, log, "--partitions", "2")
-    alone = found["one core"] = bench.spark("local[1]", dialect, log, cores=1)
+    found["turns"] = turns = measure_cores(bench, log)
     loop, duckdb = found["plain loop"]["seconds"], found["duckdb"]["seconds"]
-    middles = [each["replay"]["middle_s"] / middle for each in (one, same, alone)]
     return found, [
         Bar("ztick: times as fast as the plain dict loop", loop / middle, 10),
         Bar("ztick: times as fast as DuckDB, two threads", duckdb / middle, 1),
-        Bar("ztick: local[1] to local[2]", middles[0], 1.7),
-        Bar("ztick: local[1] to local[2], two tasks on both", middles[1], None),
-        Bar("ztick: all processes on one core to two", middles[2], None),
+        *(
+            Bar(f"ztick: {name} to local[2]", gain["middle"], 1.7 if name == "local[1]" else None)
+            for name, gain in turns["gains"].items()
+        ),
         Bar(
             "ztick: written back as a log",
             two["write_back"]["middle_s"] / middle,
@@ -148,6 +143,34 @@ def measure_dialect(bench: Bench, dialect: str, log: Path) -> tuple[dict[str, An
             most=True,
         ),
     ]
+
+
+def measure_cores(bench: Bench, log: Path) -> dict[str, Any]:
+    """What a second core gains, by the middles of the runs, by the best, and round by round.
+
+    Beside the question, what explains it: local[1] has a plan of its own, one task that shares no
+    work with another, and Java has the other core all the same.
+    """
+    one, two = ("--master", "local[1]"), ("--master", "local[2]")
+    ways: dict[str, tuple[tuple[str, ...], int | None]] = {
+        "local[1]": (one, None),
+        "local[1], two tasks": ((*one, "--partitions", "2"), None),
+        "local[1], all on one core": (one, 1),
+        "local[2]": (two, None),
+    }
+    runs = in_turns(log, bench.directory, ways, warming=bench.warming + 2, rounds=ROUNDS)
+    seconds = {name: [run["seconds"] for run in each] for name, each in runs.items()}
+    base = seconds["local[2]"]
+    gains = {
+        name: {
+            "middle": round(statistics.median(each) / statistics.median(base), 3),
+            "best": round(min(each) / min(base), 3),
+            "rounds": [round(a / b, 3) for a, b in zip(each, base, strict=True)],
+        }
+        for name, each in seconds.items()
+        if each is not base
+    }
+    return {"runs": runs, "gains": gains}
 
 
 def measure_memory(bench: Bench) -> tuple[dict[str, Any], list[Bar]]:

@@ -1,13 +1,14 @@
 """One Spark application that replays a log several times: run by bench.pipeline, one a master.
 
     python -m bench.pipeline_spark --master local[2] --dialect ztick --log PATH --output DIR
-        [--repeats 3] [--warming 1] [--write-back] [--partitions N]
+        [--repeats 3] [--warming 1] [--write-back] [--partitions N] [--paced]
 
 Prints one line of JSON: seconds and processor seconds of every run (those that warm up by
 themselves), rows, bytes that crossed the shuffle, peaks of memory. A run does what the command
 ``journeyman pipeline replay`` does once its session stands: all tables of the dialect, to Parquet
 with zstd. ``reading`` is the first part of that by itself: read and reduce, no shuffle, no files.
 ``--partitions`` cuts the log into so many parts, whatever the master would have it cut into.
+``--paced`` replays once for each line on stdin and prints one line of JSON for each.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -93,6 +95,14 @@ def main() -> None:
     output.mkdir(parents=True)
     spark = build_session(options.master)
     dialect, log = options.dialect, options.log
+    if options.paced:
+        for _ in sys.stdin:
+            run = timed(
+                lambda: replay_to_parquet(spark, dialect, log, output, options.partitions), 1, 0
+            )
+            print(json.dumps({"seconds": run["best_s"], "cpu_s": run["cpu_s"][0]}), flush=True)
+        spark.stop()
+        return
     with Watch() as watch:
         run = timed(
             lambda: replay_to_parquet(spark, dialect, log, output, options.partitions),
@@ -119,6 +129,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--warming", type=int, default=1)
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--write-back", action="store_true")
+    parser.add_argument("--paced", action="store_true")
     return parser.parse_args()
 
 

@@ -66,8 +66,9 @@ def records_in(codec: Codec[Any], path: Path) -> list[Any]:
 
 
 def test_logs_in_a_bucket_are_logs(store, logs, tmp_path):
+    program = "tests.integration.object_store_program"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.object_store_program", f"s3://{BUCKET}", tmp_path],
+        [sys.executable, "-m", program, f"s3://{BUCKET}", tmp_path],
         cwd=ROOT,
         env={**os.environ, **KEYS, "AWS_ENDPOINT_URL": store},
         capture_output=True,

@@ -121,6 +121,8 @@ def test_a_cluster_gets_no_setting_of_a_single_machine(starting):
     assert starting["spark.master"] == "spark://host:7077"
     assert "spark.driver.host" not in starting
     assert "spark.sql.shuffle.partitions" not in starting
+    assert "spark.shuffle.compress" not in starting
+    assert "spark.python.daemon.module" not in starting
     assert "spark.driver.extraJavaOptions" not in starting
 
 
@@ -293,6 +295,16 @@ def test_spark_on_this_machine_is_given_no_zipped_copy_of_pyspark(spark):
     assert (spark_home() / "bin" / "spark-submit").exists()
     assert not (spark_home() / "python").exists()
     assert find_java().major >= 17
+
+
+def test_workers_on_this_machine_are_those_of_our_daemon(spark):
+    def name_of_daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            name = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
+            yield pa.RecordBatch.from_pydict({"name": [name]})
+
+    found = spark.range(1, numPartitions=1).mapInArrow(name_of_daemon, "name string").collect()
+    assert [row["name"] for row in found] == ["journeyman.spark.worker_daemon"]
 
 
 def test_a_worker_is_warmed_beside_the_work(spark):

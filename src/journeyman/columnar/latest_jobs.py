@@ -48,8 +48,8 @@ from journeyman.formats.ztick_layout import HEAD, JOB, JOB_TAIL, LENGTH
 
 __all__ = ["LatestJobs"]
 
-_FIRST_JOBS = 1 << 10
-_FIRST_ARENA_BYTES = 1 << 14
+_FIRST_JOBS = 1000  # at least; then as many as are expected
+_KEY_BYTES = 16  # of an identifier, as a first guess
 _NEVER = -1
 
 _ROWS = 256  # looked up together
@@ -68,10 +68,11 @@ _JOB_TAIL_BYTES = JOB_TAIL.size
 class LatestJobs:
     """The last record of every job seen so far."""
 
-    def __init__(self) -> None:
-        self._index = np.zeros(2 * _FIRST_JOBS, np.uint64)
-        self._jobs = lines(_FIRST_JOBS)
-        self._arena = np.empty(_FIRST_ARENA_BYTES, np.uint8)
+    def __init__(self, expected: int = 0) -> None:
+        room = 1 << max(_FIRST_JOBS, expected - 1).bit_length()
+        self._index = np.zeros(2 * room, np.uint64)
+        self._jobs = lines(room)
+        self._arena = np.empty(room * _KEY_BYTES, np.uint8)
         self._count = 0
         self._scratch = np.empty((_ROW_WORDS, _ROWS), np.int64)
         self.rows = 0  # taken in so far

@@ -157,6 +157,7 @@ def _our_settings(master: str, progress: bool) -> dict[str, str]:
             "spark.default.parallelism": str(_cores(master)),
             # What is shuffled goes from memory to memory here: packing it takes longer.
             "spark.shuffle.compress": "false",
+            "spark.python.daemon.module": "journeyman.spark.worker_daemon",
         }
     return settings
 

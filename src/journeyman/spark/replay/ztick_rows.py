@@ -25,9 +25,10 @@ _JOB, _RULE = 0, 1  # the kinds of records that set something
 
 def last_jobs(group: Group) -> pa.RecordBatch:
     """The last records of the jobs that there are, as columnar.latest has them."""
-    latest = LatestJobs()
-    for each in group.packets:
-        latest.take(unpack(each.packet, LAST_OF_JOBS))
+    batches = [unpack(each.packet, LAST_OF_JOBS) for each in group.packets]
+    latest = LatestJobs(max(batch.num_rows for batch in batches))
+    for batch in batches:
+        latest.take(batch)
     rows = latest.batch()
     return rows_where(rows, numbers_in(rows.column("kind")) == _JOB)
 
