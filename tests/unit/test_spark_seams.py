@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.columnar.walking import SEEKS
-from journeyman.formats import ztick
+from journeyman.formats import workq, ztick
+from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.logs.damage import Damage
 from journeyman.spark import reading
 from journeyman.spark.dialects import SELF_EVIDENT
@@ -19,6 +20,7 @@ from journeyman.spark.seams import PartsDoNotMeet, check_seams, seam_row
 from journeyman.spark.splits import Seam, SplitContext
 from tests.columnar_twins import WORKQ, ZTICK, Twins
 from tests.spark_pieces import Item, expected_items, log_file, pieces_of
+from tests.specimens import CREATED
 from tests.specimens import WORKQ as WORKQ_SPECIMEN
 from tests.specimens import ZTICK as ZTICK_SPECIMEN
 from tests.unit.test_spark_splitting import quoted_logs
@@ -87,6 +89,16 @@ def test_nobody_walks_to_a_part_of_a_good_log(twins, specimen, tmp_path, monkeyp
     assert read_parts(file, [500, 1000], options_of(twins)) == expected
     with pytest.raises(AssertionError, match="walked"):  # what the first one read is known to be
         read_parts(file, [500, 1000], options_of(twins, mode="FAILFAST"))
+
+
+def test_nobody_walks_when_the_longest_payload_is_cut(tmp_path, monkeypatch):
+    long = workq.JobFinished(CREATED, bytes(16), workq.Command.FAIL, bytes(MAX_PAYLOAD_BYTES))
+    data = workq.HEADER + 3 * workq.CODEC.encode(long)
+    file = log_file(write(tmp_path / "log", data), WORKQ)
+    monkeypatch.setattr(reading, "walk_of", lambda _dialect: None)
+    monkeypatch.setattr(reading._Reading, "first_boundary", lambda _self, anchor, _begin: anchor)
+    expected = expected_items(WORKQ, data, file)
+    assert read_parts(file, [file.size // 2], options_of(WORKQ)) == expected
 
 
 @each_dialect

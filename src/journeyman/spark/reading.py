@@ -49,8 +49,8 @@ WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is dec
 _HEADER_BYTES = 64
 _FEW = 512  # records
 _LITTLE_BYTES = 64 * 1024
-_TRIED_BYTES = 256 * 1024  # for what seems to be a boundary,
-_LIKELY_BYTES = 128 * 1024  # with so much behind it: more than an identifier can quote
+_TRIED_BYTES = 5 * 256 * 1024  # for what seems to be a boundary: more than the longest payload
+_LIKELY_BYTES = 128 * 1024  # behind it: more than an identifier can quote
 
 
 @dataclass(slots=True)
