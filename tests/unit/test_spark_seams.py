@@ -87,7 +87,7 @@ def test_nobody_walks_to_a_part_of_a_good_log(twins, specimen, tmp_path, monkeyp
     monkeypatch.setattr(reading, "walk_of", lambda _dialect: refuse)
     expected = expected_items(twins, data, file)
     assert read_parts(file, [500, 1000], options_of(twins)) == expected
-    with pytest.raises(AssertionError, match="walked"):  # what the first one read is known to be
+    with pytest.raises(AssertionError, match="walked"):  # damage that is none would be raised
         read_parts(file, [500, 1000], options_of(twins, mode="FAILFAST"))
 
 

@@ -12,7 +12,8 @@ from journeyman.spark import worker_daemon
 
 
 @pytest.fixture(autouse=True)
-def _as_before():
+def _nothing_counted_out():
+    gc.unfreeze()
     yield
     gc.unfreeze()
 

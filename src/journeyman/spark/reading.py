@@ -70,7 +70,7 @@ class Stretch:
 
 def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
     """The items of a piece but for the end of the log; offsets are those in the file."""
-    for item in _read(piece, options, stretches=False):
+    for item in read_reduced(piece, options, stretches=False):
         assert isinstance(item, Chunk | Damage)
         yield item
 
@@ -82,12 +82,6 @@ def read_reduced(
 
     With ``stretches`` the bytes of what is to be decoded next are offered first.
     """
-    return _read(piece, options, stretches=stretches)
-
-
-def _read(
-    piece: Piece, options: SourceOptions, *, stretches: bool
-) -> Iterator[Chunk | Damage | Stretch | Seam]:
     with _opened(piece, options) as window:
         if window is None:
             return

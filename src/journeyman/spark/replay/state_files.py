@@ -116,7 +116,10 @@ def replay_to_files(
     *,
     overwrite: bool = False,
 ) -> Written:
-    """``write_states`` of the packets that ``read`` reads, with the options it is given."""
+    """``write_states`` of the packets that ``read`` reads, which takes options of the source.
+
+    Begins of parts are guessed first, and walked to only if that was wrong.
+    """
     try:
         return write_states(read(seams=True), dialect, targets, overwrite=overwrite)
     except PartsDoNotMeet:
