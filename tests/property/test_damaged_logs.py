@@ -7,7 +7,7 @@ are longer than what is held back; Spark reads them whole and cut at the borders
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -26,6 +26,7 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
 from journeyman.spark import reading
 from journeyman.spark.reading import Stretch, read_reduced
+from journeyman.spark.splits import Piece, Seam
 from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
 from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
 from tests.specimens import KESTREL as KESTREL_LOG
@@ -192,16 +193,17 @@ def test_whoever_takes_bytes_is_given_no_entry_that_turns_out_to_be_damage(wound
                 assert taken(pieces_of(file, cuts)) == expected
 
 
-def taken(pieces: object) -> list[Item]:
+def taken(pieces: Iterable[Piece]) -> list[Item]:
     """As a reducer takes them: plain entries as bytes, the others as rows."""
     found: list[Item] = []
-    for piece in pieces:  # type: ignore[attr-defined]
+    for piece in pieces:
         for item in read_reduced(piece, options_of(ZTICK), stretches=True):
             if isinstance(item, Stretch):
                 item.reached = walk_ztick(item.data, item.begin, item.end)
                 rows = rows_of(bytes(item.data[: item.reached]), item.begin)
                 found += [row | {"offset": row["offset"] + item.offset} for row in rows]
             else:
+                assert not isinstance(item, Seam)
                 found += [item] if isinstance(item, Damage) else item.batch.to_pylist()
     return found
 

@@ -8,6 +8,7 @@
                           PAYLOAD_LEN PAYLOAD  TIME (15)  CREATED (15)
       3 complete, 4 fail  RESULT_LEN RESULT
       5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
+      others              of a newer writer: kept as they are, and stepped over
 
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
 workq_time). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
@@ -21,6 +22,7 @@ The whole contract, with limits and errors: docs/formats/workq.md.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import IntEnum
 from functools import lru_cache
 from typing import TypeAlias
@@ -32,7 +34,6 @@ from journeyman.errors import (
     IncompleteEntry,
     InvalidData,
     StringOverflow,
-    UnknownEntryType,
 )
 from journeyman.formats import varint, workq_frame, workq_time
 from journeyman.formats.framing import Buffer, Codec, Entry
@@ -58,7 +59,9 @@ __all__ = [
     "JobAdded",
     "JobEvent",
     "JobFinished",
+    "NewerCommand",
     "Record",
+    "UnknownCommand",
 ]
 
 HEADER = bytes.fromhex("7771777100000001")
@@ -82,6 +85,14 @@ class Command(IntEnum):
     @property
     def word(self) -> str:
         return self.name.lower().replace("_", "-")
+
+
+class NewerCommand(int):
+    """The type of a command that is not known here."""
+
+    @property
+    def word(self) -> str:
+        return "unknown"
 
 
 @value
@@ -123,11 +134,22 @@ class JobEvent:
     command: Command
 
 
-Record: TypeAlias = JobAdded | JobFinished | JobEvent
+@value
+class UnknownCommand:
+    """A command of a newer version: kept byte for byte, meaning nothing here."""
+
+    logged: Instant
+    job_id: bytes
+    command: NewerCommand
+    body: bytes  # what follows the id
+
+
+Record: TypeAlias = JobAdded | JobFinished | JobEvent | UnknownCommand
 
 _ADDED = frozenset({Command.ADD, Command.SCHEDULE})
 _FINISHED = frozenset({Command.COMPLETE, Command.FAIL})
 _EVENTS = frozenset(Command) - _ADDED - _FINISHED
+_UNKNOWN = [number for number in range(256) if number not in list(Command)]
 _COMMANDS = {int(command): command for command in Command}
 # The types come in three runs; plain numbers, because an enum member is slow to compare and hash.
 _LAST_ADDED = int(Command.SCHEDULE)
@@ -162,14 +184,15 @@ class _Workq:
             raise InvalidData("empty payload", offset)
         command_type = frame[at]
         command = _COMMANDS.get(command_type)
-        if command is None:
-            raise UnknownEntryType(f"unknown command type {command_type}", offset)
         body = at + 1 + ID_BYTES
         if body > len(frame):
             raise StringOverflow("the id runs past the end of the record", offset)
         job_id = frame[at + 1 : body]
         record: Record
-        if command_type > _LAST_FINISHED:
+        if command is None:
+            record = UnknownCommand(logged, job_id, NewerCommand(command_type), frame[body:])
+            body = len(frame)
+        elif command_type > _LAST_FINISHED:
             record = JobEvent(logged, job_id, command)
         elif command_type > _LAST_ADDED:
             result, body = _read_block(frame, body, offset, "result", MAX_PAYLOAD_BYTES)
@@ -183,7 +206,10 @@ class _Workq:
     def encode(self, record: Record) -> bytes:
         if len(record.job_id) != ID_BYTES:
             raise EncodeError(f"id of {len(record.job_id)} bytes, not {ID_BYTES}")
-        if isinstance(record, JobEvent):
+        allowed: Collection[int]
+        if isinstance(record, UnknownCommand):
+            allowed, body = _UNKNOWN, record.body
+        elif isinstance(record, JobEvent):
             allowed, body = _EVENTS, b""
         elif isinstance(record, JobFinished):
             allowed, body = _FINISHED, _write_block(record.result, "result")
@@ -295,7 +321,8 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
         return True
     command_type = data[at]
     if command_type not in _COMMANDS:
-        return False
+        # Of a newer writer nothing is known but this: what is cut short hides no whole record.
+        return workq_frame.resync(data, at) is None
     at += 1 + ID_BYTES
     is_added = command_type <= _LAST_ADDED
     fields = _ADDED_FIELDS if is_added else _FINISHED_FIELDS

@@ -67,7 +67,8 @@ class _Task:
 
     def damage_rows(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces:
-            yield from self._items(piece, read_damages(piece, self._options))
+            for item in self._items(piece, read_damages(piece, self._options)):
+                yield self._rows_of(piece.context, item)
 
     def reduced_rows(self) -> Iterator[pa.RecordBatch]:
         for batch in reducer_of(self._options).reduce(self._records()):

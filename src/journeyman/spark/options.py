@@ -43,6 +43,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
         "expire",
         "start-attempt",
         "timeout-attempt",
+        "unknown",
     ),
     "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
     "keyspace": ("queue", "job", "queue_time", "status", "status_fifo", "counter", "unknown"),

@@ -110,8 +110,10 @@ def damage_read(spark: SparkSession) -> list[DataFrame]:
 
 
 _DAMAGE_COLUMNS = "_file string, _offset bigint, _length int, kind string, _damage string"
-_SAME_DAMAGE = ("paths", "salvage", "queue", "asOf", "pathGlobFilter", "recursiveFileLookup")
-_SAME_DAMAGE += ("ignoreMissingFiles", "minPartitions", "splitBytes")
+_SAME_DAMAGE = (
+    *("paths", "salvage", "queue", "asOf", "pathGlobFilter", "recursiveFileLookup"),
+    *("ignoreMissingFiles", "minPartitions", "splitBytes"),
+)
 
 
 def _note(spark: SparkSession, dialect: str, given: Mapping[str, str]) -> None:

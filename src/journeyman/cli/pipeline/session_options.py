@@ -141,8 +141,8 @@ def warn_of_damage(spark: SparkSession) -> None:
         where = damage.file if damage.files == 1 else counted(damage.files, "file")
         warn(
             f"{where}: {counted(damage.damaged_bytes, 'byte')} in "
-            f"{counted(damage.places, 'place')} damaged and passed over, at least {counted(damage.records, 'record')} lost; "
-            "`journeyman verify` says which"
+            f"{counted(damage.places, 'place')} damaged and passed over, "
+            f"at least {counted(damage.records, 'record')} lost; `journeyman verify` says which"
         )
 
 
