@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def test_the_engine_loads_the_same_with_them(tmp_path: Path):
 
 
 def test_the_fold_in_bulk_steps_over_them():
-    def states(records: list[workq.Record]) -> list[list[int]]:
+    def states(records: Sequence[workq.Record]) -> list[list[int]]:
         data = workq.HEADER + b"".join(map(workq.CODEC.encode, records))
         batches = [chunk.batch for chunk in workq_columns.iter_batches(data)]
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -23,6 +23,7 @@ from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.formats.workq import HEADER
 from journeyman.logs.publication import Publication, journal_path, publish
+from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.replacement import write_whole
 from journeyman.logs.segments import workq_segment_name, workq_segments
 from journeyman.spark import read
@@ -96,4 +97,7 @@ def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
     }
     there = workq_segments(disk.list_dir(directory))
     goes = tuple(name for name in there if name not in names.values())
+    before = identities(posixpath.join(directory, name) for name in there)
+    newest = posixpath.join(directory, workq_segment_name(len(staged)))
+    note_replacement(before, staged[-1], newest)
     publish(disk, journal_path(directory), Publication(names, goes))
