@@ -262,8 +262,8 @@ def test_settings_cannot_be_changed():
             "\n[databse]\nframerate = 5\n",
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
-                "controller, http, shell, database, telemetry, schedule, history, workq, kestrel, "
-                "storage, runners, limits, messages"
+                "controller, http, shell, database, telemetry, access, schedule, history, workq, "
+                "kestrel, storage, runners, limits, messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),

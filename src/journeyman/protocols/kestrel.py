@@ -11,7 +11,8 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
         |        | a SIZE over the limit +---------+
         |        | --------------------> | discard | passed -> PutTooLarge, or Refused -> line
         +--------+                       +---------+
-             | quit, a line over the limit, an unknown command, a SIZE that is missing or no number
+             | quit, a line over the limit, an unknown command, a line of HTTP (-> Foreign),
+             | a SIZE that is missing or no number
              +----------------> closed      feeds give nothing more
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
@@ -29,6 +30,7 @@ from typing import NamedTuple
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols import kestrel_readers as readers
+from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
 from journeyman.protocols.kestrel_commands import (
     Delete,
     Event,
@@ -57,6 +59,7 @@ _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 _HANGUP = Hangup()
+_ENDINGS = (Hangup, Foreign)
 _SHORT_SET = Refused("an argument is missing", hangup=True)
 _UNKNOWN = Refused("unknown command", hangup=True)
 _BAD_SIZE = Refused("the size of the item is no number", hangup=True)
@@ -149,12 +152,12 @@ class Parser:
         end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
         if end < 0:
             if len(data) - at >= LINE_LIMIT_BYTES:
-                self._end_with(_LINE_TOO_LONG, events)
+                self._end_with(foreign(data[at : at + HEAD_BYTES]) or _LINE_TOO_LONG, events)
             return None
         line = data[at:end]
         read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
         if not isinstance(read, _Pending):
-            if read is _HANGUP or (type(read) is Refused and read.hangup):
+            if type(read) in _ENDINGS or (type(read) is Refused and read.hangup):
                 self._end_with(read, events)
             else:
                 events.append(read)
@@ -200,6 +203,8 @@ class Parser:
 
 def _read_line(line: bytes) -> Event | _Pending:
     """A line without its LF: the command, or what its item will be."""
+    if (found := foreign(line)) is not None:
+        return found
     words = line.removesuffix(b"\r").decode("latin-1").split(" ")
     command = words[0].lower()
     if command in _ITEM_COMMANDS:

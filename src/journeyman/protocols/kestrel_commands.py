@@ -14,8 +14,9 @@ A KEY is a queue, or ``queue+reader``. OPTIONs of get: ``t=MS`` waits so long, `
 item unconfirmed, ``close`` confirms the oldest item that this connection has open, ``abort`` gives
 it back, ``peek`` only looks.
 
-Two more things can come out of a connection: ``Refused`` (it only has to be answered; some refusals
-end the connection) and ``Hangup`` (close; what was asked before is still answered).
+Three more things can come out of a connection: ``Refused`` (it only has to be answered; some
+refusals end the connection), ``Hangup`` (close; what was asked before is still answered) and
+``Foreign`` (the same, because the client speaks HTTP).
 
 Names have been checked, numbers read. What depends on settings, the state or the time is left to
 the engine. Named tuples, because one is made for every command.
@@ -24,6 +25,8 @@ the engine. Named tuples, because one is made for every command.
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
+
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
     "MAX_WAIT_MS",
@@ -177,4 +180,4 @@ Command: TypeAlias = (
     | Reload
     | Shutdown
 )
-Event: TypeAlias = Command | Refused | Hangup
+Event: TypeAlias = Command | Refused | Hangup | Foreign

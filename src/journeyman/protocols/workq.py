@@ -13,7 +13,8 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
              | LF without CR, a line over      | no CR LF behind the bytes
-             | the limit: -> Hangup            | -> Refused (payload), Hangup
+             | the limit: -> Hangup;           | -> Refused (payload), Hangup
+             | a line of HTTP: -> Foreign      |
              +----------------> closed <-------+
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
@@ -31,6 +32,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from journeyman.protocols import workq_readers as readers
+from journeyman.protocols.foreign import HEAD_BYTES, foreign
 from journeyman.protocols.workq_commands import (
     MAX_PAYLOAD_BYTES,
     Complaint,
@@ -177,10 +179,10 @@ class Parser:
         end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
         if end < 0:
             if len(data) - at >= LINE_LIMIT_BYTES:
-                self._hang_up(events)
+                self._hang_up(events, foreign(data[at : at + HEAD_BYTES]) or _HANGUP)
             return None
         if end == at or data[end - 1] != 0x0D:
-            self._hang_up(events)
+            self._hang_up(events, foreign(data[at:end]) or _HANGUP)
             return None
         self._read_line(data[at : end - 1], events)
         return end + 1
@@ -218,6 +220,10 @@ class Parser:
         kind = _KINDS.get(first)
         if kind is _INSPECT and len(words) > 1:
             kind = _OBJECTS.get(words[1])
+        # Scripts can invent methods, `lease /x HTTP/1.1` too.
+        if (kind is None or b" HTTP/" in line) and (found := foreign(line)) is not None:
+            self._hang_up(events, found)
+            return
         if type(kind) is _WithPayload and len(words) == kind.words:
             self._await_payload(kind, words, flags, events)
         elif flags is None:
@@ -245,8 +251,8 @@ class Parser:
             self._discard = size
             self._pending = _ANSWERED
 
-    def _hang_up(self, events: list[Event]) -> None:
-        events.append(_HANGUP)
+    def _hang_up(self, events: list[Event], why: Event = _HANGUP) -> None:
+        events.append(why)
         self.closed = True
         self._pending = None
 

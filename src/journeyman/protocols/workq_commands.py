@@ -19,8 +19,9 @@
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
 
-Two more things can come out of a connection: ``Refused`` (it only has to be answered) and
-``Hangup`` (close without an answer; what was asked before it is still answered).
+Three more things can come out of a connection: ``Refused`` (it only has to be answered),
+``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
+(the same, because the client speaks HTTP).
 
 All that can be checked without knowing the state or the time has been checked: what is left to
 the engine is whether the TTL is over already (``Invalid Time``) and whether the id is taken. An id
@@ -35,6 +36,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
+
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
     "MAX_COUNT",
@@ -293,4 +296,4 @@ class Hangup:
     """The bytes no longer make sense as lines: close, and read nothing more."""
 
 
-Event: TypeAlias = Command | Refused | Hangup
+Event: TypeAlias = Command | Refused | Hangup | Foreign

@@ -11,8 +11,9 @@
     <request_id> STAT                                    Stat
     AUTH <secret>                                        Auth
 
-Three more things can come out of a connection: ``Refused`` (a known command whose arguments are
-wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close).
+Four more things can come out of a connection: ``Refused`` (a known command whose arguments are
+wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close),
+and ``Foreign`` (the client speaks HTTP: close at once).
 
 A request id is whatever bytes the client chose, so it stays bytes. Identifiers, patterns and
 runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and always encodable.
@@ -25,6 +26,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Runner
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
     "Auth",
@@ -140,4 +142,4 @@ class TooLong:
     """A line goes over the limit: close without an answer."""
 
 
-Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong
+Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong | Foreign

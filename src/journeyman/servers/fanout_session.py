@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from journeyman.engines.kestrel_outcomes import Reply
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import Parser
 from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor, Put, Refused
 from journeyman.servers.connection import WINDOW, Connection
@@ -32,6 +33,7 @@ LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds
 READ_AHEAD_BYTES = 64 * 1024
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
+_ENDINGS = (Hangup, Foreign)
 _TOO_MUCH = Refused("too many large items are on their way", hangup=True)
 
 
@@ -93,9 +95,12 @@ class FanOutSession(Connection):
             around.loop.call_soon(largest._advance)
 
     def _is_for_the_door(self, event: Any) -> bool:
-        return type(event) is Hangup
+        return type(event) in _ENDINGS
 
-    def _handle(self, event: Any) -> None:  # noqa: ARG002 - there is only one
+    def _handle(self, event: Any) -> None:
+        if type(event) is Foreign:
+            self._turn_away(event)
+            return
         self._drop_input()
         self._ending = True
 
@@ -115,7 +120,7 @@ class FanOutSession(Connection):
         while backlog and in_flight < WINDOW and not self._alone:
             event = backlog[0]
             kind = type(event)
-            if kind is Hangup:
+            if kind in _ENDINGS:
                 break
             batch.append(backlog.popleft())
             in_flight += 1

@@ -31,6 +31,7 @@ from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_http import add_fan_out_routes
 from journeyman.servers.http_api import Api, ApiError, Call, add_routes
+from journeyman.servers.http_cross_site import CrossSite
 from journeyman.servers.listener import BACKLOG, cannot_listen, where_it_listens
 from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.runs import EndedRun
@@ -74,9 +75,10 @@ async def open_http(
     work: WorkqCalls | None = None,
     fan_out: FanOutCalls | None = None,
     store: Storage | None = None,
+    allowed_hosts: tuple[str, ...] = (),
 ) -> HttpPort:
     """Open the port; OSError, worded for people, when that cannot be."""
-    gate = _Gate(around)
+    gate = _Gate(around, CrossSite(address, allowed_hosts))
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
     doorway = _Doorway(around, timeout_s)
     app.middlewares.insert(0, doorway.note)
@@ -131,15 +133,17 @@ def answer(value: Any, status: int = 200) -> web.Response:
 
 
 class _Gate:
-    """Every request passes here: the token, and errors made into JSON."""
+    """Every request passes here: where it comes from, the token, and errors made into JSON."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, cross_site: CrossSite) -> None:
         self._around = around
+        self._cross_site = cross_site
 
     @web.middleware
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if request.path != "/health":
+                self._check_site(request)
                 request["namespace"] = await self._namespace(request)
             return await handler(request)
         except ApiError as error:
@@ -154,6 +158,15 @@ class _Gate:
             if error.status == 401:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
+
+    def _check_site(self, request: web.Request) -> None:
+        try:
+            self._cross_site.check(request)
+        except ApiError as error:
+            self._around.messages.warn(
+                f"HTTP request refused: {error.message}", client=request.remote or ""
+            )
+            raise
 
     async def _namespace(self, request: web.Request) -> str:
         around = self._around

@@ -159,6 +159,7 @@ class ScheduleServer:
             work=None if self._work is None else self._work.calls,
             fan_out=None if self._fan_out is None else self._fan_out.calls,
             store=None if self._work is None else self._work.store,
+            allowed_hosts=self._settings.access.allowed_hosts,
         )
         self._log.info(f"HTTP listening on {self._http.address}")
         if self.around.tokens is not None and not is_loopback(address):

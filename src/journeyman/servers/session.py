@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.config import ALL_NAMESPACES, Token, Tokens
 from journeyman.engines.ztick_outcomes import DONE, Reply, Stats
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.ztick import (
     AUTH_FAILED,
     AUTH_OK,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Session", "Surroundings"]
 
-_GATE_EVENTS = (Auth, AuthRequired, TooLong)
+_GATE_EVENTS = (Auth, AuthRequired, TooLong, Foreign)
 _LISTS = (Query, ListRules)
 
 
@@ -110,6 +111,8 @@ class Session(Connection):
             self._authenticate(event)
         elif isinstance(event, AuthRequired):
             self._say_and_close(AUTH_REQUIRED)
+        elif isinstance(event, Foreign):
+            self._turn_away(event)
         else:
             around.messages.debug("a line is too long: closing", client=self._peer)
             self._drop_input()

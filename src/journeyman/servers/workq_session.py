@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.workq import Parser
 from journeyman.protocols.workq_commands import (
     Event,
@@ -50,6 +51,7 @@ READ_AHEAD_BYTES = 64 * 1024
 SLICED_BYTES = 256 * 1024  # a list with more payload than this leaves in slices
 
 _OK = reply_bytes(DONE)
+_ENDINGS = (Hangup, Foreign)
 _ALONE = CAN_WAIT | {InspectJobs, InspectScheduledJobs, InspectDeadJobs}
 
 
@@ -82,9 +84,12 @@ class WorkqSession(Connection):
         return self._parser.feed(data)
 
     def _is_for_the_door(self, event: Any) -> bool:
-        return type(event) is Hangup
+        return type(event) in _ENDINGS
 
-    def _handle(self, event: Any) -> None:  # noqa: ARG002 - there is only one
+    def _handle(self, event: Any) -> None:
+        if type(event) is Foreign:
+            self._turn_away(event)
+            return
         self._around.messages.debug("not the workq protocol: closing", client=self._peer)
         self._drop_input()
         self._ending = True
