@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols import kestrel_readers as readers
+from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
 from journeyman.protocols.kestrel_commands import (
     Delete,
@@ -51,6 +52,7 @@ from journeyman.protocols.kestrel_commands import (
 __all__ = ["LINE_LIMIT_BYTES", "Parser"]
 
 LINE_LIMIT_BYTES = 4096  # the longest that means anything is a dump_stats of many queues
+AUTH_LIMIT_BYTES = 2048  # of a user name and a secret
 _ITEM_END_BYTES = 2
 _SHORT_LINE_BYTES = 256  # those that are remembered
 _KNOWN_LINES = 1024
@@ -100,9 +102,11 @@ class _Pending(NamedTuple):
 class Parser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_buffer", "_pending", "_to_pass", "closed")
+    __slots__ = ("_awaits_auth", "_buffer", "_pending", "_rest", "_to_pass", "closed")
 
-    def __init__(self) -> None:
+    def __init__(self, *, auth_required: bool = False) -> None:
+        self._awaits_auth = auth_required
+        self._rest = b""
         self._buffer = bytearray()
         self._pending: _Pending | None = None
         self._to_pass: int | None = None  # bytes of an item that is not kept
@@ -121,7 +125,12 @@ class Parser:
         return refused
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events of the commands that ``data`` completes."""
+        """The events of the commands that ``data`` completes.
+
+        Behind ``Auth`` nothing is read: see ``take_rest``.
+        """
+        if self._awaits_auth:
+            return self._feed_first(data)
         if self._buffer:
             # Only what is new can hold the end, so a trickle of bytes is not searched twice.
             may_end = self._pending is not None or b"\n" in data
@@ -136,6 +145,34 @@ class Parser:
             at = after
         if not self.closed and at < len(data):
             self._buffer += memoryview(data)[at:]
+        return events
+
+    def take_rest(self) -> bytes:
+        """What came with the secret behind it: to be fed again, when the secret was right."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def _feed_first(self, data: bytes) -> list[Event]:
+        if self.closed:
+            return []
+        data = bytes(self._buffer) + data
+        self._buffer.clear()
+        line, end, rest = data.partition(b"\n")
+        words = line.removesuffix(b"\r").split(b" ")
+        size = words[4].decode("latin-1") if len(words) >= _LEAST_SET_WORDS else ""
+        events: list[Event] = []
+        if not end and len(line) < LINE_LIMIT_BYTES:
+            self._buffer += data
+        elif words[0].lower() != b"set" or not _SIZE.fullmatch(size):
+            self._end_with(foreign(line[:HEAD_BYTES]) or AuthRequired(), events)
+        elif int(size) > AUTH_LIMIT_BYTES:
+            self._end_with(AuthRequired(), events)
+        elif len(rest) < int(size) + _ITEM_END_BYTES:
+            self._buffer += data
+        else:
+            self._awaits_auth = False
+            self._rest = rest[int(size) + _ITEM_END_BYTES :]
+            events.append(Auth(rest[: int(size)].partition(b" ")[2]))
         return events
 
     def _may_go_on(self, may_end: bool) -> bool:

@@ -32,6 +32,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from journeyman.protocols import workq_readers as readers
+from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, foreign
 from journeyman.protocols.workq_commands import (
     MAX_PAYLOAD_BYTES,
@@ -60,7 +61,9 @@ __all__ = ["LINE_LIMIT_BYTES", "Parser"]
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000
 LINE_END = b"\r\n"
+AUTH_LINE_LIMIT_BYTES = 4096  # as long as nobody knows who it is
 
+_AUTH = b"auth "
 _HANGUP = Hangup()
 _UNKNOWN = Refused(Complaint.UNKNOWN_COMMAND)
 _BAD_ARGS = Refused(Complaint.ARGS)
@@ -127,9 +130,11 @@ _OBJECTS: dict[bytes, _Line] = {
 class Parser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_buffer", "_discard", "_pending", "closed")
+    __slots__ = ("_auth_required", "_buffer", "_discard", "_is_first", "_pending", "closed")
 
-    def __init__(self) -> None:
+    def __init__(self, *, auth_required: bool = False) -> None:
+        self._auth_required = auth_required
+        self._is_first = True  # nothing but perhaps a part of the first line has come
         self._buffer = bytearray()
         self._pending: _Pending | None = None
         self._discard = 0
@@ -142,6 +147,8 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events of the commands that ``data`` completes."""
+        if self._is_first:
+            return self._feed_first(data)
         if self._buffer:
             # Only what is new can hold the end, so a trickle of bytes is not searched twice.
             ends = self._pending is not None or b"\n" in data
@@ -161,6 +168,28 @@ class Parser:
             at = after
         if not self.closed and at < len(data):
             self._buffer += memoryview(data)[at:]
+        return events
+
+    def _feed_first(self, data: bytes) -> list[Event]:
+        """``auth SECRET`` can only be the first line, and must be if it is asked for."""
+        if self.closed:
+            return []
+        data = bytes(self._buffer) + data
+        self._buffer.clear()
+        if not (self._auth_required or _AUTH.startswith(data[: len(_AUTH)])):
+            self._is_first = False
+            return self.feed(data)
+        events: list[Event] = []
+        line, end, rest = data.partition(b"\n")
+        if len(line) >= AUTH_LINE_LIMIT_BYTES or (end and not line.endswith(b"\r")):
+            self._hang_up(events, foreign(line[:HEAD_BYTES]) or _HANGUP)
+        elif not end:
+            self._buffer += data
+        elif not line.startswith(_AUTH):
+            self._hang_up(events, foreign(line) or AuthRequired())
+        else:
+            self._is_first = False
+            events = [Auth(line[len(_AUTH) : -1]), *self.feed(rest)]
         return events
 
     def _may_go_on(self, ends: bool) -> bool:

@@ -21,11 +21,12 @@ runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Runner
+from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 
 __all__ = [
@@ -123,18 +124,6 @@ class Refused:
     request_id: bytes
     code: ErrorCode
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Auth:
-    """The first command where authentication is on. The secret stays out of ``repr``."""
-
-    secret: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AuthRequired:
-    """A command came before AUTH: answer ``ERROR auth_required`` and close."""
 
 
 @dataclass(frozen=True, slots=True)
