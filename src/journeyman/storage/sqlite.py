@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
+from journeyman.disk import FILE_MODE
 from journeyman.errors import StorageClosed, StorageError
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
 from journeyman.storage.options import EngineOptions, StorageMode
@@ -91,6 +92,8 @@ class SqliteBackend(Backend):
         self._pool: list[sqlite3.Connection] = []
         self._closed = False
         with _as_storage_error(self._place):
+            with suppress(OSError):  # it is there, or SQLite says what is wrong
+                os.close(os.open(self._place, os.O_CREAT | os.O_EXCL, FILE_MODE))
             self._writer = self._connect()
             self._writer.execute(_TABLE)
 
