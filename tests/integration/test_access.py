@@ -314,8 +314,8 @@ def test_tls_is_spoken_on_every_port(tmp_path):
 def test_sighup_reads_tokens_certificate_and_level_again(tmp_path):
     for name, source in (("cert.pem", CHAIN), ("key.pem", KEY)):
         shutil.copy(source, tmp_path / name)
-    settings = {"controller__tls_cert": "cert.pem", "controller__tls_key": "key.pem"}
-    with Server(tmp_path, **settings) as server:
+    settings = {"controller.tls_cert": "cert.pem", "controller.tls_key": "key.pem"}
+    with Server(tmp_path, settings=settings) as server:
         tls = trusting()
         deploy, admin = server.work_queue("sk_deploy", tls=tls), server.work_queue(tls=tls)
         assert deploy.inspect_queues() == admin.inspect_queues() == []
