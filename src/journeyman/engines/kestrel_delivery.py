@@ -46,6 +46,7 @@ class Delivery(FanOutState):
     ) -> None:
         self._touch(queue)
         self._grown.add(queue)
+        self.counts.puts += 1
         item = ItemPut(queue.next_id, add_ms, expire_ms, errors, data)
         self._writes.append(Append(queue.name, item))
         queue.add(item)
@@ -90,7 +91,7 @@ class Delivery(FanOutState):
             if not isinstance(item, ItemPut):
                 break
             if not reader.is_expired(item, now_ms):
-                reader.returned.appendleft(item)
+                reader.put_back(item)
                 break
             self._expire(reader, item, now_ns)
             swept += 1
@@ -144,7 +145,7 @@ class Delivery(FanOutState):
         self.counts.hits += 1
         reader.tally.age_ms = max(0, now_ns // NS_PER_MS - item.add_time_ms)
         if peeks:
-            reader.returned.appendleft(item)
+            reader.put_back(item)
         elif opens:
             self._touch_client(client)
             reader.open(item)
@@ -173,7 +174,7 @@ class Delivery(FanOutState):
                     self._end_waits_that_are_over(queue, reader)
                 return
             if not reader.waiters:  # dealing with what was too old has served them meanwhile
-                reader.returned.appendleft(item)
+                reader.put_back(item)
                 return
             self._serve_first(queue, reader, item, now_ns)
 
@@ -187,6 +188,8 @@ class Delivery(FanOutState):
         self._waits.served(wait, len(item.data))
         if self._monitor_is_full(reader, wait):
             self._end_wait(queue, reader, wait, END)
+        else:
+            reader.waiters.move_to_end(wait)  # the next item is for whoever waits behind it
 
     def _monitor_is_full(self, reader: FanReader, wait: Wait) -> bool:
         assert wait.left is not None
