@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -154,3 +156,21 @@ def test_checkpoints_that_could_not_be_written_are_told_once_and_written_later(t
         server.kill()
     with FanOutProcess(tmp_path) as server, server.reader() as client:
         assert client.get("q") == b"two"
+
+
+@pytest.mark.parametrize("lost", [["q.read."], ["q.read.", "q.lock"]])
+def test_lost_checkpoint_brings_the_oldest_item_and_is_said(tmp_path, lost):
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        client.put("q", b"1")
+        client.put("q", b"2")
+        assert client.get("q") == b"1"
+        client.close()
+        assert server.stop() == 0
+    for name in lost:
+        (server.queues / name).unlink()
+    verify = [sys.executable, "-m", "journeyman", "verify", str(server.queues)]
+    verified = subprocess.run(verify, capture_output=True, text=True, check=True)
+    assert "starts at the oldest item, 1" in verified.stdout
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        server.wait_for_line("starts at the oldest item, 1")
+        assert [client.get("q"), client.get("q")] == [b"1", b"2"]

@@ -115,6 +115,8 @@ class FanOutServer:
         try:
             for queue, journal in self._journals.open_all().items():
                 self._load(queue, journal)
+            for queue, note in self._journals.new_notes():
+                self._messages.warn(f"{note.kind}: {note.detail}", queue=queue, reader=note.key)
             self._build()
             self._listener = await listen(
                 self.around, self._plan.listen, make_session=lambda: FanOutSession(self.around)
