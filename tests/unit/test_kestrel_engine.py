@@ -10,6 +10,7 @@ from journeyman.engines import kestrel_state
 from journeyman.engines.kestrel import FanOut
 from journeyman.engines.kestrel_intervals import Intervals
 from journeyman.engines.kestrel_outcomes import (
+    FORBIDDEN,
     Answer,
     Append,
     Checkpoint,
@@ -528,7 +529,7 @@ def test_while_no_items_are_given_out_open_reads_can_be_closed_and_aborted():
     assert world(Get(Q, abort=True)) == END
     for refused in (Get(Q), Get(Q, peek=True), Get(Q, open=True), Monitor(Q, 0, None)):
         assert world(refused) == b"SERVER_ERROR\r\n"
-        assert world.outcome.reply.hangup
+        assert world.outcome.reply == FORBIDDEN
     assert world(Get(Q, close=True, open=True)) == b"SERVER_ERROR\r\n"  # but it is closed
     assert world.engine.queues["q"].readers[""].open_items == 0
     world.engine.gives_items = True
@@ -538,6 +539,23 @@ def test_while_no_items_are_given_out_open_reads_can_be_closed_and_aborted():
 def test_an_item_that_fits_no_segment_of_the_original_is_refused():
     engine = FanOut(FanOutSettings(max_item_bytes=10))
     engine.begin_batch()
-    assert engine.decide(Put("q", 0, bytes(10)), NOW).reply.data == b"STORED\r\n"
-    assert engine.decide(Put("q", 0, bytes(11)), NOW).reply.data == b"NOT_STORED\r\n"
+    assert engine.decide(Put("q", 0, bytes(10)), NOW).reply == Reply(b"STORED\r\n")
+    assert engine.decide(Put("q", 0, bytes(11)), NOW).reply == Reply(b"NOT_STORED\r\n")
     engine.commit_batch()
+
+
+def test_an_item_that_fails_too_often_stays_if_the_queue_for_errors_cannot_be_made():
+    world = World(max_queues=1, q=of_reader(max_errors=1, errors_to="dead"))
+    world.put(b"1")
+    world.get(open=True)
+    world.get(abort=True)
+    assert world.get() == b"1"
+
+
+def test_a_queue_that_waits_to_be_imported_is_not_made():
+    world = World()
+    world.engine.not_imported = frozenset({"q"})
+    refusal = b"SERVER_ERROR the queue has journals of kestrel 1.x or 2.x: import them first\r\n"
+    assert world.put(b"1") == [refusal]
+    assert [world(Get(Q)), world(Get(Key("q", "r"))), world(Monitor(Q, 0, None))] == [refusal] * 3
+    assert world.put(b"1", queue="other") == [b"STORED\r\n"]

@@ -46,7 +46,7 @@ from journeyman.engines.kestrel_outcomes import (
 from journeyman.engines.kestrel_queue import Queue
 from journeyman.engines.kestrel_reader import FanReader
 from journeyman.engines.kestrel_settings import FanOutSettings
-from journeyman.engines.kestrel_state import NS_PER_MS, TOO_MANY_QUEUES
+from journeyman.engines.kestrel_state import NS_PER_MS
 from journeyman.engines.kestrel_waits import Wait
 from journeyman.engines.kestrel_whole import WholeQueues
 from journeyman.formats.kestrel import ItemPut
@@ -90,7 +90,7 @@ class FanOut(WholeQueues):
         self._writes.clear()
         self._effects.clear()
         known = self._queue_for(queue, now_ns)
-        assert known is not None  # it was there when they were put
+        assert isinstance(known, Queue)  # it was there when they were put
         for item in items:
             self._touch(known)
             self._grown.add(known)
@@ -133,8 +133,8 @@ class FanOut(WholeQueues):
 
     def _put(self, command: ask.Put, now_ns: int, _: Client) -> Reply:
         queue = self._queue_for(command.queue, now_ns)
-        if queue is None:
-            return TOO_MANY_QUEUES
+        if isinstance(queue, Reply):
+            return queue
         most_bytes = queue.settings.max_item_bytes
         if most_bytes is not None and len(command.data) > most_bytes:
             return NOT_STORED

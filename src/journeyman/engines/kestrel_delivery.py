@@ -102,11 +102,15 @@ class Delivery(FanOutState):
         reader.tally.expired += 1
         self._move(reader.settings.expire_to, item, now_ns // NS_PER_MS, now_ns)
 
-    def _move(self, target: str | None, item: ItemPut, add_ms: int, now_ns: int) -> None:
-        """To another queue, without an expiry; if there is none, the item is gone."""
-        queue = self._queue_for(target, now_ns) if target is not None else None
-        if queue is not None:
-            self._append(queue, item.data, add_ms, None, item.error_count, now_ns)
+    def _move(self, target: str | None, item: ItemPut, add_ms: int, now_ns: int) -> bool:
+        """To another queue, without an expiry, or to none; False: that queue cannot be made."""
+        if target is None:
+            return True
+        queue = self._queue_for(target, now_ns)
+        if isinstance(queue, Reply):
+            return False
+        self._append(queue, item.data, add_ms, None, item.error_count, now_ns)
+        return True
 
     def _fetch(self, queue: Queue, reader: FanReader) -> None:
         after = reader.wants()
@@ -214,8 +218,12 @@ class Delivery(FanOutState):
         reader.tally.given_back += 1
         item = replace(item, error_count=item.error_count + 1)
         limit = reader.settings.max_errors
-        if limit is not None and item.error_count >= limit:
-            reader.finish(item)
-            self._move(reader.settings.errors_to, item, item.add_time_ms, now_ns)
-        else:
+        target = reader.settings.errors_to
+        if (
+            limit is None
+            or item.error_count < limit
+            or not self._move(target, item, item.add_time_ms, now_ns)
+        ):
             reader.returned.append(item)
+        else:
+            reader.finish(item)

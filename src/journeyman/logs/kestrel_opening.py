@@ -85,7 +85,8 @@ def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
     """
     publication = pending(disk, journal_path(directory))
     names = () if publication is None else (*publication.renames.values(), *publication.removes)
-    others = {posixpath.basename(name).partition(".")[0] for name in names} - {queue}
+    files = (posixpath.basename(name) for name in names)
+    others = {file.partition(".")[0].partition("+")[0] for file in files} - {queue}
     locks: list[Lock] = []
     try:
         for other in sorted(others):

@@ -117,6 +117,8 @@ def _apply(disk: Disk, journal: str, publication: Publication) -> None:
         path = posixpath.join(directory, name)
         if disk.exists(path):
             disk.remove(path)
+    for place in _directories(publication.renames.values()):  # first: else a file may be in neither
+        disk.sync_dir(posixpath.join(directory, place))
     disk.sync_dir(directory)
     for staging in _directories(publication.renames):
         if disk.is_dir(posixpath.join(directory, staging)):

@@ -49,6 +49,7 @@ __all__ = ["FanOutServer"]
 
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 NS_PER_MS = 1_000_000
+SHOWN_OLD_JOURNALS = 5
 
 
 class FanOutServer:
@@ -115,6 +116,7 @@ class FanOutServer:
         try:
             for queue, journal in self._journals.open_all().items():
                 self._load(queue, journal)
+            self._see_to_old_journals()
             for queue, note in self._journals.new_notes():
                 self._messages.warn(f"{note.kind}: {note.detail}", queue=queue, reader=note.key)
             self._build()
@@ -132,6 +134,21 @@ class FanOutServer:
         )
         self._messages.info(f"the fan-out queues listen on {self._listener.address}")
         self._plan_checkpoint()
+
+    def _see_to_old_journals(self) -> None:
+        """Say which queues wait to be imported; nothing is put into them until then."""
+        found = self._journals.old_journals
+        if not found:
+            return
+        self._engine.not_imported = frozenset(files.parent for files in found.values())
+        listed = sorted(found)
+        shown = ", ".join(listed[:SHOWN_OLD_JOURNALS])
+        more = len(listed) - SHOWN_OLD_JOURNALS
+        self._messages.warn(
+            f"found {len(listed)} journals of kestrel 1.x or 2.x, which are not read: stop the "
+            f"server and run `journeyman import-kestrel {self._journals.folder}`",
+            queues=shown if more <= 0 else f"{shown} and {more} more",
+        )
 
     def _load(self, queue: str, journal: KestrelJournal) -> None:
         tell_recovery(self._messages, journal.recovery)
