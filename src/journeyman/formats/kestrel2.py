@@ -219,7 +219,7 @@ def begins_as_journal(data: Buffer) -> bool:
     All that is there decodes and is plausible, up to a write that was cut short; or an item with
     plausible times comes before the first fault.
     """
-    offset, items = 0, 0
+    offset, items, entries = 0, 0, 0
     try:
         for _ in range(_LOOK_AT_ENTRIES):
             entry = CODEC.decode(data, offset)
@@ -228,9 +228,10 @@ def begins_as_journal(data: Buffer) -> bool:
             if not _is_plausible(entry.record):
                 return False
             items += isinstance(entry.record, Add | AddWithXid | Continue)
+            entries += 1
             offset = entry.end
     except IncompleteEntry:
-        return offset > 0 or _PLAUSIBLE_ADD.match(data) is not None
+        return items > 0 or entries > 1 or _PLAUSIBLE_ADD.match(data, offset) is not None
     except FormatError:
         return items > 0
     return offset > 0

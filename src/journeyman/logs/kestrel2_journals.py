@@ -76,10 +76,11 @@ def is_old_journal(disk: Disk, path: str) -> bool:
 
 
 def find_old_journals(disk: Disk, directory: str, names: Iterable[str]) -> dict[str, OldFiles]:
-    """By queue. A file without a byte counts where others of the directory are such journals."""
+    """By queue. A file without a byte counts as the newest of a queue where other files of the
+    directory are such journals, and as an older one beside others of its queue."""
     numbered: dict[str, list[tuple[int, bool, str]]] = {}
     newest: dict[str, str] = {}
-    is_certain = False
+    certain: set[str] = set()
     for name in names:
         match = _NAME.fullmatch(name)
         path = posixpath.join(directory, name)
@@ -89,16 +90,17 @@ def find_old_journals(disk: Disk, directory: str, names: Iterable[str]) -> dict[
         is_empty = disk.size(path) == 0
         if not is_empty and not is_old_journal(disk, path):
             continue
-        is_certain = is_certain or not is_empty
+        if not is_empty:
+            certain.add(queue)
         if number is None:
             newest[queue] = name
-        elif not is_empty or pack:
+        else:
             numbered.setdefault(queue, []).append((int(number), bool(pack), name))
-    if not is_certain:
+    if not certain:
         return {}
     return {
         queue: _in_order(queue, numbered.get(queue, ()), newest.get(queue))
-        for queue in sorted({*numbered, *newest})
+        for queue in sorted({*certain, *newest})
     }
 
 

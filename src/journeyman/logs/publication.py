@@ -111,6 +111,8 @@ def _apply(disk: Disk, journal: str, publication: Publication) -> None:
         source, target = posixpath.join(directory, staged), posixpath.join(directory, name)
         if disk.exists(source):
             disk.rename(source, target)
+            if disk.exists(source):  # two names of one file, after a crash: rename does nothing
+                disk.remove(source)
         elif not disk.exists(target):
             raise LogError(journal, f"cannot be finished: neither {staged} nor {name} is there")
     for name in publication.removes:
