@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk
-from journeyman.errors import UsageError
+from journeyman.errors import LogLocked, UsageError
 from journeyman.folds.kestrel import DEFAULT_READER, Reader, snapshot_reader
 from journeyman.folds.kestrel2 import OldItem
 from journeyman.formats.framing import Buffer
@@ -92,7 +92,7 @@ def import_queue(
     plain_reader: str = PLAIN_READER,
     dry_run: bool = False,
 ) -> Imported:
-    """Import one queue with its readers. LogLocked: a server has it open.
+    """Import one queue with its readers.
 
     ``kept`` is where its files go, below the directory.
     """
@@ -100,7 +100,11 @@ def import_queue(
     if not is_queue_name(queue):
         outcome.refused = "a queue of this name cannot be served: rename its files"
         return outcome
-    lock = disk.lock(posixpath.join(directory, kestrel_lock_name(queue)))
+    try:
+        lock = disk.lock(posixpath.join(directory, kestrel_lock_name(queue)))
+    except LogLocked:
+        outcome.refused = "a server has it open: stop the server first"
+        return outcome
     try:
         names = disk.list_dir(directory)
         old = {name for files in members for name in files.names}

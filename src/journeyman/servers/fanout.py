@@ -12,6 +12,7 @@ journals, writer and ticker. A failed sync stops all of them at once.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -146,7 +147,7 @@ class FanOutServer:
         more = len(listed) - SHOWN_OLD_JOURNALS
         self._messages.warn(
             f"found {len(listed)} journals of kestrel 1.x or 2.x, which are not read: stop the "
-            f"server and run `journeyman import-kestrel {self._journals.folder}`",
+            f"server and run `journeyman import-kestrel {os.path.abspath(self._journals.folder)}`",
             queues=shown if more <= 0 else f"{shown} and {more} more",
         )
 
