@@ -33,6 +33,7 @@ class Try:
     expires: int | None = None
     is_first: bool = True
     is_known: bool = True  # the log has its add
+    was_leased: bool = False  # before, in another row
 
     @property
     def wait(self) -> int | None:
@@ -200,7 +201,12 @@ def _time_out(job: _Job, now: int) -> None:
 
 def _next(job: _Job, ready: int | None) -> None:
     job.last = Try(
-        job.add.name, ready, job.add.created.unix_ns, expires=expiry_of(job.add), is_first=False
+        job.add.name,
+        ready,
+        job.add.created.unix_ns,
+        expires=expiry_of(job.add),
+        is_first=False,
+        was_leased=job.attempts > 0,
     )
     job.tries.append(job.last)
 

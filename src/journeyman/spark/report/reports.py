@@ -19,7 +19,7 @@ from journeyman.spark.report.page import page
 from journeyman.spark.report.sections import TITLES, section_of
 from journeyman.spark.report.wording import shown
 
-__all__ = ["SERIOUS_SHARE", "WARNING_SHARE", "report", "report_page"]
+__all__ = ["SERIOUS_SHARE", "WARNING_SHARE", "report", "report_page", "verdict"]
 
 SERIOUS_SHARE = 0.1  # of attempts that failed
 WARNING_SHARE = 0.01
@@ -79,12 +79,12 @@ def report(
         title,
         made_ns,
         [path for paths in logs.values() for path in paths],
-        *_verdict(found, measured),
+        *verdict(found, measured),
         sections,
     )
 
 
-def _verdict(found: Sequence[_Found], measured: Sequence[Measured]) -> tuple[str, str]:
+def verdict(found: Sequence[_Found], measured: Sequence[Measured]) -> tuple[str, str]:
     """What a reader needs to know first, and how bad it is: good, warning or serious.
 
     Attempts that failed count as well as what the audit found: many failures are bad news although
@@ -107,12 +107,11 @@ def _audit_sentence(serious: int, warnings: int) -> str:
     if not serious and not warnings:
         return "The audit found no problems."
     found = [
-        f"{shown(number, 'count')} {word}"
-        for number, word in ((serious, "serious"), (warnings, "minor"))
+        f"{shown(number, 'count')} {word}{'' if number == 1 else 's'}"
+        for number, word in ((serious, "serious problem"), (warnings, "warning"))
         if number
     ]
-    one = serious + warnings == 1
-    return f"The audit found {' and '.join(found)} problem{'' if one else 's'}."
+    return f"The audit found {' and '.join(found)}."
 
 
 def _failure_sentence(measured: Measured) -> str:

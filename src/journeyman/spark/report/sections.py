@@ -194,15 +194,18 @@ def _throughput(measured: Measured) -> Chart:
         Series("started", counts["started"], "violet"),
         Series("succeeded", counts["completed"], "teal"),
     ]
-    what = {"workq": "Jobs added, leases started and jobs completed", "ztick": "Runs"}
-    note = f"{what[measured.dialect]} per {each}."
+    what = {
+        "workq": "Jobs added, leases started and jobs completed",
+        "ztick": "Plans due, runs started and runs that succeeded",
+    }
+    note = f"{what[measured.dialect]}, per {each}."
     return _chart(measured, "Throughput", note + _untimed(measured), series, by_bucket=True)
 
 
 def _untimed(measured: Measured) -> str:
     if not measured.unrecorded:
         return ""
-    return " Without a recorded run, the planned time counts."
+    return " A run without recorded times counts at its planned time."
 
 
 def _percentiles(measured: Measured, what: str) -> Chart:
