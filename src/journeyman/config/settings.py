@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from journeyman.config.addresses import Address
+from journeyman.config.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.config.kinds import (
     Choice,
     Flag,
@@ -45,6 +46,7 @@ from journeyman.config.rows import setting
 
 __all__ = [
     "ControllerSettings",
+    "DataSettings",
     "DatabaseSettings",
     "HistorySettings",
     "HttpSettings",
@@ -145,7 +147,9 @@ class DatabaseSettings:
     persistence: Persistence = setting(
         Choice(Persistence), Persistence.LOGFILE, "whether jobs and rules outlive the process"
     )
-    logfile_path: str = setting(Text(), "logfile", "the log of jobs and rules")
+    logfile_path: str = setting(
+        Text(), default_place("database.logfile_path"), "the log of jobs and rules"
+    )
     fsync_on_persist: bool = setting(
         Flag(), True, "whether an answer waits until its record is safe from a power cut"
     )
@@ -157,6 +161,13 @@ class DatabaseSettings:
         3600,
         "time between two compactions of the log; 0 turns them off",
         key="compression_interval",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    directory: str = setting(
+        Text(), DEFAULT_DIRECTORY, "directory of everything whose path is not set elsewhere"
     )
 
 
@@ -262,6 +273,7 @@ class Settings:
     shell: ShellSettings = ShellSettings()
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    data: DataSettings = DataSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()

@@ -130,7 +130,7 @@ class ScheduleServer:
                 tls=tls,
                 handshake_timeout_s=limits.handshake_timeout_ms / 1000,
             )
-            self._log.info(f"listening on {self._listener.address}")
+            self._log.info(f"the schedule listens on {self._listener.address}")
             await self._open_http()
         except BaseException:
             if self._ztick_log is not None:
@@ -160,7 +160,7 @@ class ScheduleServer:
             fan_out=None if self._fan_out is None else self._fan_out.calls,
             store=None if self._work is None else self._work.store,
         )
-        self._log.info(f"HTTP listening on {self._http.address}")
+        self._log.info(f"HTTP listens on {self._http.address}")
         if self.around.tokens is not None and not is_loopback(address):
             self._log.warn("HTTP is not encrypted: tokens can be read on the network")
 
@@ -178,6 +178,10 @@ class ScheduleServer:
     def _open_log(self) -> Schedule:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
+            self._log.warn(
+                'the schedule is in memory only (database.persistence = "memory"): '
+                "its jobs and rules end with the process"
+            )
             return Schedule(max_runs=max_runs)
         sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
         begin_ns = self._clock.monotonic_ns()
