@@ -120,3 +120,9 @@ def one_of(value: Any, kinds: tuple[type, ...], what: str, expected: str) -> Non
     """Refuse a value that is none of these."""
     if not isinstance(value, kinds):
         raise InvalidRequest(f"{what} must be {expected}, not {shown(value)}")
+
+
+def pair(value: Any, what: str, expected: str) -> None:
+    """Refuse what is not two things together."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InvalidRequest(f"{what} must be {expected}, not {shown(value)}")

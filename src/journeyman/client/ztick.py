@@ -109,9 +109,7 @@ class Schedule:
     ) -> Iterator[tuple[str, Refused | None]]:
         while some := list(islice(waiting, batch)):
             for job in some:
-                if not isinstance(job, tuple | list) or len(job) != 2:
-                    shown = checks.shown(job)
-                    raise InvalidRequest(f"each job must be (identifier, when), not {shown}")
+                checks.pair(job, "each job", "(identifier, when)")
             bodies = [_set_body(identifier, when) for identifier, when in some]
             answers = iter(self._ask_many([body for body in bodies if isinstance(body, bytes)]))
             for (identifier, _), body in zip(some, bodies, strict=True):

@@ -11,8 +11,9 @@
     <request_id> STAT                                    Stat
     AUTH <secret>                                        Auth
 
-Three more things can come out of a connection: ``Refused`` (a known command whose arguments are
-wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close).
+More can come out of a connection: ``Refused`` (a known command whose arguments are wrong) and
+``AuthNotNeeded`` only have to be answered; ``AuthRequired`` and ``TooLong``: answer, or not, and
+close.
 
 A request id is whatever bytes the client chose, so it stays bytes. Identifiers, patterns and
 runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and always encodable.
@@ -27,7 +28,9 @@ from typing import TypeAlias
 from journeyman.formats.ztick import Runner
 
 __all__ = [
+    "SETTLED",
     "Auth",
+    "AuthNotNeeded",
     "AuthRequired",
     "Command",
     "ErrorCode",
@@ -40,6 +43,7 @@ __all__ = [
     "RemoveRule",
     "Set",
     "SetRule",
+    "Settled",
     "Stat",
     "TooLong",
 ]
@@ -124,6 +128,13 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthNotNeeded:
+    """AUTH where authentication is off: nothing to decide, only to answer ``OK``."""
+
+    request_id: bytes = b""  # of AUTH there is none
+
+
+@dataclass(frozen=True, slots=True)
 class Auth:
     """The first command where authentication is on. The secret stays out of ``repr``."""
 
@@ -140,4 +151,7 @@ class TooLong:
     """A line goes over the limit: close without an answer."""
 
 
-Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong
+Settled: TypeAlias = Refused | AuthNotNeeded  # what only has to be answered
+SETTLED = (Refused, AuthNotNeeded)
+
+Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong

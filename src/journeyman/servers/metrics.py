@@ -24,6 +24,7 @@ from journeyman.engines.ztick_outcomes import JobNotFound, OutOfScope, RuleNotFo
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick import (
+    AuthNotNeeded,
     ErrorCode,
     Get,
     ListRules,
@@ -50,6 +51,7 @@ COMMAND_WORDS: dict[type, str] = {
     ListRules: "list_rules",
     Stat: "stat",
     Refused: "refused",
+    AuthNotNeeded: "auth",
 }
 
 _NS_PER_MS = 1_000_000

@@ -18,6 +18,7 @@ from journeyman.protocols.ztick import (
     AUTH_FAILED,
     AUTH_OK,
     AUTH_REQUIRED,
+    SETTLED,
     Auth,
     AuthRequired,
     Event,
@@ -25,11 +26,10 @@ from journeyman.protocols.ztick import (
     Metrics,
     Parser,
     Query,
-    Refused,
     TooLong,
     internal,
     ok,
-    refusal,
+    settled,
 )
 from journeyman.servers.answers import Answer, answer
 from journeyman.servers.auth import Attempts
@@ -95,8 +95,8 @@ class Session(Connection):
     def render(self, request: Request, reply: Reply | None) -> Answer:
         if reply is DONE:  # nearly always, so it is asked first
             return ok(request.request_id)
-        if isinstance(request, Refused):
-            return refusal(request)
+        if isinstance(request, SETTLED):
+            return settled(request)
         return answer(request, reply, self._around.metrics)
 
     def render_failure(self, request: Request) -> Answer:
