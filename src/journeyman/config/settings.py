@@ -57,6 +57,7 @@ __all__ = [
     "LogSettings",
     "MessageFormat",
     "MessageSettings",
+    "Overdue",
     "Persistence",
     "RunnerSettings",
     "ScheduleSettings",
@@ -101,6 +102,13 @@ class Interrupted(StrEnum):
 
     RUN = "run"
     FAIL = "fail"
+
+
+class Overdue(StrEnum):
+    """What becomes of a planned job whose time came while no server ran."""
+
+    RUN = "run"
+    SKIP = "skip"
 
 
 class MessageFormat(StrEnum):
@@ -188,6 +196,11 @@ class ScheduleSettings:
     )
     interrupted: Interrupted = setting(
         Choice(Interrupted), Interrupted.RUN, "jobs cut off by a stop: run them again or fail them"
+    )
+    overdue: Overdue = setting(
+        Choice(Overdue),
+        Overdue.RUN,
+        "jobs whose time came while no server ran: run them at the start, or fail them",
     )
 
 
