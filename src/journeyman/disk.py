@@ -119,7 +119,11 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
-        """An advisory lock on a file, made if missing. LogLocked when not had within the time."""
+        """An advisory lock on a file, made if missing. LogLocked when not had within the time.
+
+        The holder may remove the file before it lets go: a lock that is had is always one on the
+        file that has this name.
+        """
         ...
 
 
@@ -173,10 +177,7 @@ class ReadFile:
 
     def still_at(self, path: str) -> bool:
         """Whether ``path`` names this very file."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(path))
-        except FileNotFoundError:
-            return False
+        return _has_name(self._fd, path)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -260,12 +261,14 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
-        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         deadline = time.monotonic() + timeout_s
         while True:
+            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.flock(fd, how)
+                if _has_name(fd, path):
+                    return _FileLock(fd)
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     os.close(fd)
@@ -274,5 +277,11 @@ class RealDisk:
             except OSError:
                 os.close(fd)
                 raise
-            else:
-                return _FileLock(fd)
+            os.close(fd)
+
+
+def _has_name(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -17,6 +17,7 @@ from journeyman.client.connection import Connection, Tls
 from journeyman.client.errors import (
     AccessDenied,
     AnswerLost,
+    CannotConnect,
     ConnectionFailed,
     InvalidRequest,
     TimedOut,
@@ -31,6 +32,7 @@ class Caller:
     """Connects at the first call. One thread, one object."""
 
     default_port: ClassVar[int]
+    service: ClassVar[str]  # for messages: "the work queue"
 
     def __init__(
         self,
@@ -43,8 +45,15 @@ class Caller:
     ) -> None:
         port = self.default_port if port is None else port
         self._secret = _secret(token)
-        greet = self._greet if token is not None else None
-        self._connection = Connection(host, port, tls=tls, timeout_s=timeout_s, greet=greet)
+        self._connection = Connection(
+            host,
+            port,
+            tls=tls,
+            timeout_s=timeout_s,
+            greet=self._greet if token is not None else None,
+            client=type(self).__name__,
+            service=self.service,
+        )
 
     @abstractmethod
     def _authentication(self, secret: bytes) -> tuple[bytes, bytes]:
@@ -74,6 +83,8 @@ class Caller:
         try:
             self._connection.send(request)
             return read(self._connection)
+        except CannotConnect:
+            raise
         except ConnectionFailed as error:
             what = request.split(b"\r\n", 1)[0].decode()
             raise AnswerLost(f"{error}; {what[:120]} may have happened, or not") from error
@@ -85,7 +96,7 @@ class Caller:
             try:
                 self._connection.send(request)
                 return read(self._connection)
-            except TimedOut:
+            except (CannotConnect, TimedOut):
                 raise
             except ConnectionFailed:
                 if is_last:
@@ -94,6 +105,8 @@ class Caller:
 
 
 def _secret(token: str | None) -> bytes:
+    if not isinstance(token, str | None):
+        raise InvalidRequest(f"token must be a text, not {type(token).__name__}")
     secret = (token or "").encode()
     if token is not None and (not secret or b"\n" in secret or b"\r" in secret):
         raise InvalidRequest("token must be a secret of one line, as in the server's auth file")

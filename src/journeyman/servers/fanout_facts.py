@@ -3,10 +3,14 @@
     UP           everything
     WRITEAVOID   everything; says that puts should rather go elsewhere
     READONLY     no set, delete, flush
-    QUIESCENT    nothing but confirm, and questions like these
+    QUIESCENT    no items either: open reads can be confirmed, closed and aborted, and questions
+                 like these are answered
 
 The names of the figures, and their order, are those of the original. Where it counts something
 that does not exist here the figure is 0.
+
+The version begins with that of the last kestrel whose protocol this is: libmemcached refuses to
+talk to servers of a major version 0, and older clients choose commands by it.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Any, NamedTuple
 from journeyman import __version__
 from journeyman.clock import Clock
 from journeyman.engines.kestrel import FanOut
-from journeyman.engines.kestrel_outcomes import Reply
+from journeyman.engines.kestrel_outcomes import FORBIDDEN, Reply
 from journeyman.engines.kestrel_queue import Queue
 from journeyman.engines.kestrel_reader import FanReader
 from journeyman.protocols import kestrel_commands as ask
@@ -33,13 +37,12 @@ NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
 STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
+VERSION = f"2.4.1-journeyman-{__version__}"
 
 _NOT_RELOADED = Reply(words.server_error("settings are read when the server starts"))
 _BAD_STATUS = Reply(words.CLIENT_ERROR, hangup=True)
-_FORBIDDEN = Reply(words.SERVER_ERROR, hangup=True)
 _CHANGES = (ask.Put, ask.PutTooLarge, ask.Delete, ask.Flush, ask.FlushAll)
 _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
-_READS = (ask.Get, ask.Monitor)
 _USUAL: frozenset[type] = frozenset({ask.Put, ask.Get, ask.Confirm})
 _NONE: frozenset[type] = frozenset()
 
@@ -87,7 +90,7 @@ class FanOutFacts:
         if kind is Described:
             return Reply(self._described(request))
         if kind is ask.Version:
-            return Reply(words.version(__version__))
+            return Reply(words.version(VERSION))
         if kind is ask.Reload:
             return _NOT_RELOADED
         if kind is ask.Status:
@@ -106,15 +109,12 @@ class FanOutFacts:
         if word not in STATUSES:
             return _BAD_STATUS
         self.status = word
+        self._engine.gives_items = word != QUIESCENT
         return Reply(words.END)
 
     def _forbidden(self, kind: type) -> Reply | None:
         changes = kind in _CHANGES or kind in _CHANGES_MORE
-        if (self.status == READONLY and changes) or (
-            self.status == QUIESCENT and (changes or kind in _READS)
-        ):
-            return _FORBIDDEN
-        return None
+        return FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
 
     def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
         """A batch was answered."""
@@ -124,13 +124,12 @@ class FanOutFacts:
 
     def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
         stats, around, counts = self._engine.stats(), self._around(), self._engine.counts
-        queues = self._engine.queues.values()
         figures: list[tuple[str, object]] = [
             ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
             ("time", self._clock.now_ns() // NS_PER_S),
-            ("version", __version__),
+            ("version", VERSION),
             ("curr_items", stats.items),
-            ("total_items", sum(queue.puts for queue in queues)),
+            ("total_items", counts.puts),
             ("bytes", stats.data_bytes),
             ("reserved_memory_ratio", "0.000"),
             ("curr_connections", len(around.sessions)),
@@ -186,7 +185,7 @@ class FanOutFacts:
                     "expired": reader.tally.expired,
                     "discarded": reader.tally.discarded,
                     "given_back": reader.tally.given_back,
-                    "age_ms": reader.tally.age_ms,
+                    "age_ms": reader.age_ms,
                 }
                 for reader in queue.readers.values()
             ],
@@ -202,7 +201,7 @@ class FanOutFacts:
             ("expired_items", tally.expired),
             ("mem_items", len(queue.window)),
             ("mem_bytes", queue.window_bytes),
-            ("age", tally.age_ms),
+            ("age", reader.age_ms),
             ("discarded", tally.discarded),
             ("waiters", len(reader.waiters)),
             ("open_transactions", reader.open_items),

@@ -24,6 +24,7 @@ from journeyman.config import (
     Address,
     Configuration,
     Interrupted,
+    Overdue,
     Persistence,
 )
 from journeyman.disk import Disk
@@ -31,6 +32,7 @@ from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_loading import notes
 from journeyman.engines.ztick_outcomes import (
     Finished,
+    NotRun,
     Reply,
     Resume,
     Resumed,
@@ -59,6 +61,7 @@ from journeyman.servers.stat import ServerFacts
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ticker import Ticker
 from journeyman.servers.writer import RETRY_S, Writer
+from journeyman.servers.ztick_files import tell_of_ztick_files
 
 if TYPE_CHECKING:
     from journeyman.servers.fanout import FanOutServer
@@ -126,7 +129,7 @@ class ScheduleServer:
                 tls=self._access.tls,
                 handshake_timeout_s=limits.handshake_timeout_ms / 1000,
             )
-            self._log.info(f"listening on {self._listener.address}")
+            self._log.info(f"the schedule listens on {self._listener.address}")
             await self._open_http()
         except BaseException:
             if self._ztick_log is not None:
@@ -137,7 +140,8 @@ class ScheduleServer:
         if self._history is not None:
             self._history.start()
         rerun = self._settings.schedule.interrupted is Interrupted.RUN
-        self.writer.submit_own(Resume(rerun=rerun))
+        skip = self._settings.schedule.overdue is Overdue.SKIP
+        self.writer.submit_own(Resume(rerun=rerun, skip_overdue=skip))
 
     async def _open_http(self) -> None:
         address, limits = self._settings.http.listen, self._settings.limits
@@ -158,11 +162,15 @@ class ScheduleServer:
             allowed_hosts=self._settings.access.allowed_hosts,
             handshake_timeout_s=limits.handshake_timeout_ms / 1000,
         )
-        self._log.info(f"HTTP listening on {self._http.address}")
+        self._log.info(f"HTTP listens on {self._http.address}")
 
     def _open_log(self) -> Schedule:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
+            self._log.warn(
+                'the schedule is in memory only (database.persistence = "memory"): '
+                "its jobs and rules end with the process"
+            )
             return Schedule(max_runs=max_runs)
         sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
         begin_ns = self._clock.monotonic_ns()
@@ -177,7 +185,19 @@ class ScheduleServer:
             log=database.logfile_path,
             took_ms=(self._clock.monotonic_ns() - begin_ns) // 1_000_000,
         )
+        tell_of_ztick_files(self._disk, database.logfile_path, self._log)
+        self._tell_overdue(opened.schedule)
         return opened.schedule
+
+    def _tell_overdue(self, schedule: Schedule) -> None:
+        overdue = schedule.overdue(self._clock.now_ns())
+        if not overdue:
+            return
+        what = f"{overdue} planned jobs were due before this start"
+        if self._settings.schedule.overdue is Overdue.SKIP:
+            self._log.warn(f'{what}: they are failed, not run (schedule.overdue = "skip")')
+        else:
+            self._log.info(f'{what}: they run now (schedule.overdue = "run")')
 
     def _tell_recovery(self, log: ZtickLog) -> None:
         tell_recovery(self._log, log.recovery)
@@ -268,6 +288,7 @@ class ScheduleServer:
             self._log,
             self._finished,
             self._ended,
+            without_rule=self._without_rule,
             cut_off=None if self._history is None else self._history.cut_off,
             before=before,
         )
@@ -291,6 +312,11 @@ class ScheduleServer:
         if self._history is not None:
             self._history.ended(effect, run)
 
+    def _without_rule(self, run: EndedRun) -> None:
+        self.figures.run_without_rule()
+        if self._history is not None:
+            self._history.without_rule(run)
+
     def _on_told(
         self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], begun_ns: int
     ) -> None:
@@ -299,6 +325,8 @@ class ScheduleServer:
             self._telemetry.requests(requests, outcomes, begun_ns)
 
     def _on_reply(self, reply: Reply) -> None:
+        if isinstance(reply, NotRun):
+            self.runs.note_without_rule(reply.without_rule)
         if isinstance(reply, Resumed):
             for note in notes(reply):
                 self._log.warn(note)

@@ -110,7 +110,7 @@ class WorkQueueServer:
             keeping = StoreKeeping(self._settings, around)
             self.store = keeping.storage
             return keeping
-        if settings.cmdlog_path is None:
+        if settings.persistence is WorkqPersistence.MEMORY:
             return MemoryKeeping(around)
         return LogKeeping(settings, settings.cmdlog_path, around)
 
