@@ -116,7 +116,7 @@ class Server:
             say(f"    {line.rstrip()}")
             if queues := re.search(r"queues listen on \S+:(\d+)", line):
                 self.queue_port = int(queues[1])
-            if listening := re.search(r"listening on \S+:(\d+)", line):
+            if listening := re.search(r"schedule listens on \S+:(\d+)", line):
                 self._socket = socket.create_connection(("127.0.0.1", int(listening[1])), 30)
                 self._answers = self._socket.makefile("r")
                 return self

@@ -84,7 +84,7 @@ def test_rows_that_are_no_jobs_are_refused_and_the_others_go():
     reasons = [reason for _, reason in sent.first_refused]
     for reason, words in zip(
         reasons,
-        ["name is null", "16-char", "both null", "payload_size is not 0", "ttl_ms is 1 to"],
+        ["name is null", "16-char", "both null", "payload_size is not 0", "ttl_ms must be"],
         strict=True,
     ):
         assert words in reason

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar, Self, TypeVar
 
 from journeyman.client.connection import Connection, Tls
-from journeyman.client.errors import AnswerLost, ConnectionFailed, TimedOut
+from journeyman.client.errors import AnswerLost, CannotConnect, ConnectionFailed, TimedOut
 
 __all__ = ["Caller"]
 
@@ -23,6 +23,7 @@ class Caller:
     """Connects at the first call. One thread, one object."""
 
     default_port: ClassVar[int]
+    service: ClassVar[str]  # for messages: "the work queue"
 
     def __init__(
         self,
@@ -33,7 +34,14 @@ class Caller:
         timeout_s: float = 10.0,
     ) -> None:
         port = self.default_port if port is None else port
-        self._connection = Connection(host, port, tls=tls, timeout_s=timeout_s)
+        self._connection = Connection(
+            host,
+            port,
+            tls=tls,
+            timeout_s=timeout_s,
+            client=type(self).__name__,
+            service=self.service,
+        )
 
     def close(self) -> None:
         self._connection.close()
@@ -51,6 +59,8 @@ class Caller:
         try:
             self._connection.send(request)
             return read(self._connection)
+        except CannotConnect:
+            raise
         except ConnectionFailed as error:
             what = request.split(b"\r\n", 1)[0].decode()
             raise AnswerLost(f"{error}; {what[:120]} may have happened, or not") from error
@@ -62,7 +72,7 @@ class Caller:
             try:
                 self._connection.send(request)
                 return read(self._connection)
-            except TimedOut:
+            except (CannotConnect, TimedOut):
                 raise
             except ConnectionFailed:
                 if is_last:
