@@ -21,9 +21,9 @@ from typing import Any, TextIO, TypeAlias
 
 from journeyman.clock import SystemClock
 from journeyman.config import Configuration
-from journeyman.disk import RealDisk
 from journeyman.runners import RunnerSet
 from journeyman.servers.data_directory import prepare
+from journeyman.servers.disk_figures import MeasuredDisk, places_of
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
 from journeyman.servers.open_files import fit_to_open_files, watch_connections
@@ -94,7 +94,8 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
     loop.set_exception_handler(on_mistake)
-    disk, settings = RealDisk(), configuration.settings
+    settings = configuration.settings
+    disk = MeasuredDisk(clock, places_of(settings))
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     prepare(configuration, disk, messages)
     work: WorkQueueServer | None = None
@@ -111,7 +112,15 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         put_item=None if fan_out is None else fan_out.put,
     )
     server = ScheduleServer(
-        configuration, disk, clock, messages, runners, failed=failed, work=work, fan_out=fan_out
+        configuration,
+        disk,
+        clock,
+        messages,
+        runners,
+        failed=failed,
+        work=work,
+        fan_out=fan_out,
+        more_figures=disk.families,
     )
     # The work queue first: if it cannot open its store, no port has opened yet.
     doors: Doors = [door for door in (work, fan_out) if door is not None]
@@ -132,8 +141,10 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
             messages,
         )
     )
+    sampling = loop.create_task(disk.watch())
     await stopping.wait()
     watching.cancel()
+    sampling.cancel()
     if failures:
         hurry.set()
     cut_off = await _stop(doors, server, hurry)

@@ -133,7 +133,9 @@ class WorkQueueServer:
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
         )
-        self.figures = WorkqMetrics(queue.stats, self.around.sessions)
+        self.figures = WorkqMetrics(
+            queue.stats, self.around.sessions, queue.largest_queues, self._clock
+        )
         self.calls = WorkqCalls(loop, self.writer)
         keeping.begin_upkeep(
             loop, self.writer, cleaned=self.figures.cleaning_ended, on_failure=self._on_failure
