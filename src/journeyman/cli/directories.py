@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import posixpath
 
+from journeyman.cli.complaints import warn
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.config.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
 from journeyman.disk import Disk
 from journeyman.errors import UsageError
+from journeyman.logs.kestrel2_journals import find_old_journals
 from journeyman.logs.segments import (
     APPEND_LOCK,
     ZtickNames,
@@ -30,6 +32,7 @@ __all__ = [
     "all_logs_in",
     "logs_in",
     "logs_of_data_directory",
+    "old_journal_words",
     "relisted",
     "without_companion",
     "ztick_files",
@@ -52,7 +55,7 @@ def relisted(disk: Disk, log: Log, *, compacted: bool = False) -> Log:
         return Log(ZTICK, log.where, files, whole=True)
     if not log.whole:
         return log
-    names = disk.list_dir(log.where)
+    names, _ = _names_in(disk, log.where)
     return _workq(log.where, names) if log.queue is None else _queue(log.where, names, log.queue)
 
 
@@ -69,7 +72,11 @@ def logs_in(disk: Disk, path: str, dialect: str | None, queue: str | None) -> li
         dialect = KESTREL
     if kept := logs_of_data_directory(disk, path):
         return _narrowed(kept, path, dialect, queue)
-    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    names, old = _names_in(disk, path)
+    if old and names == [] and queue is None:
+        raise UsageError(old_journal_words(", ".join(old), path))
+    if old:
+        warn(old_journal_words(", ".join(old), path))
     if dialect is None:
         dialect = _directory_dialect(disk, path, names)
     if dialect == WORKQ:
@@ -98,7 +105,7 @@ def logs_of_data_directory(disk: Disk, path: str) -> list[Log]:
 def _logs_at(disk: Disk, path: str, dialect: str) -> list[Log]:
     if not disk.is_dir(path):
         return []
-    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    names, _ = _names_in(disk, path)
     return logs_in(disk, path, dialect, None) if dialect in _dialects(disk, path, names) else []
 
 
@@ -109,6 +116,22 @@ def _narrowed(logs: list[Log], path: str, dialect: str | None, queue: str | None
         what = f"queue {queue!r}" if queue is not None else f"{dialect} log"
         raise UsageError(f"no {what} in the data directory {path}")
     return found
+
+
+def old_journal_words(what: str, directory: str) -> str:
+    """What is said of journals that only ``import-kestrel`` reads."""
+    return (
+        f"{what}: journal of kestrel 1.x or 2.x, not read here: "
+        f"`journeyman import-kestrel {directory}` imports it"
+    )
+
+
+def _names_in(disk: Disk, path: str) -> tuple[list[str], list[str]]:
+    """The files of a directory, and the queues whose journals are of kestrel 1.x or 2.x."""
+    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    found = find_old_journals(disk, path, names)
+    old = {name for files in found.values() for name in files.names}
+    return [name for name in names if name not in old], list(found)
 
 
 def _directory_dialect(disk: Disk, path: str, names: list[str]) -> str:
@@ -123,7 +146,7 @@ def _directory_dialect(disk: Disk, path: str, names: list[str]) -> str:
 
 def all_logs_in(disk: Disk, path: str) -> list[Log]:
     """Every log in a directory, of whatever dialect; none is no error."""
-    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    names, _ = _names_in(disk, path)
     logs: list[Log] = []
     for dialect in _dialects(disk, path, names):
         if dialect == ZTICK:

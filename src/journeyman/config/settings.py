@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from journeyman.config.access_settings import AccessSettings
 from journeyman.config.addresses import Address
 from journeyman.config.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.config.kinds import (
@@ -286,6 +287,7 @@ class Settings:
     shell: ShellSettings = ShellSettings()
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    access: AccessSettings = AccessSettings()
     data: DataSettings = DataSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()

@@ -13,7 +13,7 @@
 
 More can come out of a connection: ``Refused`` (a known command whose arguments are wrong) and
 ``AuthNotNeeded`` only have to be answered; ``AuthRequired`` and ``TooLong``: answer, or not, and
-close.
+close; ``Foreign``: the client speaks HTTP, close at once.
 
 A request id is whatever bytes the client chose, so it stays bytes. Identifiers, patterns and
 runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and always encodable.
@@ -21,11 +21,13 @@ runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Runner
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
     "SETTLED",
@@ -135,18 +137,6 @@ class AuthNotNeeded:
 
 
 @dataclass(frozen=True, slots=True)
-class Auth:
-    """The first command where authentication is on. The secret stays out of ``repr``."""
-
-    secret: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AuthRequired:
-    """A command came before AUTH: answer ``ERROR auth_required`` and close."""
-
-
-@dataclass(frozen=True, slots=True)
 class TooLong:
     """A line goes over the limit: close without an answer."""
 
@@ -154,4 +144,4 @@ class TooLong:
 Settled: TypeAlias = Refused | AuthNotNeeded  # what only has to be answered
 SETTLED = (Refused, AuthNotNeeded)
 
-Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong
+Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong | Foreign

@@ -21,6 +21,7 @@ from journeyman.config import Address, Configuration, WorkqPersistence
 from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq_commands import Add
+from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.group_commit import RETRY_S
 from journeyman.servers.listener import Listener, listen
@@ -51,12 +52,14 @@ class WorkQueueServer:
         messages: ServerLog,
         *,
         failed: Callable[[BaseException], None],
+        access: Access,
     ) -> None:
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
         self._messages = messages
         self._failed = failed
+        self._access = access
         self._loop = asyncio.get_running_loop()
         self._in_trouble = False
         self._keeping: Keeping
@@ -90,6 +93,8 @@ class WorkQueueServer:
                 self.around,
                 self._settings.workq.listen,
                 make_session=lambda: WorkqSession(self.around),
+                tls=self._access.tls,
+                handshake_timeout_s=self._settings.limits.handshake_timeout_ms / 1000,
             )
         except BaseException:
             keeping.stop()
@@ -132,6 +137,7 @@ class WorkQueueServer:
             self._clock.now_ns(),
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
+            access=self._access,
         )
         self.figures = WorkqMetrics(
             queue.stats, self.around.sessions, queue.largest_queues, self._clock
