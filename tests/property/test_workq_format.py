@@ -65,8 +65,10 @@ JOBS_ADDED = st.builds(
 )
 JOBS_FINISHED = st.builds(
     JobFinished, instants(), IDS, st.sampled_from([Command.COMPLETE, Command.FAIL]), BLOCKS
+) | st.builds(JobFinished, instants(), IDS, st.just(Command.FAIL), BLOCKS, st.just(True))
+JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:])) | st.builds(
+    JobEvent, instants(), IDS, st.just(Command.TIMEOUT_ATTEMPT), st.just(True)
 )
-JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:]))
 UNKNOWN = st.builds(
     UnknownCommand,
     instants(),

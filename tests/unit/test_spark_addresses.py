@@ -67,29 +67,19 @@ def test_what_is_no_connect_server_is_a_wrong_command_line(remote):
         check_address(None, remote)
 
 
-SHUFFLING = (
-    "\n\tat org.apache.spark.storage.DiskBlockObjectWriter.flush(DiskBlockObjectWriter.scala:1)"
-)
+FULL = "Caused by: java.io.IOException: No space left on device"
+SHUFFLING = "\n\tat org.apache.spark.storage.DiskBlockObjectWriter.flush(Some.scala:1)"
+WRITING = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out.\n"
+OF_SPARK = "no space left on a disk that Spark uses: "
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("OSError: [Errno 28] Error writing bytes to file", "no space left for the output: "),
-        (
-            "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out.\n"
-            "Caused by: java.io.IOException: No space left on device",
-            "no space left for the output at file:/out: ",
-        ),
-        (
-            "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out.\n"
-            f"Caused by: java.io.IOException: No space left on device{SHUFFLING}",
-            "no space left on a disk that Spark uses: ",
-        ),
-        (
-            "java.io.IOException: No space left on device",
-            "no space left on a disk that Spark uses: ",
-        ),
+        (WRITING + FULL, "no space left for the output at file:/out: "),
+        (WRITING + FULL + SHUFFLING, OF_SPARK),
+        (FULL, OF_SPARK),
     ],
 )
 def test_a_full_disk_is_said_of_the_disk_that_is_full(text, said):
