@@ -103,9 +103,9 @@ def knows_no_damage(spark: SparkSession, dialect: str) -> None:
 def damage_read(spark: SparkSession) -> list[DataFrame]:
     """One frame for each set of logs that was read in this session: rows about damage alone."""
     frames = []
+    damage = {"damageOnly": "true", "ignoreMissingFiles": "true"}
     for dialect, options in _read_in.get(spark, {}).values():
-        options = {**options, "damageOnly": "true", "ignoreMissingFiles": "true"}
-        reader = spark.read.format(dialect).options(**options)
+        reader = spark.read.format(dialect).options(**{**options, **damage})
         frames.append(reader.schema(_DAMAGE_COLUMNS).load())
     return frames
 
