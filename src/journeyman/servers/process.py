@@ -193,7 +193,7 @@ async def _serve(
     if cut_off:
         messages.warn(f"{cut_off} runs were cut off; their jobs are seen to at the next start")
     messages.info("stopped")
-    return FORCED if hurry.is_set() else CLEAN
+    return FORCED if hurry.is_set() or (work is not None and work.has_failed) else CLEAN
 
 
 async def _start(doors: Doors, server: ScheduleServer) -> None:
