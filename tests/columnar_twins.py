@@ -110,9 +110,12 @@ def workq_row(entry: Entry[workq_format.Record]) -> Row:
         "logged_ns": clamped(record.logged.unix_ns),
     }
     if isinstance(record, workq_format.JobFinished):
+        is_fail = record.command == workq_format.Command.FAIL
+        row |= {"hidden": record.hidden if is_fail else None}
         return row | {"result_size": len(record.result), "result": record.result}
     if isinstance(record, workq_format.JobEvent):
-        return row
+        is_timeout = record.command == workq_format.Command.TIMEOUT_ATTEMPT
+        return row | {"hidden": record.hidden if is_timeout else None}
     raw_name = record.name.encode("utf-8", "surrogateescape")
     return row | {
         "name": raw_name.decode("utf-8", "replace"),

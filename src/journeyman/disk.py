@@ -8,6 +8,9 @@ What survives a crash, as promised by POSIX and no more:
 so a new file is there for good only after *both*, and a rename only after the directory's sync.
 journeyman.testing.SimulatedDisk keeps exactly these promises and breaks every other one.
 
+What is made here can be read by its owner alone: files are 0600, directories 0700. Existing ones
+keep their mode, and a file that replaces another takes over that one's.
+
 Paths are plain strings. Errors are OSError, as the operating system words them; a lock that is
 taken is LogLocked.
 """
@@ -18,12 +21,17 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import time
+from contextlib import suppress
 from typing import Protocol
 
 from journeyman.errors import LogLocked
 
 __all__ = ["AppendFile", "Disk", "Lock", "ReadFile", "RealDisk", "is_full"]
+
+FILE_MODE = 0o600  # logs hold commands, payloads and credentials
+DIRECTORY_MODE = 0o700
 
 _LOCK_POLL_S = 0.01
 
@@ -119,10 +127,10 @@ class Disk(Protocol):
         ...
 
 
-class _RealAppendFile:
+class RealAppendFile:
     def __init__(self, path: str) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
 
     @property
     def path(self) -> str:
@@ -191,7 +199,7 @@ class RealDisk:
     """The machine's file system."""
 
     def open_append(self, path: str) -> AppendFile:
-        return _RealAppendFile(path)
+        return RealAppendFile(path)
 
     def open_read(self, path: str) -> ReadFile:
         """For following a log that is being written; not part of Disk, logs do not need it."""
@@ -230,13 +238,16 @@ class RealDisk:
         parent = os.path.dirname(os.path.abspath(path))
         self.make_dirs(parent)
         try:
-            os.mkdir(path)
+            os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
             if not os.path.isdir(path):  # else another process was faster, which is as good
                 raise
         self.sync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:
+        # A log that others may read stays readable for them when it is compacted.
+        with suppress(FileNotFoundError):
+            os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
@@ -253,7 +264,7 @@ class RealDisk:
         how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         deadline = time.monotonic() + timeout_s
         while True:
-            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.flock(fd, how)
                 if _has_name(fd, path):

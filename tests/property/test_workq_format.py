@@ -63,8 +63,10 @@ JOBS_ADDED = st.builds(
 )
 JOBS_FINISHED = st.builds(
     JobFinished, instants(), IDS, st.sampled_from([Command.COMPLETE, Command.FAIL]), BLOCKS
+) | st.builds(JobFinished, instants(), IDS, st.just(Command.FAIL), BLOCKS, st.just(True))
+JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:])) | st.builds(
+    JobEvent, instants(), IDS, st.just(Command.TIMEOUT_ATTEMPT), st.just(True)
 )
-JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:]))
 RECORDS: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
 LOGS = st.lists(RECORDS, max_size=6)
 SOME = st.lists(RECORDS, min_size=1, max_size=6)

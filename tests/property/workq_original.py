@@ -43,6 +43,8 @@ class Original:
         if isinstance(record, JobAdded):
             self._refuse_if(self.added is not None)
             self.__init__(record)  # type: ignore[misc]
+        elif record.hidden:
+            pass  # an add that has expired, to it
         elif self.added is None:
             raise ReplayError
         elif isinstance(record, JobFinished):

@@ -29,13 +29,13 @@ def serve(*options: str) -> int:
     return CliRunner().invoke(journeyman, ["serve", *options]).exit_code
 
 
-def test_all_doors_are_open_by_default_with_the_defaults_of_the_original(served: list[Settings]):
+def test_work_queue_is_open_and_durable_by_default(served: list[Settings]):
     assert serve() == 0
     workq = served[0].workq
     assert workq.enabled
     assert workq.listen == Address("127.0.0.1", 9922)
-    assert workq.cmdlog_path is None
-    assert workq.cmdlog_sync is WorkqSync.INTERVAL
+    assert workq.cmdlog_path == "journeyman-data/workq"
+    assert workq.cmdlog_sync is WorkqSync.ALWAYS
     assert workq.cmdlog_sync_int_ms == 1000
     assert workq.cmdlog_clean_int_ms == 300_000
     assert workq.cmdlog_seg_size_bytes == 64 * 1024 * 1024
@@ -46,8 +46,15 @@ def test_fan_out_queues_are_durable_by_default(served: list[Settings]):
     kestrel = served[0].kestrel
     assert kestrel.enabled
     assert kestrel.listen == Address("127.0.0.1", 22133)
-    assert (kestrel.queue_path, kestrel.sync) == ("queues", WorkqSync.ALWAYS)
+    assert (kestrel.queue_path, kestrel.sync) == ("journeyman-data/kestrel", WorkqSync.ALWAYS)
     assert not kestrel.allow_shutdown
+
+
+def test_data_is_the_directory_of_all_three(served: list[Settings]):
+    assert serve("--data", "d", "--queue-path", "q") == 0
+    assert served[0].database.logfile_path == "d/schedule.log"
+    assert served[0].workq.cmdlog_path == "d/workq"
+    assert served[0].kestrel.queue_path == "q"
 
 
 def test_fan_out_queues_have_options(served: list[Settings]):
@@ -89,6 +96,7 @@ def test_fan_out_queues_can_be_turned_off(served: list[Settings]):
         ("--cmdlog-seg-size", "-1"),
         ("--workq-listen", "9922"),
         ("--cmdlog-path", ""),
+        ("--data", ""),
         ("--kestrel-listen", "22133"),
         ("--queue-path", ""),
         ("--queue-sync", "sometimes"),

@@ -88,6 +88,40 @@ def test_the_worked_example_of_the_documentation_is_what_is_written():
     ).hex(" ", -4)
 
 
+def test_a_hidden_record_is_an_add_that_expired_in_the_year_1():
+    fail = JobFinished(Instant(5), ID, Command.FAIL, b"why", hidden=True)
+    timeout = JobEvent(Instant(5), ID, Command.TIMEOUT_ATTEMPT, hidden=True)
+    for record, name, payload in (
+        (fail, "journeyman:fail", b"why"),
+        (timeout, "journeyman:timeout", b""),
+    ):
+        stands_for = JobAdded(
+            Instant(5), ID, name, 0, 0, 0, 0, 0, payload, None, Instant(NONE_NS), Command.ADD
+        )
+        assert CODEC.encode(record) == CODEC.encode(stands_for)
+        assert decoded(CODEC.encode(record)) == record
+        # Anything else about it makes it an add like any other.
+        for change in ({"ttl_ms": 1}, {"name": name + "x"}, {"created": Instant(5)}):
+            real = replace(stands_for, **change)
+            assert decoded(CODEC.encode(real)) == real
+    real = replace(stands_for, payload=b"x")  # a timeout-attempt has no result
+    assert decoded(CODEC.encode(real)) == real
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        JobFinished(Instant(5), bytes(16), Command.COMPLETE, b"", hidden=True),
+        JobEvent(Instant(5), bytes(16), Command.DELETE, hidden=True),
+        JobFinished(Instant(5), bytes(16), Command.FAIL, bytes(MAX_PAYLOAD_BYTES + 1), hidden=True),
+    ],
+    ids=["complete", "delete", "too long"],
+)
+def test_what_cannot_be_hidden_is_refused(record: Record):
+    with pytest.raises(EncodeError):
+        CODEC.encode(record)
+
+
 def test_no_byte_left_is_the_end():
     assert CODEC.decode(b"", 0) is None
     assert CODEC.decode(HEADER, len(HEADER)) is None

@@ -90,6 +90,7 @@ class Caller:
         self.told: list[Any] = []
         self.is_leaving = False
         self.is_lost = False
+        self.prefix = ""
         self.dropped = False
         self.rooms = 0
 

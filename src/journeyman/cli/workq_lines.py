@@ -34,6 +34,8 @@ def fields(segment: str, entry: Entry[Record]) -> dict[str, Any]:
     row["id"] = uuid_text(record.job_id)
     if isinstance(record, JobFinished):
         row["result_hex"] = record.result.hex()
+    if record.hidden:
+        row["hidden"] = True
     return row
 
 
@@ -64,8 +66,8 @@ def text(segment: str, entry: Entry[Record]) -> str:
     if isinstance(record, JobAdded):
         return f"{head} {added_words(record)}"
     if isinstance(record, JobFinished):
-        return f"{head} {snippet(record.result)}"
-    return head
+        head = f"{head} {snippet(record.result)}"
+    return f"{head} hidden" if record.hidden else head
 
 
 def added_words(record: JobAdded) -> str:

@@ -9,7 +9,7 @@ What cannot be told apart in the state is told in the simplest way. Where the st
 the original can reach, it can load these records too: attempts that ended are pairs of start and
 timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
 written only for states that its own races, or attempts over the limit, have made. Retried
-failures are an extension of ours.
+failures it steps over (formats.workq_retry).
 
 Times are those of the state: what has no time of its own there takes the add's. As long as the
 times in the log did not run backwards, those of a snapshot do not either.
@@ -45,8 +45,7 @@ def _history(job: Job) -> Iterator[Record]:
 
     yield added
     for _ in range(job.fails - fail_last):
-        yield _finish(job, born, Command.FAIL, b"")
-        yield _event(job, born, Command.TIMEOUT_ATTEMPT)
+        yield from _retried(job, born, is_leased=False)
     for number in range(1, job.attempts + 1):
         at = started if number == job.attempts else born
         yield _event(job, at, Command.START_ATTEMPT)
@@ -59,10 +58,9 @@ def _history(job: Job) -> Iterator[Record]:
         for _ in range(owed - job.owed_timeouts):
             yield _event(job, started, Command.TIMEOUT_ATTEMPT)
     elif fail_last:
-        yield _finish(job, started, Command.FAIL, b"")
-        yield _event(job, started, Command.TIMEOUT_ATTEMPT)
+        yield from _retried(job, started, is_leased=True)
     elif job.state == JobState.PENDING and not job.attempts and not job.fails:
-        yield _event(job, born, Command.TIMEOUT_ATTEMPT)
+        yield _hidden_timeout(job, born)
 
     if job.exhausted:
         yield _event(job, job.finished or born, Command.TIMEOUT_ATTEMPT)
@@ -88,6 +86,17 @@ def _attempts_in_pairs(job: Job) -> int:
 
 def _event(job: Job, logged: Instant, command: Command) -> JobEvent:
     return JobEvent(logged, job.added.job_id, command)
+
+
+def _retried(job: Job, logged: Instant, *, is_leased: bool) -> Iterator[Record]:
+    yield JobFinished(logged, job.added.job_id, Command.FAIL, b"", hidden=True)
+    timeout = _event(job, logged, Command.TIMEOUT_ATTEMPT)
+    yield timeout if is_leased else _hidden_timeout(job, logged)
+
+
+def _hidden_timeout(job: Job, logged: Instant) -> JobEvent:
+    """Of a job that the original has in its queue, and must not put there again."""
+    return JobEvent(logged, job.added.job_id, Command.TIMEOUT_ATTEMPT, hidden=True)
 
 
 def _finish(job: Job, logged: Instant, command: Command, result: bytes) -> JobFinished:

@@ -9,6 +9,7 @@
       3 complete, 4 fail  RESULT_LEN RESULT
       5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
 
+A fail that is retried is hidden: written as an add which the original steps over (workq_retry).
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
 workq_time). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
 
@@ -21,9 +22,7 @@ The whole contract, with limits and errors: docs/formats/workq.md.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import lru_cache
-from typing import TypeAlias
 
 from journeyman.errors import (
     BadHeader,
@@ -34,9 +33,10 @@ from journeyman.errors import (
     StringOverflow,
     UnknownEntryType,
 )
-from journeyman.formats import varint, workq_frame, workq_time
+from journeyman.formats import varint, workq_frame, workq_retry, workq_time
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.workq_frame import MAX_RECORD_BYTES
+from journeyman.formats.workq_records import Command, JobAdded, JobEvent, JobFinished, Record
 from journeyman.formats.workq_time import (
     FIELDS,
     NANOS_PER_SECOND,
@@ -45,7 +45,6 @@ from journeyman.formats.workq_time import (
     UTC_OFFSET_MIN,
     Instant,
 )
-from journeyman.values import value
 
 __all__ = [
     "CODEC",
@@ -68,62 +67,6 @@ MAX_U64 = 2**64 - 1
 MIN_PRIORITY = -(2**31)
 MAX_PRIORITY = 2**31 - 1
 
-
-class Command(IntEnum):
-    ADD = 1
-    SCHEDULE = 2
-    COMPLETE = 3
-    FAIL = 4
-    DELETE = 5
-    EXPIRE = 6
-    START_ATTEMPT = 7
-    TIMEOUT_ATTEMPT = 8
-
-    @property
-    def word(self) -> str:
-        return self.name.lower().replace("_", "-")
-
-
-@value
-class JobAdded:
-    """add, or (``command`` SCHEDULE) schedule: a job exists from now on."""
-
-    logged: Instant
-    job_id: bytes  # 16 raw bytes
-    name: str  # utf-8, undecodable bytes kept by surrogateescape
-    ttr_ms: int
-    ttl_ms: int
-    priority: int
-    max_attempts: int
-    max_fails: int
-    payload: bytes
-    time: Instant | None  # when due; None for "add"
-    created: Instant
-    command: Command = Command.ADD
-    # Zone offset written with a time of "none"; the original writes -1, its document says 0.
-    none_offset_min: int = UTC_OFFSET_MIN
-
-
-@value
-class JobFinished:
-    """complete or fail, with the worker's result."""
-
-    logged: Instant
-    job_id: bytes
-    command: Command  # COMPLETE or FAIL
-    result: bytes
-
-
-@value
-class JobEvent:
-    """delete, expire, start-attempt or timeout-attempt: nothing but the id."""
-
-    logged: Instant
-    job_id: bytes
-    command: Command
-
-
-Record: TypeAlias = JobAdded | JobFinished | JobEvent
 
 _ADDED = frozenset({Command.ADD, Command.SCHEDULE})
 _FINISHED = frozenset({Command.COMPLETE, Command.FAIL})
@@ -174,6 +117,8 @@ class _Workq:
         elif command_type > _LAST_ADDED:
             result, body = _read_block(frame, body, offset, "result", MAX_PAYLOAD_BYTES)
             record = JobFinished(logged, job_id, command, result)
+        elif (hidden := _read_hidden(frame, body, logged, job_id, command)) is not None:
+            record, body = hidden, len(frame)
         else:
             record, body = _read_added(frame, body, offset, logged, job_id, command)
         if body != len(frame):
@@ -183,6 +128,8 @@ class _Workq:
     def encode(self, record: Record) -> bytes:
         if len(record.job_id) != ID_BYTES:
             raise EncodeError(f"id of {len(record.job_id)} bytes, not {ID_BYTES}")
+        if not isinstance(record, JobAdded) and record.hidden:
+            return _write_hidden(record)
         if isinstance(record, JobEvent):
             allowed, body = _EVENTS, b""
         elif isinstance(record, JobFinished):
@@ -191,10 +138,7 @@ class _Workq:
             allowed, body = _ADDED, _write_added(record)
         if record.command not in allowed:
             raise EncodeError(f"{type(record).__name__} with command {record.command!r}")
-        payload = bytes((record.command,)) + record.job_id + body
-        if len(payload) > MAX_RECORD_BYTES:
-            raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-        return workq_frame.seal(_write_time(record.logged), payload)
+        return _sealed(record, record.command, body)
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
         if not workq_frame.is_torn(data, offset):
@@ -210,6 +154,39 @@ class _Workq:
 
 
 CODEC: Codec[Record] = _Workq()
+
+
+def _sealed(record: Record, command: Command, body: bytes) -> bytes:
+    payload = bytes((command,)) + record.job_id + body
+    if len(payload) > MAX_RECORD_BYTES:
+        raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
+    return workq_frame.seal(_write_time(record.logged), payload)
+
+
+def _read_hidden(
+    frame: bytes, at: int, logged: Instant, job_id: bytes, command: Command
+) -> JobFinished | JobEvent | None:
+    if command is not Command.ADD:
+        return None
+    found = workq_retry.read_hidden(frame, at, MAX_PAYLOAD_BYTES)
+    if found is None:
+        return None
+    is_fail, result = found
+    if is_fail:
+        return JobFinished(logged, job_id, Command.FAIL, result, True)
+    return JobEvent(logged, job_id, Command.TIMEOUT_ATTEMPT, True)
+
+
+def _write_hidden(record: JobFinished | JobEvent) -> bytes:
+    if isinstance(record, JobFinished) and record.command == Command.FAIL:
+        if len(record.result) > MAX_PAYLOAD_BYTES:
+            raise EncodeError(f"result of {len(record.result)} bytes, limit {MAX_PAYLOAD_BYTES}")
+        body = workq_retry.write_hidden(workq_retry.HIDDEN_FAIL, record.result)
+    elif isinstance(record, JobEvent) and record.command == Command.TIMEOUT_ATTEMPT:
+        body = workq_retry.write_hidden(workq_retry.HIDDEN_TIMEOUT, b"")
+    else:
+        raise EncodeError(f"a hidden {record.command!r}: only fail and timeout-attempt can be")
+    return _sealed(record, Command.ADD, body)
 
 
 def _read_added(

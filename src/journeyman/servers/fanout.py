@@ -31,6 +31,7 @@ from journeyman.engines.kestrel_state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.sync import SyncMode
+from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_facts import FanOutFacts
@@ -65,12 +66,14 @@ class FanOutServer:
         *,
         failed: Callable[[BaseException], None],
         stop_server: Callable[[], None],
+        access: Access,
     ) -> None:
         self._plan = plan
         self._clock = clock
         self._messages = messages
         self._failed = failed
         self._stop_server = stop_server
+        self._access = access
         self._loop = asyncio.get_running_loop()
         self._journals = Journals(
             disk,
@@ -122,7 +125,11 @@ class FanOutServer:
                 self._messages.warn(f"{note.kind}: {note.detail}", queue=queue, reader=note.key)
             self._build()
             self._listener = await listen(
-                self.around, self._plan.listen, make_session=lambda: FanOutSession(self.around)
+                self.around,
+                self._plan.listen,
+                make_session=lambda: FanOutSession(self.around),
+                tls=self._access.tls,
+                handshake_timeout_s=self._plan.handshake_timeout_s,
             )
         except BaseException:
             self._journals.close()
@@ -163,7 +170,12 @@ class FanOutServer:
     def _build(self) -> None:
         plan = self._plan
         sessions: set[FanOutSession] = set()
-        self.figures = FanOutMetrics(self._engine.stats, lambda: self._engine.counts, sessions)
+        self.figures = FanOutMetrics(
+            self._engine.stats,
+            lambda: self._engine.counts,
+            sessions,
+            self._engine.queues.values,
+        )
         self.facts = FanOutFacts(
             self._engine, self._clock, lambda: self.around, self.figures, self._journals.size_of
         )
@@ -190,6 +202,7 @@ class FanOutServer:
             unsent_bytes=plan.unsent_bytes,
             max_connections=plan.max_connections,
             sessions=sessions,
+            access=self._access,
         )
         self._ticker = Ticker(
             self._loop,

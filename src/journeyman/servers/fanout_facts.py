@@ -84,9 +84,9 @@ class FanOutFacts:
         if kind is ask.Refused:
             return self._refused(request)
         if kind is ask.Stats:
-            return Reply(words.stat_lines(self._all_figures()))
+            return Reply(words.stat_lines(self._all_figures(request.prefix)))
         if kind is ask.DumpStats:
-            return Reply(words.queue_dump(self._dumped(request.queues)))
+            return Reply(words.queue_dump(self._dumped(request.queues, request.prefix)))
         if kind is Described:
             return Reply(self._described(request))
         if kind is ask.Version:
@@ -122,7 +122,7 @@ class FanOutFacts:
 
     # -- figures --
 
-    def _all_figures(self) -> list[tuple[str, object]]:
+    def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
         stats, around, counts = self._engine.stats(), self._around(), self._engine.counts
         figures: list[tuple[str, object]] = [
             ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
@@ -145,13 +145,14 @@ class FanOutFacts:
             ("queue_deletes", counts.queues_deleted),
             ("queue_expires", counts.queues_expired),
         ]
-        for name, its_figures in self._dumped(()).items():
+        for name, its_figures in self._dumped((), prefix).items():
             figures += ((f"queue_{name}_{key}", value) for key, value in its_figures)
         return figures
 
-    def _dumped(self, names: Iterable[str]) -> dict[str, list[tuple[str, object]]]:
-        chosen = list(names) or sorted(self._engine.queues)
-        found = [self._engine.queues[name] for name in chosen if name in self._engine.queues]
+    def _dumped(self, names: Iterable[str], prefix: str) -> dict[str, list[tuple[str, object]]]:
+        queues = self._engine.queues
+        chosen = list(names) or sorted(queues)
+        found = [queues[name] for name in chosen if name in queues and name.startswith(prefix)]
         return {
             (f"{queue.name}+{reader.name}" if reader.name else queue.name): self._of_reader(
                 queue, reader

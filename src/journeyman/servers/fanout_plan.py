@@ -38,6 +38,7 @@ class FanOutPlan:
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
     waiting_commands: int = 10_000
+    handshake_timeout_s: float = 10.0
 
 
 def plan_of(settings: Settings) -> FanOutPlan:
@@ -67,6 +68,7 @@ def plan_of(settings: Settings) -> FanOutPlan:
         unsent_bytes=limits.unsent_bytes,
         max_connections=limits.connections,
         waiting_commands=limits.waiting_commands,
+        handshake_timeout_s=limits.handshake_timeout_ms / 1000,
     )
 
 
