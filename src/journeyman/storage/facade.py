@@ -170,6 +170,8 @@ class Storage:
         found = self._backend.get(SCHEMA_KEY)
         if found is None:
             with self._backend.turn() as turn:
+                if turn.get(SCHEMA_KEY) is not None:
+                    return  # another process was faster
                 if next(turn.scan(*prefix_range(JOBS), limit=1), None) is not None:
                     raise StorageError(
                         self._path,
