@@ -127,7 +127,7 @@ class Disk(Protocol):
         ...
 
 
-class _RealAppendFile:
+class RealAppendFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
@@ -199,7 +199,7 @@ class RealDisk:
     """The machine's file system."""
 
     def open_append(self, path: str) -> AppendFile:
-        return _RealAppendFile(path)
+        return RealAppendFile(path)
 
     def open_read(self, path: str) -> ReadFile:
         """For following a log that is being written; not part of Disk, logs do not need it."""

@@ -28,7 +28,7 @@ from journeyman.formats.keyspace import (
 )
 from journeyman.formats.keyspace_listing import LISTINGS, RANKS
 from journeyman.formats.keyspace_values import JobRecord, QueueRecord
-from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished
+from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
 from journeyman.formats.workq_retry import pack
 from journeyman.formats.ztick import RuleSet
 from journeyman.formats.ztick_runners import Shell
@@ -349,7 +349,7 @@ def test_export_whose_reader_goes_away_fails_and_leaves_nothing_behind(
 
 def test_delay_before_a_retry_goes_out_and_comes_back(opened, place, tmp_path):
     delayed = replace(added(1, ttl_ms=TTL_MS), max_fails=pack(3, 60_000))
-    lives = {
+    lives: dict[int, list[Record]] = {
         1: [event(1, Command.START_ATTEMPT), event(1, Command.TIMEOUT_ATTEMPT, at_ns=NOW_NS + 77)],
         2: [
             JobFinished(Instant(NOW_NS + 9), job_id(2), Command.FAIL, b"why", hidden=True),
@@ -357,7 +357,7 @@ def test_delay_before_a_retry_goes_out_and_comes_back(opened, place, tmp_path):
         ],
         3: [event(3, Command.TIMEOUT_ATTEMPT, at_ns=NOW_NS + 5)],
     }
-    records = [replace(delayed, job_id=job_id(number)) for number in lives]
+    records: list[Record] = [replace(delayed, job_id=job_id(number)) for number in lives]
     records += [record for life in lives.values() for record in life]
     log = write_workq(tmp_path / "log", records)
     assert run(*place, "import", log).exit_code == 0

@@ -140,7 +140,6 @@ def test_a_server_that_stays_away_is_given_up_on_after_so_many_attempts():
         ({"door": "ztick", "batchSize": "0"}, "batchSize is a number from 1"),
         ({"door": "ztick", "refused": "ignore"}, "refused is fail or skip"),
         ({"door": "ztick", "tls": "yes"}, "tls is true or false"),
-        ({"door": "workq", "token": "x"}, "has no tokens"),
     ],
 )
 def test_options_are_checked(given, words):

@@ -56,11 +56,15 @@ def compact(
     """
     disk, clock = RealDisk(), SystemClock()
     logs = find_whole_logs(disk, path, dialect=dialect, queue=queue)
-    if logs and logs[0].dialect == WORKQ:
+    if logs and all(log.dialect == WORKQ for log in logs):
         raise UsageError(f"{path} is a workq log: use `journeyman clean {path}`")
-    if archive is not None and logs and logs[0].dialect != KESTREL:
+    if archive is not None and logs and all(log.dialect != KESTREL for log in logs):
         raise UsageError("--archive is for kestrel queues only")
     for log in logs:
+        if log.dialect == WORKQ:  # beside others, in a data directory
+            if not quiet:
+                warn(f"{log.where} is a workq log: use `journeyman clean {log.where}`")
+            continue
         before = _quarantined(disk, log)
         with working(f"compacting {log.title}", quiet=quiet):
             row, words = (

@@ -42,6 +42,8 @@ DAMAGED = 1
 WRONG_USE = 2
 INTERRUPTED = 130  # as a shell reports a process ended by SIGINT
 
+_MEANT_AS_LISTEN = ("--port", "--host", "--bind", "--address", "--addr")
+
 DEBUG_VARIABLE = "JOURNEYMAN_DEBUG"
 
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
@@ -122,7 +124,12 @@ def _os_sentence(error: OSError) -> str:
 
 def _hint(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx is not None else "journeyman"
-    return f"{error.format_message().rstrip('.')}; see `{command} --help`"
+    said = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = {name for each in error.ctx.command.params for name in each.opts}
+        if error.option_name in _MEANT_AS_LISTEN and "--listen" in known:
+            return f"{said}: use --listen HOST:PORT; see `{command} --help`"
+    return f"{said}; see `{command} --help`"
 
 
 def _complain(line: str, error: BaseException, code: int, debug: bool) -> int:

@@ -112,6 +112,9 @@ class WorkQueue(Caller):
     default_port = DEFAULT_PORT
     service = "the work queue"
 
+    def _authentication(self, secret: bytes) -> tuple[bytes, bytes]:
+        return b"auth " + secret + b"\r\n", b"+OK"
+
     # -- producers ---------------------------------------------------------------------------------
 
     def add(

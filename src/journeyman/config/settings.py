@@ -129,10 +129,12 @@ class ControllerSettings:
         ListenAddress(), Address("127.0.0.1", 5678), "address of the ztick protocol"
     )
     auth_file: str | None = setting(
-        Optional(Text()), None, "file of tokens; when set, clients must send AUTH first"
+        Optional(Text()), None, "file of tokens; when set, every port asks for one first"
     )
     tls_cert: str | None = setting(
-        Optional(Text()), None, "PEM file of the certificate; turns TLS on, with tls_key"
+        Optional(Text()),
+        None,
+        "PEM file of the certificate; turns TLS on for every port, with tls_key",
     )
     tls_key: str | None = setting(Optional(Text()), None, "PEM file of the certificate's key")
 

@@ -75,6 +75,7 @@ class Connection(asyncio.Protocol):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = (
+        "_address",
         "_alone",
         "_backlog",
         "_closing",
@@ -107,7 +108,8 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
-        self._peer = ""
+        self._peer = ""  # its host
+        self._address = ""  # with its port
 
     # -- what each door does in its own way --
 
@@ -147,7 +149,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         around.sessions.add(self)
-        around.messages.info("client connected", client=address_of(peer))
+        self._address = address_of(peer)
+        around.messages.debug("client connected", client=self._address)
         self._transport.set_write_buffer_limits(high=around.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
         self._connected()
@@ -194,7 +197,7 @@ class Connection(asyncio.Protocol):
         self._cancel_stall_timer()
         if self in self._neighbours.sessions:
             self._neighbours.sessions.discard(self)
-            self._neighbours.messages.info("client disconnected", client=self._peer)
+            self._neighbours.messages.debug("client disconnected", client=self._address)
 
     # -- from the writer --
 

@@ -15,11 +15,13 @@ at worst two figures differ by what happened in between.
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
+from journeyman import __version__
 from journeyman.engines.ztick_outcomes import JobNotFound, OutOfScope, RuleNotFound
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
@@ -131,6 +133,12 @@ class ServerMetrics:
             "failed": stat.jobs_failed,
         }
         return [
+            Family(
+                "build_info",
+                "gauge",
+                "1, with the versions as labels.",
+                [Point({"version": __version__, "python": platform.python_version()}, 1)],
+            ),
             _counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
             Family(
                 "jobs.executed",

@@ -22,10 +22,10 @@ from typing import Any, TextIO, TypeAlias
 
 from journeyman.clock import SystemClock
 from journeyman.config import Configuration
-from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
 from journeyman.servers.data_directory import prepare
+from journeyman.servers.disk_figures import MeasuredDisk, places_of
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
 from journeyman.servers.open_files import fit_to_open_files, watch_connections
@@ -108,7 +108,8 @@ async def _serve(
         messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
     loop.set_exception_handler(on_mistake)
-    disk, settings = RealDisk(), configuration.settings
+    settings = configuration.settings
+    disk = MeasuredDisk(clock, places_of(settings))
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     access = check(configuration)  # before anything listens
     for note in notes(settings, access):
@@ -143,6 +144,7 @@ async def _serve(
         access=access,
         work=work,
         fan_out=fan_out,
+        more_figures=disk.families,
     )
     # The work queue first: if it cannot open its store, no port has opened yet.
     doors: Doors = [door for door in (work, fan_out) if door is not None]
@@ -179,8 +181,10 @@ async def _serve(
             messages,
         )
     )
+    sampling = loop.create_task(disk.watch())
     await stopping.wait()
     watching.cancel()
+    sampling.cancel()
     if failures:
         hurry.set()
     cut_off = await _stop(doors, server, hurry)

@@ -50,6 +50,7 @@ from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.compaction import CompactionWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
+from journeyman.servers.metric_families import Family
 from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.run_history import RunHistory, directory_of, remembered
@@ -85,8 +86,12 @@ class ScheduleServer:
         access: Access,
         work: WorkQueueServer | None = None,
         fan_out: FanOutServer | None = None,
+        more_figures: Callable[[], list[Family]] | None = None,
     ) -> None:
-        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port."""
+        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port.
+
+        ``more_figures`` are told together with those of the doors.
+        """
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
@@ -104,7 +109,8 @@ class ScheduleServer:
         self._in_trouble = False
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
-        self.figures = ServerMetrics(*(door.families for door in (work, fan_out) if door))
+        others = [door.families for door in (work, fan_out) if door is not None]
+        self.figures = ServerMetrics(*others, *([more_figures] if more_figures else []))
         self.around: Surroundings
         self.writer: Writer
         self.runs: Runs

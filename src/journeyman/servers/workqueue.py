@@ -141,7 +141,9 @@ class WorkQueueServer:
             max_connections=limits.connections,
             access=self._access,
         )
-        self.figures = WorkqMetrics(queue.stats, self.around.sessions)
+        self.figures = WorkqMetrics(
+            queue.stats, self.around.sessions, queue.largest_queues, self._clock
+        )
         self.calls = WorkqCalls(loop, self.writer)
         keeping.begin_upkeep(
             loop, self.writer, cleaned=self.figures.cleaning_ended, on_failure=self._on_failure

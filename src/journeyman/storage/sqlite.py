@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
+from journeyman.disk import FILE_MODE
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
@@ -95,6 +96,8 @@ class SqliteBackend(Backend):
         self._closed = False
         self._alone: FileLock | None = None
         with _as_storage_error(self._place):
+            with suppress(OSError):  # it is there, or SQLite says what is wrong
+                os.close(os.open(self._place, os.O_CREAT | os.O_EXCL, FILE_MODE))
             self._writer = self._connect()
             self._writer.execute(_TABLE)
 
