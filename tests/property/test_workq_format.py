@@ -19,7 +19,9 @@ from journeyman.formats.workq import (
     JobAdded,
     JobEvent,
     JobFinished,
+    NewerCommand,
     Record,
+    UnknownCommand,
 )
 
 MAX_U64 = 2**64 - 1
@@ -67,7 +69,14 @@ JOBS_FINISHED = st.builds(
 JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:])) | st.builds(
     JobEvent, instants(), IDS, st.just(Command.TIMEOUT_ATTEMPT), st.just(True)
 )
-RECORDS: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
+UNKNOWN = st.builds(
+    UnknownCommand,
+    instants(),
+    IDS,
+    st.sampled_from([NewerCommand(n) for n in (0, *range(9, 256))]),
+    st.binary(max_size=60),
+)
+RECORDS: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS | UNKNOWN
 LOGS = st.lists(RECORDS, max_size=6)
 SOME = st.lists(RECORDS, min_size=1, max_size=6)
 

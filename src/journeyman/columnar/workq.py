@@ -49,7 +49,7 @@ from journeyman.formats.workq import CODEC, Command
 __all__ = ["SCHEMA", "decode", "hop", "iter_batches"]
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
-    ("kind", pa.int8()),  # the command, 1 to 8
+    ("kind", pa.int8()),  # the command, 1 to 8; 9 for those of newer writers
     ("job_id", pa.binary()),  # 16 bytes
     ("offset", pa.int64()),
     ("length", pa.int32()),  # CRC included

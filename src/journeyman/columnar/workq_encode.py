@@ -38,7 +38,8 @@ from journeyman.formats.workq_retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIME
 
 __all__ = ["KINDS", "encode"]
 
-KINDS = {command.word: int(command) for command in Command}
+_UNKNOWN = 9  # stands for all commands that are not known
+KINDS = {**{command.word: int(command) for command in Command}, "unknown": _UNKNOWN}
 
 _ADD, _SCHEDULE, _COMPLETE, _FAIL = 1, 2, 3, 4
 _TIMEOUT = 8
@@ -64,6 +65,7 @@ def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:
     inputs = Inputs(batch, first_row)
     kinds = inputs.codes("kind", KINDS)
     inputs.refuse_where(kinds == NO_CODE, "kind", "null")
+    inputs.refuse_where(kinds == _UNKNOWN, "kind", "an unknown command cannot be written")
     is_add = (kinds == _ADD) | (kinds == _SCHEDULE)
     is_finish = (kinds == _COMPLETE) | (kinds == _FAIL)
     hidden = inputs.numbers("hidden")

@@ -43,6 +43,7 @@ __all__ = [
     "TIME_NS",
     "TTL_MS",
     "TTR_MS",
+    "UNKNOWN_KIND",
     "hop",
     "scan",
 ]
@@ -73,6 +74,7 @@ _TENTH_GROUP = 63  # the shift of a varint's last possible group, which may hold
 
 _ADD, _SCHEDULE, _COMPLETE, _FAIL = 1, 2, 3, 4
 _LAST_COMMAND = 8
+UNKNOWN_KIND = 9  # stands for all commands of newer writers
 _TIMEOUT = 8
 _FAIL_HEAD = np.frombuffer(HIDDEN_FAIL, np.uint8)
 _TIMEOUT_HEAD = np.frombuffer(HIDDEN_TIMEOUT, np.uint8)
@@ -223,7 +225,9 @@ def scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int,
             if at == 0 or size > MAX_PAYLOAD_BYTES or size != end - at:
                 break
             fields[BLOCK_START, rows], fields[BLOCK_SIZE, rows] = at, size
-        elif kind == 0 or kind > _LAST_COMMAND or at != end:
+        elif kind == 0 or kind > _LAST_COMMAND:
+            kind = UNKNOWN_KIND
+        elif at != end:
             break
         fields[KIND, rows] = kind
         fields[OFFSET, rows] = position

@@ -47,7 +47,14 @@ from journeyman.folds.workq_job import (
 )
 from journeyman.folds.workq_limits import unusable_values
 from journeyman.folds.workq_snapshot import snapshot
-from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished, Record
+from journeyman.formats.workq import (
+    Command,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    Record,
+    UnknownCommand,
+)
 
 __all__ = [
     "Job",
@@ -84,6 +91,9 @@ def apply(state: State, record: Record, notes: Notes = None) -> State:
     """The state after ``record``. Takes ``state`` over: it may be changed and returned."""
     if isinstance(record, JobAdded):
         return _add(state, record, notes)
+    if isinstance(record, UnknownCommand):
+        _note(notes, AnomalyKind.UNKNOWN_COMMAND, record, f"command {int(record.command)}")
+        return state
     if not isinstance(state, Job):
         return _keep_orphan(state, record, notes)
     if isinstance(record, JobFinished):

@@ -8,6 +8,7 @@
                           PAYLOAD_LEN PAYLOAD  TIME (15)  CREATED (15)
       3 complete, 4 fail  RESULT_LEN RESULT
       5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
+      others              of a newer writer: kept as they are, and stepped over
 
 A fail that is retried is hidden: written as an add which the original steps over (workq_retry).
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
@@ -22,6 +23,7 @@ The whole contract, with limits and errors: docs/formats/workq.md.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 
 from journeyman.errors import (
@@ -31,12 +33,19 @@ from journeyman.errors import (
     IncompleteEntry,
     InvalidData,
     StringOverflow,
-    UnknownEntryType,
 )
 from journeyman.formats import varint, workq_frame, workq_retry, workq_time
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.workq_frame import MAX_RECORD_BYTES
-from journeyman.formats.workq_records import Command, JobAdded, JobEvent, JobFinished, Record
+from journeyman.formats.workq_records import (
+    Command,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    NewerCommand,
+    Record,
+    UnknownCommand,
+)
 from journeyman.formats.workq_time import (
     FIELDS,
     NANOS_PER_SECOND,
@@ -57,7 +66,9 @@ __all__ = [
     "JobAdded",
     "JobEvent",
     "JobFinished",
+    "NewerCommand",
     "Record",
+    "UnknownCommand",
 ]
 
 HEADER = bytes.fromhex("7771777100000001")
@@ -71,6 +82,7 @@ MAX_PRIORITY = 2**31 - 1
 _ADDED = frozenset({Command.ADD, Command.SCHEDULE})
 _FINISHED = frozenset({Command.COMPLETE, Command.FAIL})
 _EVENTS = frozenset(Command) - _ADDED - _FINISHED
+_UNKNOWN = [number for number in range(256) if number not in list(Command)]
 _COMMANDS = {int(command): command for command in Command}
 # The types come in three runs; plain numbers, because an enum member is slow to compare and hash.
 _LAST_ADDED = int(Command.SCHEDULE)
@@ -105,14 +117,15 @@ class _Workq:
             raise InvalidData("empty payload", offset)
         command_type = frame[at]
         command = _COMMANDS.get(command_type)
-        if command is None:
-            raise UnknownEntryType(f"unknown command type {command_type}", offset)
         body = at + 1 + ID_BYTES
         if body > len(frame):
             raise StringOverflow("the id runs past the end of the record", offset)
         job_id = frame[at + 1 : body]
         record: Record
-        if command_type > _LAST_FINISHED:
+        if command is None:
+            record = UnknownCommand(logged, job_id, NewerCommand(command_type), frame[body:])
+            body = len(frame)
+        elif command_type > _LAST_FINISHED:
             record = JobEvent(logged, job_id, command)
         elif command_type > _LAST_ADDED:
             result, body = _read_block(frame, body, offset, "result", MAX_PAYLOAD_BYTES)
@@ -128,9 +141,12 @@ class _Workq:
     def encode(self, record: Record) -> bytes:
         if len(record.job_id) != ID_BYTES:
             raise EncodeError(f"id of {len(record.job_id)} bytes, not {ID_BYTES}")
-        if not isinstance(record, JobAdded) and record.hidden:
+        allowed: Collection[int]
+        if isinstance(record, JobFinished | JobEvent) and record.hidden:
             return _write_hidden(record)
-        if isinstance(record, JobEvent):
+        if isinstance(record, UnknownCommand):
+            allowed, body = _UNKNOWN, record.body
+        elif isinstance(record, JobEvent):
             allowed, body = _EVENTS, b""
         elif isinstance(record, JobFinished):
             allowed, body = _FINISHED, _write_block(record.result, "result")
@@ -149,14 +165,20 @@ class _Workq:
     def skip(self, data: Buffer, offset: int) -> int | None:
         return workq_frame.skip(data, offset)
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(
+        self,
+        data: Buffer,
+        offset: int,
+        *,
+        lone: bool = False,  # noqa: ARG002 - the checksum is proof
+    ) -> int | None:
         return workq_frame.resync(data, offset)
 
 
 CODEC: Codec[Record] = _Workq()
 
 
-def _sealed(record: Record, command: Command, body: bytes) -> bytes:
+def _sealed(record: Record, command: int, body: bytes) -> bytes:
     payload = bytes((command,)) + record.job_id + body
     if len(payload) > MAX_RECORD_BYTES:
         raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
@@ -266,7 +288,8 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
         return True
     command_type = data[at]
     if command_type not in _COMMANDS:
-        return False
+        # Of a newer writer nothing is known but this: what is cut short hides no whole record.
+        return workq_frame.resync(data, at) is None
     at += 1 + ID_BYTES
     is_added = command_type <= _LAST_ADDED
     fields = _ADDED_FIELDS if is_added else _FINISHED_FIELDS

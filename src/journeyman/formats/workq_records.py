@@ -24,6 +24,14 @@ class Command(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
+class NewerCommand(int):
+    """The type of a command that is not known here."""
+
+    @property
+    def word(self) -> str:
+        return "unknown"
+
+
 @value
 class JobAdded:
     """add, or (``command`` SCHEDULE) schedule: a job exists from now on."""
@@ -65,4 +73,14 @@ class JobEvent:
     hidden: bool = False  # from the original: a TIMEOUT_ATTEMPT after a hidden fail
 
 
-Record: TypeAlias = JobAdded | JobFinished | JobEvent
+@value
+class UnknownCommand:
+    """A command of a newer version: kept byte for byte, meaning nothing here."""
+
+    logged: Instant
+    job_id: bytes
+    command: NewerCommand
+    body: bytes  # what follows the id
+
+
+Record: TypeAlias = JobAdded | JobFinished | JobEvent | UnknownCommand
