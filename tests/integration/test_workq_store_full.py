@@ -6,6 +6,7 @@ ENOSPC.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from tests.integration.test_schedule_trouble import limit
@@ -64,7 +65,7 @@ def test_disk_that_fills_up_again_and_again_loses_nothing(tmp_path: Path):
             limit(server, log_bytes(server) + 1000)
             assert not is_added(client, number)
             limit(server, None)
-            server.wait_until(lambda number=number: is_added(client, number))
+            server.wait_until(partial(is_added, client, number))
         server.kill()
     with WorkqProcess(tmp_path, in_store=True) as server, server.worker() as client:
         assert [client.job(job_id)["payload"] for job_id in added] == ["0", "1", "2"]

@@ -321,8 +321,8 @@ def busiest(tries: Sequence[Try], jobs: Any, nameless: str) -> list[list[str]]:
     first = sorted(groups.items(), key=lambda each: (-sum(map(jobs, each[1])), each[0]))[:TOP]
     lengths = [
         [
-            percentile([length(each) for each in rows if each.started is not None], rank)
-            for length in (lambda each: each.wait, lambda each: each.run)
+            percentile(values, rank)
+            for values in ([each.wait for each in rows], [each.run for each in rows])
             for rank in (0.5, 0.99)
         ]
         for _, rows in first

@@ -114,3 +114,48 @@ def test_file_says_the_same(served: list[Settings], tmp_path):
     assert serve("-c", str(path)) == 0
     workq = served[0].workq
     assert (workq.enabled, workq.cmdlog_path, workq.cmdlog_sync) == (False, "x", WorkqSync.OS)
+
+
+# -- workq-server ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dash", ["-", "--"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_workq_server_takes_the_flags_of_the_original(
+    served: list[Settings], dash: str, joined: bool
+):
+    flags = {
+        "listen": "127.0.0.1:1234",
+        "cmdlog-path": "d",
+        "cmdlog-sync": "always",
+        "cmdlog-sync-int": "0",
+        "cmdlog-clean-int": "5",
+        "cmdlog-seg-size": "1000000",
+    }
+    words = [f"{dash}{name}={value}" for name, value in flags.items()]
+    if not joined:
+        words = [part for word in words for part in word.split("=")]
+    assert CliRunner().invoke(journeyman, ["workq-server", *words]).exit_code == 0
+    settings = served[0]
+    workq = settings.workq
+    assert (workq.listen, workq.cmdlog_path) == (Address("127.0.0.1", 1234), "d")
+    assert workq.cmdlog_sync is WorkqSync.ALWAYS
+    assert (workq.cmdlog_clean_int_ms, workq.cmdlog_seg_size_bytes) == (5, 1_000_000)
+    assert (workq.enabled, settings.controller.enabled, settings.kestrel.enabled) == (
+        True,
+        False,
+        False,
+    )
+
+
+def test_workq_server_keeps_its_jobs_where_nothing_is_said(served: list[Settings]):
+    assert CliRunner().invoke(journeyman, ["workq-server", "--data", "d"]).exit_code == 0
+    assert served[0].workq.cmdlog_path == "d/workq"
+
+
+def test_workq_server_needs_an_interval_where_it_syncs_by_one(served: list[Settings]):
+    words = ["workq-server", "-cmdlog-sync", "interval", "-cmdlog-sync-int", "0"]
+    done = CliRunner().invoke(journeyman, words)
+    assert done.exit_code == 2
+    assert "cmdlog_sync_int" in done.output
+    assert served == []

@@ -804,3 +804,27 @@ def test_secrets_are_in_no_repr():
 def test_settings_of_a_section_can_be_replaced_in_tests():
     settings = replace(Settings(), http=replace(Settings().http, listen=Address("h", 1)))
     assert settings.http.listen == Address("h", 1)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:sec@ret:x@host:1/db", "postgresql://me:***@host:1/db"),
+        (
+            "postgresql://host/db?user=me&password=secret",
+            "postgresql://host/db?user=me&password=***",
+        ),
+        ("host=h password=secret user=me", "host=h password=*** user=me"),
+        ("host=h password = 'sec ret\\' x' user=me", "host=h password = *** user=me"),
+        ("PASSWORD='secret", "PASSWORD=***"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("/var/lib/a:b@c", "/var/lib/a:b@c"),
+    ],
+)
+def test_the_password_of_an_address_is_not_shown(address: str, shown: str):
+    configuration = load(None, options={"storage.path": address})
+    assert configuration.settings.storage.path == address
+    text = show(configuration)
+    assert tomllib.loads(text)["storage"]["path"] == shown
+    assert "secret" not in text

@@ -30,6 +30,7 @@ __all__ = [
     "WRONG_USE",
     "debug_asked",
     "exit_code_for",
+    "forget_stdout",
     "quiet_endings",
     "sentence",
     "warn",
@@ -72,7 +73,7 @@ def quiet_endings(run: Callable[[], object]) -> object:
         result = run()
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         raise click.exceptions.Exit(OK) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None
@@ -142,7 +143,7 @@ def _one_line(text: str) -> str:
     return _LINE_BREAKS.sub(" ", text.strip())
 
 
-def _forget_stdout() -> None:
+def forget_stdout() -> None:
     """Nobody reads stdout any more: keep the interpreter's last flush from complaining."""
     try:
         number = sys.stdout.fileno()

@@ -14,6 +14,7 @@ from journeyman.config.kinds import (
     Integer,
     ListenAddress,
     Optional,
+    SecretText,
     Text,
 )
 from journeyman.config.queue_limits import QueueLimits, QueueTable, QueueTables
@@ -161,7 +162,7 @@ class StorageSettings:
         Choice(StorageEngine), StorageEngine.ROCKSDB, "what keeps the store of job records"
     )
     path: str = setting(
-        Text(),
+        SecretText(),
         "~/.journeyman/data",
         "its directory, in which ~/ and $HOME are understood; for postgres its address",
     )

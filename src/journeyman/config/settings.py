@@ -124,6 +124,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
+    enabled: bool = setting(Flag(), True, "whether the ztick protocol is served")
     listen: Address = setting(
         ListenAddress(), Address("127.0.0.1", 5678), "address of the ztick protocol"
     )

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.clock import Clock
 from journeyman.config import (
-    Address,
     Configuration,
     Interrupted,
     Overdue,
@@ -104,7 +103,7 @@ class ScheduleServer:
         self._fan_out = fan_out
         self._loop = asyncio.get_running_loop()
         self._ztick_log: ZtickLog | None = None
-        self._listener: Listener
+        self._listener: Listener | None = None
         self._http: HttpPort | None = None
         self._compaction: CompactionWatch | None = None
         self._in_trouble = False
@@ -116,10 +115,6 @@ class ScheduleServer:
         self.writer: Writer
         self.runs: Runs
 
-    @property
-    def address(self) -> Address:
-        return self._listener.address
-
     # -- start --
 
     async def start(self) -> None:
@@ -128,14 +123,15 @@ class ScheduleServer:
         schedule = self._open_log()
         try:
             self._build(schedule)
-            self._listener = await listen(
-                self.around,
-                controller.listen,
-                make_session=lambda: Session(self.around),
-                tls=self._access.tls,
-                handshake_timeout_s=limits.handshake_timeout_ms / 1000,
-            )
-            self._log.info(f"the schedule listens on {self._listener.address}")
+            if controller.enabled:
+                self._listener = await listen(
+                    self.around,
+                    controller.listen,
+                    make_session=lambda: Session(self.around),
+                    tls=self._access.tls,
+                    handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+                )
+                self._log.info(f"the schedule listens on {self._listener.address}")
             await self._open_http()
         except BaseException:
             if self._ztick_log is not None:
@@ -173,10 +169,11 @@ class ScheduleServer:
     def _open_log(self) -> Schedule:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
-            self._log.warn(
-                'the schedule is in memory only (database.persistence = "memory"): '
-                "its jobs and rules end with the process"
-            )
+            if self._settings.controller.enabled:
+                self._log.warn(
+                    'the schedule is in memory only (database.persistence = "memory"): '
+                    "its jobs and rules end with the process"
+                )
             return Schedule(max_runs=max_runs)
         sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
         begin_ns = self._clock.monotonic_ns()
@@ -356,7 +353,8 @@ class ScheduleServer:
 
     async def stop(self, hurry: asyncio.Event) -> int:
         """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         self._ticker.stop()
         if self._compaction is not None:
             self._compaction.stop()

@@ -252,8 +252,7 @@ class RocksBackend(Backend):
                 raise
             # The log may hold all of it, if it was the sync that failed: see _take_back.
             if not self._refused:
-                keys = list(changes)
-                self._refused = dict(zip(keys, db.get(keys) or (), strict=True))
+                self._refused = dict(zip(changes, _values(db, list(changes)), strict=True))
             self._full = StorageFull(self._place, f"rocksdb: {error}")
             raise self._full from error
 
@@ -336,8 +335,8 @@ class RocksBackend(Backend):
 
     def _take_back(self) -> None:
         """What was refused is not there, even if the log held it."""
-        keys, refused = list(self._refused), self._refused
-        if list(self._open().get(keys) or ()) != list(refused.values()):
+        refused = self._refused
+        if _values(self._open(), list(refused)) != list(refused.values()):
             self._write(refused)
         self._refused = {}
 
@@ -362,6 +361,10 @@ class RocksBackend(Backend):
                 reason = "another process, or this one, has the store open"
                 raise StorageLocked(self._place, reason) from error
             raise StorageError(self._place, f"rocksdb: {error}") from error
+
+
+def _values(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+    return list(db.get([*keys]) or ())
 
 
 def _is_no_room(error: Exception) -> bool:
