@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -233,7 +234,7 @@ ASK: list[tuple[Any, Callable[[Any], object], str]] = [
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
 def test_port_where_nothing_listens(client: Any, ask: Callable[[Any], object], service: str):
-    said = f"cannot connect to 127.0.0.1:1: .*; is {service} running there, and is this its port"
+    said = f"cannot connect to 127.0.0.1:1: .*; is this the port of {service}, and is it running"
     with pytest.raises(errors.CannotConnect, match=said):
         ask(client(port=NOWHERE))
 
@@ -266,3 +267,31 @@ def test_port_that_never_says_a_word(client: Any, ask: Callable[[Any], object], 
         ask(client(port=peer.port, timeout_s=0.3))
     with Listening(b"", close=True) as peer, pytest.raises(errors.ConnectionFailed, match=said):
         ask(client(port=peer.port))
+
+
+@pytest.mark.parametrize(("client", "ask", "service"), ASK)
+def test_port_that_lets_a_tls_handshake_wait(
+    client: Any, ask: Callable[[Any], object], service: str
+):
+    said = "does this port speak TLS"
+    silent = Listening(b"", close=False)
+    with silent as peer, pytest.raises(errors.CannotConnect, match=said):
+        ask(client(port=peer.port, tls=True, timeout_s=0.3))
+
+
+@pytest.mark.parametrize(("client", "ask", "service"), ASK)
+def test_port_of_another_service(client: Any, ask: Callable[[Any], object], service: str):
+    said = f"answers 'HELLO?'; is this the port of {service}"
+    with (
+        Listening(b"HELLO?\r\n", close=False) as peer,
+        pytest.raises(errors.BadAnswer, match=re.escape(said)),
+    ):
+        ask(client(port=peer.port))
+
+
+@pytest.mark.parametrize("client", [Schedule, WorkQueue, KestrelClient])
+@pytest.mark.parametrize("token", [b"sk_secret", ["sk_secret"]])
+def test_token_of_the_wrong_type_is_not_shown(client: Any, token: object):
+    with pytest.raises(errors.InvalidRequest, match=r"^token must be a str, not an? \w+$") as info:
+        client(port=NOWHERE, token=token)
+    assert "sk_secret" not in str(info.value)

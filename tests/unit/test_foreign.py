@@ -107,6 +107,17 @@ def test_a_tls_handshake_ends_the_connection(protocol):
     assert parser.feed(hello + ATTACK[protocol]) == [TLS]
 
 
+@pytest.mark.parametrize("auth_required", [False, True])
+@pytest.mark.parametrize("cut", [0, 1, 2, 7])
+def test_a_quote_in_a_tls_handshake_does_not_hide_it(auth_required, cut):
+    """A third of all handshakes have a quote among their random bytes: no line would end."""
+    parser = ztick.Parser(auth_required=auth_required)
+    hello = b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"random\n\x00\x16'
+    assert parser.feed(hello[:cut]) + parser.feed(hello[cut:]) == [TLS]
+    assert parser.closed
+    assert parser.kept_bytes == 0
+
+
 def test_a_quote_in_the_request_line_hides_nothing():
     parser = ztick.Parser()
     data = b'POST /" HTTP/1.1\r\nHost: a\r\n\r\n" \nx SET p.1 0\n'

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Self, TypeVar
 
+from journeyman.client import checks
 from journeyman.client.connection import Connection, Tls
 from journeyman.client.errors import (
     AccessDenied,
@@ -105,9 +106,9 @@ class Caller:
 
 
 def _secret(token: str | None) -> bytes:
-    if not isinstance(token, str | None):
-        raise InvalidRequest(f"token must be a text, not {type(token).__name__}")
-    secret = (token or "").encode()
-    if token is not None and (not secret or b"\n" in secret or b"\r" in secret):
+    if token is None:
+        return b""
+    secret = checks.secret(token).encode()
+    if not secret or b"\n" in secret or b"\r" in secret:
         raise InvalidRequest("token must be a secret of one line, as in the server's auth file")
     return secret

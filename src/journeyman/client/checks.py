@@ -41,6 +41,13 @@ def text(value: object, what: str) -> str:
     return value
 
 
+def secret(token: object) -> str:
+    """Like text, but what was given is never shown."""
+    if not isinstance(token, str):
+        raise InvalidRequest(f"token must be a str, not a {type(token).__name__}")
+    return token
+
+
 def data(value: object, what: str) -> bytes:
     if isinstance(value, bytes):
         return value

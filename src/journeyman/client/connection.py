@@ -24,6 +24,7 @@ Tls: TypeAlias = bool | ssl.SSLContext
 
 _RECEIVE_BYTES = 256 * 1024
 _MAX_LINE_BYTES = 2 * 1024 * 1024  # of an answer; both protocols stay far below
+_SHOWN_CHARACTERS = 200  # of an answer that is not understood
 _TLS_ALERT = b"\x15\x03"  # how a TLS server begins its answer to what is not TLS
 
 
@@ -79,11 +80,15 @@ class Connection:
             return
         try:
             opened = socket.create_connection(self._address, self._timeout_s)
+        except OSError as error:
+            raise self._cannot_connect(error) from error
+        try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
                 opened = self._tls.wrap_socket(opened, server_hostname=self._address[0])
         except OSError as error:
-            raise self._cannot_connect(error) from error
+            opened.close()
+            raise self._no_handshake(error) from error
         self._socket = opened
         self._buffer.clear()
         self._at = 0
@@ -124,6 +129,12 @@ class Connection:
         self._at += count
         return block
 
+    def unexpected(self, answer: str) -> BadAnswer:
+        """For an answer that this service never gives. Closes the connection."""
+        self.close()
+        said = answer[:_SHOWN_CHARACTERS]
+        return BadAnswer(f"{self.where} answers {said!r}; is this the port of {self._service}?")
+
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -152,13 +163,17 @@ class Connection:
     def _cannot_connect(self, error: OSError) -> CannotConnect:
         reason, hint = str(error), ""
         if isinstance(error, ConnectionRefusedError):
-            hint = f"; is {self._service} running there, and is this its port?"
+            hint = f"; is this the port of {self._service}, and is it running?"
         elif isinstance(error, socket.gaierror):
-            reason, hint = "the host is not known", ""
-        elif isinstance(error, ssl.SSLCertVerificationError):
-            reason = f"its certificate is not trusted: {error.verify_message}"
-        elif isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None:
-            hint = "; does this port speak TLS? If not, leave tls out"
+            reason = "the host is not known"
+        return CannotConnect(f"cannot connect to {self.where}: {reason}{hint}")
+
+    def _no_handshake(self, error: OSError) -> CannotConnect:
+        reason, hint = str(error), "; does this port speak TLS? If not, leave tls out"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason, hint = f"its certificate is not trusted: {error.verify_message}", ""
+        elif isinstance(error, TimeoutError):
+            reason = "the TLS handshake timed out"
         return CannotConnect(f"cannot connect to {self.where}: {reason}{hint}")
 
     def _is_it_the_port(self, *, or_tls: bool = False) -> str:

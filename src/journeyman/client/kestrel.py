@@ -33,6 +33,7 @@ _MAX_EXPIRY_S = 2**40  # far beyond any date
 _MAX_COUNT = 1_000_000  # reads that a connection may have open at the most
 _END = b"\r\n"
 _ERRORS = ("ERROR", "CLIENT_ERROR", "SERVER_ERROR")
+_WORDS = ("STORED", "NOT_STORED", "VALUE", "END", "DELETED", "STAT", "VERSION")
 
 
 class KestrelClient(Caller):
@@ -127,6 +128,8 @@ def _read_word(connection: Connection) -> str:
     code, _, reason = line.partition(" ")
     if code in _ERRORS:
         raise Refused(code, reason)
+    if code not in _WORDS:
+        raise connection.unexpected(line)
     return line
 
 
@@ -136,8 +139,7 @@ def _read_item(connection: Connection) -> bytes | None:
         return None
     words = head.split(" ")
     if len(words) != 4 or words[0] != "VALUE" or not words[3].isdecimal():
-        connection.close()
-        raise BadAnswer(f"{connection.where} answers {head[:120]!r}")
+        raise connection.unexpected(head)
     item = connection.read_exactly(int(words[3]))
     if connection.read_exactly(2) != _END or connection.read_line(_END) != b"END":
         connection.close()
@@ -151,7 +153,6 @@ def _read_stats(connection: Connection) -> dict[str, str]:
         word, _, rest = line.partition(" ")
         name, space, value = rest.partition(" ")
         if word != "STAT" or not space:
-            connection.close()
-            raise BadAnswer(f"{connection.where} answers {line[:120]!r}")
+            raise connection.unexpected(line)
         figures[name] = value
     return figures

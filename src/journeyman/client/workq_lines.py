@@ -182,15 +182,13 @@ def read_head(connection: Connection) -> int:
     if head.startswith(("-CLIENT-ERROR ", "-SERVER-ERROR ")):
         code, _, reason = head[1:].partition(" ")
         raise Refused(code, reason)
-    connection.close()
-    raise BadAnswer(f"{connection.where} answers {head[:200]!r}")
+    raise connection.unexpected(head)
 
 
 def read_words(connection: Connection, count: int) -> list[str]:
     words = connection.read_line(_END).decode("utf-8", "replace").split(" ")
     if len(words) != count:
-        connection.close()
-        raise BadAnswer(f"{connection.where} answers {' '.join(words)[:200]!r}")
+        raise connection.unexpected(" ".join(words))
     return words
 
 

@@ -77,7 +77,7 @@ class Schedule:
         tls: Tls = False,
         timeout_s: float = 10.0,
     ) -> None:
-        self._token = None if token is None else checks.text(token, "token")
+        self._token = None if token is None else checks.secret(token)
         self._connection = Connection(
             host,
             port,
@@ -279,8 +279,7 @@ class Schedule:
         return Job(identifier, _STATUSES[words[0]], int(words[1]))
 
     def _bad(self, words: list[str]) -> NoReturn:
-        self._connection.close()
-        raise BadAnswer(f"{self._connection.where} answers {' '.join(words)[:200]!r}")
+        raise self._connection.unexpected(" ".join(words))
 
 
 def to_ns(when: Moment) -> int:

@@ -37,7 +37,7 @@ _HEADER = re.compile(
     rb")[ \t]*:",
     re.IGNORECASE,
 )
-_TLS_HANDSHAKE = b"\x16\x03"
+TLS_HANDSHAKE = b"\x16\x03"
 
 
 class Foreign(NamedTuple):
@@ -52,6 +52,6 @@ TLS = Foreign("TLS")
 
 def foreign(line: bytes) -> Foreign | None:
     """The protocol that this line, whole or only begun, gives away; None if it is none of them."""
-    if line.startswith(_TLS_HANDSHAKE):
+    if line.startswith(TLS_HANDSHAKE):
         return TLS
     return HTTP if _REQUEST.match(line) or _HEADER.match(line) else None

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
-from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
+from journeyman.protocols.foreign import HEAD_BYTES, TLS, TLS_HANDSHAKE, Foreign, foreign
 from journeyman.protocols.ztick_commands import (
     SETTLED,
     Auth,
@@ -129,10 +129,11 @@ class _State(Enum):
 class Parser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_auth_is_off", "_lines", "_state")
+    __slots__ = ("_auth_is_off", "_first", "_lines", "_state")
 
     def __init__(self, *, auth_required: bool = False) -> None:
         self._lines = LineBuffer()
+        self._first: bytes | None = b""  # until it is known that TLS is not spoken
         self._auth_is_off = not auth_required
         self._state = _State.AWAITING_AUTH if auth_required else _State.OPEN
 
@@ -150,6 +151,9 @@ class Parser:
         """The events of the lines that ``data`` completes."""
         if self.closed:
             return []
+        if self._first is not None and self._begins_as_tls(data):
+            self._close()
+            return [TLS]
         events: list[Event] = []
         for line in self._lines.feed(data):
             tokens = tokenize(line)
@@ -170,6 +174,13 @@ class Parser:
             events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or TooLong())
             self._close()
         return events
+
+    def _begins_as_tls(self, data: bytes) -> bool:
+        """Whether a handshake begins the connection: a quote in it would hide its line ends."""
+        assert self._first is not None
+        first = self._first + data[: len(TLS_HANDSHAKE)]
+        self._first = first if len(first) < len(TLS_HANDSHAKE) else None
+        return first.startswith(TLS_HANDSHAKE)
 
     def _read_first(self, tokens: list[bytes], line: bytes) -> Event | None:
         if len(tokens) > 1 and tokens[0] == b"AUTH":
