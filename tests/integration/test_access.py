@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.client import KestrelClient, Schedule, WorkQueue
-from journeyman.client.errors import AccessDenied, ClientError, NotFound, Refused
+from journeyman.client.errors import AccessDenied, NotFound, Refused
 from journeyman.formats.ztick_runners import Shell
 from tests.integration.schedule_process import ScheduleProcess
 
@@ -168,7 +168,7 @@ def test_clients_hear_that_their_token_is_wrong(server, kind):
 
     with pytest.raises(AccessDenied):
         use(getattr(server, kind)("wrong"))
-    with pytest.raises(ClientError, match=r"Authentication required|unauthenticated"):
+    with pytest.raises(AccessDenied, match=r"Authentication required|unauthenticated"):
         use(getattr(server, kind)(None))
     welcome_again(server)
 
@@ -306,6 +306,7 @@ def test_tls_is_spoken_on_every_port(tmp_path):
         for name in ("schedule", "work queue", "fan-out", "http"):
             answer = raw(server, name, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"HTTP/1.1 200" not in answer
+            server.wait_for_line(r"TLS handshake failed: HTTP_REQUEST client=127.0.0.1:\d+")
 
 
 # -- SIGHUP --------------------------------------------------------------------------------------
@@ -366,7 +367,14 @@ REFUSED = [
     ),
     ({"workq.enabled": "true", "workq.listen": "example.com:1"}, "workq.listen = 'example.com:1'"),
     ({"http.listen": "192.0.2.1:1"}, "http.listen = '192.0.2.1:1': everyone"),
-    ({"controller.auth_file": "missing"}, "missing: no such file or directory"),
+    (
+        {"controller.auth_file": "missing"},
+        "controller.auth_file = 'missing': no such file or directory",
+    ),
+    (
+        {"workq.enabled": "true", "workq.persistence": "storage", "storage.engine": "postgres"},
+        "storage.path: storage.engine postgres needs the address of a database here",
+    ),
     ({"controller.tls_cert": "a", "controller.tls_key": "b"}, "controller.tls_cert = 'a': no such"),
     (
         {"controller.listen": "127.0.0.1:7", "http.listen": "127.0.0.1:7"},

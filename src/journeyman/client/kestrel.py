@@ -21,7 +21,7 @@ from __future__ import annotations
 from journeyman.client import checks
 from journeyman.client.caller import Caller
 from journeyman.client.connection import Connection
-from journeyman.client.errors import BadAnswer, InvalidRequest, Refused
+from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, Refused
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.kestrel_commands import MAX_WAIT_MS, Key
 from journeyman.protocols.kestrel_readers import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
@@ -33,6 +33,7 @@ _MAX_EXPIRY_S = 2**40  # far beyond any date
 _MAX_COUNT = 1_000_000  # reads that a connection may have open at the most
 _END = b"\r\n"
 _ERRORS = ("ERROR", "CLIENT_ERROR", "SERVER_ERROR")
+_DENIED = "unauthenticated"
 _WORDS = ("STORED", "NOT_STORED", "VALUE", "END", "DELETED", "STAT", "VERSION")
 
 
@@ -127,7 +128,7 @@ def _read_word(connection: Connection) -> str:
     line = connection.read_line(_END).decode("latin-1")
     code, _, reason = line.partition(" ")
     if code in _ERRORS:
-        raise Refused(code, reason)
+        raise AccessDenied(code, reason) if reason == _DENIED else Refused(code, reason)
     if code not in _WORDS:
         raise connection.unexpected(line)
     return line

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from journeyman.client import checks
 from journeyman.client.connection import Connection
-from journeyman.client.errors import BadAnswer, InvalidRequest, NotFound, Refused
+from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, NotFound, Refused
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 
 __all__ = [
@@ -58,6 +58,7 @@ DUPLICATE_JOB = "Duplicate job"
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
 _END = b"\r\n"
+_DENIED = ("Authentication required", "Insufficient namespace scope")
 
 
 class JobState(IntEnum):
@@ -181,7 +182,7 @@ def read_head(connection: Connection) -> int:
         raise NotFound("NOT-FOUND", head[len("-NOT-FOUND") :].strip())
     if head.startswith(("-CLIENT-ERROR ", "-SERVER-ERROR ")):
         code, _, reason = head[1:].partition(" ")
-        raise Refused(code, reason)
+        raise AccessDenied(code, reason) if reason in _DENIED else Refused(code, reason)
     raise connection.unexpected(head)
 
 

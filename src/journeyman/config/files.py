@@ -65,13 +65,14 @@ class _Line:
     value: str
 
 
-def read_text_file(path: str) -> str:
-    """A small UTF-8 file, whole."""
+def read_text_file(path: str, what: str | None = None) -> str:
+    """A small UTF-8 file, whole; ``what`` names it if it cannot be opened, else its path does."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{what or path}: {reason}") from None
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
     try:

@@ -118,7 +118,7 @@ class _Section:
 
 def load_tokens(path: str) -> Tokens:
     """The tokens of an auth file."""
-    tokens = parse_tokens(read_text_file(path), path)
+    tokens = parse_tokens(read_text_file(path, f"controller.auth_file = {path!r}"), path)
     if mode := stat.S_IMODE(os.stat(path).st_mode) & 0o007:
         readable = f"{path}: every user of this machine can read or change the secrets in it"
         tokens.notes = (*tokens.notes, f"{readable} (mode ends in {mode}); chmod o= {path}")

@@ -74,7 +74,7 @@ async def listen(
             handshake_timeout_s=handshake_timeout_s,
             shaking=shaking,
             is_full=is_full,
-            refused=around.messages.info,
+            refused=lambda reason, client: around.messages.info(reason, client=client),
         )
 
     try:

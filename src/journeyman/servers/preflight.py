@@ -2,7 +2,7 @@
 
     addresses   one of its own for each port; other networks only with tokens, or insecure = true
     access      the auth file and the certificate can be read and used
-    storage     the engine has the options that were given, and its library is installed
+    storage     the engine has these options and this kind of path, and its library is installed
     telemetry   the endpoint is a URL, and the exporter is installed
 
 Whether a port is free, a log is locked or a collector answers is seen when the server starts.
@@ -17,7 +17,7 @@ from journeyman.config import Address, Configuration, Settings, WorkqPersistence
 from journeyman.errors import UsageError
 from journeyman.servers.access import Access
 from journeyman.servers.telemetry import check_telemetry
-from journeyman.storage.opening import check_engine
+from journeyman.storage.opening import check_engine, check_path
 from journeyman.storage.options import EngineOptions
 from journeyman.storage.paths import expanded
 
@@ -30,8 +30,8 @@ def check(configuration: Configuration) -> Access:
     if settings.workq.enabled and settings.workq.persistence is WorkqPersistence.STORAGE:
         storage = settings.storage
         options = EngineOptions(storage.cache_capacity_bytes, storage.mode)
-        check_engine(storage.engine, options)
-        expanded(storage.path)
+        engine = check_engine(storage.engine, options)
+        check_path(engine, expanded(storage.path))
     if settings.telemetry.enabled:
         check_telemetry(settings.telemetry)
     return access

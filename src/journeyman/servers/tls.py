@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from journeyman.errors import UsageError
+from journeyman.servers.sockets import address_of
 
 __all__ = ["TlsAdapter", "TlsTransport", "server_context"]
 
@@ -111,11 +112,11 @@ class TlsAdapter(asyncio.Protocol):
         handshake_timeout_s: float,
         shaking: set[TlsAdapter],
         is_full: Callable[[], bool],
-        refused: Callable[[str], object],
+        refused: Callable[[str, str], object],
     ) -> None:
         """``shaking`` holds those that have no session yet; ``is_full``: take no more of them.
 
-        ``refused`` is told why a connection ended without a session.
+        ``refused`` is called with the client when a connection ends without a session, and why.
         """
         self.context = context
         self._shaking = shaking
@@ -134,7 +135,7 @@ class TlsAdapter(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)  # uvloop's is of another family
         if self._is_full():
-            self._refused("connection refused: too many are open")
+            self._refuse("connection refused: too many are open")
             self._raw.abort()
             return
         self._shaking.add(self)
@@ -200,7 +201,7 @@ class TlsAdapter(asyncio.Protocol):
         except (ssl.SSLError, ssl.CertificateError) as error:
             self._flush()  # the alert that says why
             self._cancel_timer()
-            self._refused(f"TLS handshake failed: {getattr(error, 'reason', None) or error}")
+            self._refuse(f"TLS handshake failed: {getattr(error, 'reason', None) or error}")
             self._raw.close()
             return False
         self._flush()
@@ -242,9 +243,12 @@ class TlsAdapter(asyncio.Protocol):
         if data := self._outgoing.read():
             self._raw.write(data)
 
+    def _refuse(self, reason: str) -> None:
+        self._refused(reason, address_of(self._raw.get_extra_info("peername")))
+
     def _too_slow(self) -> None:
         self._timer = None
-        self._refused("TLS handshake took too long")
+        self._refuse("TLS handshake took too long")
         self._raw.abort()
 
     def _cancel_timer(self) -> None:

@@ -66,6 +66,14 @@ def check_engine(engine: str, options: EngineOptions) -> StorageEngine:
     return name
 
 
+def check_path(engine: StorageEngine, path: str) -> None:
+    """UsageError if the engine cannot use such a path; whether something is there is seen later."""
+    if engine is StorageEngine.POSTGRES:
+        from journeyman.storage.postgres import address_parameters
+
+        address_parameters(path)
+
+
 def _open_rocksdb(path: str, options: EngineOptions) -> Backend:
     from journeyman.storage.rocksdb import RocksBackend
 

@@ -135,7 +135,7 @@ class PostgresBackend(Backend):
     name = "postgres"
 
     def __init__(self, address: str, clock: Clock | None = None) -> None:
-        self._parameters = _parameters(address)
+        self._parameters = address_parameters(address)
         self._clock = clock or SystemClock()
         self._lock = Lock()  # of the pool
         self._turn = Lock()
@@ -371,7 +371,8 @@ class PostgresBackend(Backend):
         return said.replace(str(password), "***") if password else said
 
 
-def _parameters(address: str) -> dict[str, Any]:
+def address_parameters(address: str) -> dict[str, Any]:
+    """What the address says. Raises UsageError for what is not the address of a database."""
     try:
         found = conninfo_to_dict(address)
     except psycopg.Error:  # its text shows parts of the address, perhaps the password
