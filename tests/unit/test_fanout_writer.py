@@ -16,6 +16,7 @@ from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel_commands import Confirm, Delete, Get, Key, Put, Version
 from journeyman.servers import fanout_writer
 from journeyman.servers.fanout_journals import Journals
+from journeyman.servers.fanout_metrics import FanOutMetrics
 from journeyman.servers.fanout_writer import NO_ROOM, FanOutWriter
 from journeyman.testing import ManualClock, SimulatedDisk
 
@@ -65,7 +66,9 @@ class Bench:
             on_batch=lambda: None,
             on_trouble=self.troubles.append,
             on_failure=self.failures.append,
+            on_told=lambda requests, outcomes, _: self.figures.told(requests, outcomes),
         )
+        self.figures = FanOutMetrics(self.engine.stats, lambda: self.engine.counts, [], list)
 
     async def tell(self, client: Caller, *requests: Any) -> list[bytes]:
         """What the client hears until all is quiet."""
@@ -95,6 +98,24 @@ def run(test: Callable[[Bench], Awaitable[None]]) -> None:
             bench.journals.close()
 
     asyncio.run(scenario())
+
+
+# -- figures --
+
+
+def test_commands_that_are_put_off_are_counted_once():
+    """A batch creates a few queues only; what stands behind the next one comes later."""
+
+    async def test(bench: Bench) -> None:
+        client = Caller()
+        puts = [Put(f"q{number}", 0, b"x") for number in range(3 * fanout_writer.MAX_CHANGES)]
+        gets = [Get(Key(put.queue)) for put in puts]
+        heard = await bench.tell(client, *puts, *gets)
+        assert heard.count(STORED) == len(puts)
+        assert bench.figures.asked("set") == len(puts)
+        assert bench.figures.asked("get") == len(gets)
+
+    run(test)
 
 
 # -- batches that fail --

@@ -52,6 +52,8 @@ _OUTCOMES = {
 _FIRST = max(map(len, _OUTCOMES))
 _WAITS = b"..."
 
+HELD = object()  # the outcome of a command that is decided later, and counted then
+
 MOST_READERS = 100  # with figures of their own: clients make up names, and nobody may flood us
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
@@ -79,6 +81,7 @@ class FanOutMetrics:
         self._commands.update(
             (type(request), type(request) is ask.Get and request.peek, _first_bytes(outcome))
             for (_, request), outcome in zip(requests, outcomes, strict=False)
+            if outcome is not HELD
         )
 
     def asked(self, word: str) -> int:

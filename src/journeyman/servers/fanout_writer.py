@@ -43,6 +43,7 @@ from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
 from journeyman.servers.fanout_fetching import ItemFetcher
 from journeyman.servers.fanout_journals import Journals, PartlyWritten
+from journeyman.servers.fanout_metrics import HELD
 from journeyman.servers.group_commit import Batch, Submitter, Told
 from journeyman.servers.queue_writer import QueueWriter
 
@@ -208,7 +209,7 @@ class FanOutWriter(QueueWriter):
             batch.effects.append(_Released(client, goes_on=False))
         elif client in self._held:
             self._held[client].append(request)
-            return None
+            return HELD
         elif client.is_lost and kind in NOT_FOR_THE_LOST:
             return None
         elif (
@@ -220,7 +221,7 @@ class FanOutWriter(QueueWriter):
             self._put_off.add(client)
             if not client.is_slow:
                 batch.effects.append(_Released(client))
-            return None
+            return HELD
         else:
             reply = self._facts(request)
             if reply is not None:
