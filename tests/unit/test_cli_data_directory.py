@@ -132,6 +132,16 @@ def test_serve_says_which_option_is_meant(option: str):
     assert "use --listen HOST:PORT" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("-cmdlog-path", "dir"), ("-cmdlog-path=dir",), ("-listen", "127.0.0.1:0"), ("-cmdlog-sync",)],
+)
+def test_serve_says_where_the_flags_of_workq_are_taken(words: tuple[str, ...]):
+    result = run("serve", *words)
+    assert result.exit_code == 2
+    assert "`journeyman workq-server` takes the flags of workq" in result.stderr
+
+
 def test_other_commands_do_not_speak_of_listen():
     assert "--listen" not in run("dump", "--port", "5").stderr
 

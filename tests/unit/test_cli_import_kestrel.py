@@ -43,6 +43,27 @@ def test_summary_names_queues_readers_and_where_the_old_files_are(tmp_path):
     assert "orders.read.audit" in verified.stdout
 
 
+@pytest.mark.parametrize("command", ["dump", "verify"])
+def test_old_journals_in_a_data_directory_are_named(tmp_path, command):
+    folder = copied("fanout_and_plain", tmp_path).rename(tmp_path / "kestrel")
+    hint = f"`journeyman import-kestrel {folder}` imports it"
+    alone = run(command, tmp_path)
+    assert alone.exit_code == 2
+    assert hint in alone.stderr
+    run("generate", "workq", tmp_path / "workq", "--records", "5", "-q")
+    result = run(command, tmp_path)
+    assert result.exit_code == 0
+    assert hint in result.stderr
+
+
+def test_a_data_directory_is_taken_too(tmp_path):
+    folder = copied("fanout_and_plain", tmp_path).rename(tmp_path / "kestrel")
+    result = run("import-kestrel", tmp_path)
+    assert result.exit_code == 0
+    assert f"imported 1 queue; the old files are in {folder}" in result.stdout
+    assert "orders.read.audit" in run("verify", folder).stdout
+
+
 def test_a_second_run_finds_nothing_and_changes_nothing(tmp_path):
     folder = copied("fanout", tmp_path)
     assert run("import-kestrel", folder).exit_code == 0

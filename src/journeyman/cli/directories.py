@@ -105,8 +105,12 @@ def logs_of_data_directory(disk: Disk, path: str) -> list[Log]:
 def _logs_at(disk: Disk, path: str, dialect: str) -> list[Log]:
     if not disk.is_dir(path):
         return []
-    names, _ = _names_in(disk, path)
-    return logs_in(disk, path, dialect, None) if dialect in _dialects(disk, path, names) else []
+    names, old = _names_in(disk, path)
+    if dialect in _dialects(disk, path, names):
+        return logs_in(disk, path, dialect, None)
+    if old and dialect == KESTREL:
+        warn(old_journal_words(", ".join(old), path))
+    return []
 
 
 def _narrowed(logs: list[Log], path: str, dialect: str | None, queue: str | None) -> list[Log]:

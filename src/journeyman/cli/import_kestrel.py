@@ -11,6 +11,7 @@ from journeyman.cli.complaints import DAMAGED, warn
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
+from journeyman.config.data_directory import KESTREL_DIRECTORY
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.kestrel2_import import KEPT_DIRECTORY, PLAIN_READER, Imported, import_queue
@@ -43,6 +44,7 @@ def import_kestrel(
 ) -> None:
     """Import the journals of kestrel 1.x or 2.x in DIR, in place.
 
+    DIR may also be the data directory of a server; its queues are in DIR/kestrel.
     A queue `name` becomes the queue `name`, and `name+reader` its reader. Items keep their order,
     add time and expiry; open reads go back to the head. Stop kestrel and this server first. The
     old files are kept in DIR/.imported-kestrel. An interrupted import can be run again.
@@ -54,6 +56,7 @@ def import_kestrel(
     if not plain_reader:
         raise UsageError("--plain-reader needs a name")
     check_reader_name(plain_reader)
+    directory = _queues_in(disk, directory)
     finished = not dry_run and finish_publication(disk, directory)
     found = find_old_journals(disk, directory, disk.list_dir(directory))
     kept = posixpath.join(KEPT_DIRECTORY, str(clock.now_ns() // _NS_PER_MS))
@@ -83,6 +86,15 @@ def import_kestrel(
             output.line(_summary(imported, len(outcomes), where, dry_run, finished))
     if not all(outcome.is_whole for outcome in outcomes):
         ctx.exit(DAMAGED)
+
+
+def _queues_in(disk: RealDisk, directory: str) -> str:
+    """Where the queues are, if this is the data directory of a server."""
+    inside = posixpath.join(directory, KESTREL_DIRECTORY)
+    is_data = disk.is_dir(inside) and not find_old_journals(
+        disk, directory, disk.list_dir(directory)
+    )
+    return inside if is_data else directory
 
 
 def _summary(imported: int, queues: int, where: str, dry_run: bool, finished: bool) -> str:

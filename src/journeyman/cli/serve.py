@@ -13,14 +13,30 @@ import sys
 import click
 
 from journeyman.cli.settings import load_settings, settings_options
+from journeyman.cli.workq_server import FLAGS
 
 __all__ = ["serve"]
 
 
 OFF = "off"
+_FLAGS_OF_WORKQ = tuple(f"-{name}" for name, _, _ in FLAGS)
 
 
-@click.command()
+class _Serve(click.Command):
+    """Knows the flags of workq's server: -cmdlog-path would be read as -c mdlog-path."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for word in args:
+            flag = word.partition("=")[0]
+            if flag in _FLAGS_OF_WORKQ:
+                said = (
+                    f"No such option '{flag}': `journeyman workq-server` takes the flags of workq"
+                )
+                raise click.UsageError(said, ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Serve)
 @settings_options
 @click.option(
     "--data",

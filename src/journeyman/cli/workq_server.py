@@ -22,7 +22,7 @@ _ALONE = {
     "kestrel.enabled": "false",
     "workq.enabled": "true",
 }
-_FLAGS = (
+FLAGS = (
     ("listen", "HOST:PORT", "Address of the work queue. [default: 127.0.0.1:9922]"),
     ("cmdlog-path", "DIR", "Its command log. [default: in the data directory]"),
     ("cmdlog-sync", "POLICY", "interval, os or always."),
@@ -33,7 +33,7 @@ _FLAGS = (
 
 
 def _original_flags(command: Any) -> Any:
-    for name, metavar, text in reversed(_FLAGS):
+    for name, metavar, text in reversed(FLAGS):
         command = click.option(f"-{name}", f"--{name}", metavar=metavar, help=text)(command)
     return command
 
