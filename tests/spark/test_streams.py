@@ -281,6 +281,22 @@ def test_a_stream_goes_on_when_its_log_is_compacted_offline(tmp_path, has_read_a
     assert query.poll() == []
 
 
+def test_a_stream_goes_on_when_its_log_is_compacted_from_its_own_directory(tmp_path, monkeypatch):
+    """The compaction knows the log by a relative path, which means nothing to the stream."""
+    path = tmp_path / "logs" / "logfile"
+    path.parent.mkdir()
+    with open_ztick(path) as log:
+        set_jobs(log, 1, 2)
+        query = Query("ztick", path)
+        query.poll()
+    monkeypatch.chdir(path.parent)
+    compact_offline(RealDisk(), path.name)
+    monkeypatch.chdir("/")
+    with open_ztick(path) as log:
+        set_jobs(log, 3)
+    assert keys(query.poll()) == job_names(3)
+
+
 def test_a_stream_without_links_says_what_an_offline_compaction_took(tmp_path):
     path = tmp_path / "logfile"
     (tmp_path / "_held").mkdir()  # another stream holds files here

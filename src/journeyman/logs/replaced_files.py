@@ -66,11 +66,14 @@ def note_replacement(before: Iterable[Identity], staged: str, path: str) -> None
 
 def replacement_of(path: str, inode: int) -> Replacement | None:
     """What took the place of the file with this inode, which was at ``path``."""
-    directory = posixpath.join(posixpath.dirname(path), HELD_DIRECTORY)
+    parent = posixpath.dirname(path)
+    note = posixpath.join(parent, HELD_DIRECTORY, f"{_NOTE}{inode}")
     try:
-        with open(posixpath.join(directory, f"{_NOTE}{inode}"), encoding="utf-8") as file:
-            return Replacement(**json.load(file))
-    except (OSError, ValueError, TypeError):
+        with open(note, encoding="utf-8") as file:
+            found = Replacement(**json.load(file))
+        # The same directory, by the reader's name for it: the writer's may be a relative path.
+        return found._replace(path=posixpath.join(parent, posixpath.basename(found.path)))
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 
