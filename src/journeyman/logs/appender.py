@@ -36,6 +36,7 @@ from typing import NoReturn
 from journeyman.clock import Clock
 from journeyman.disk import Disk, is_full
 from journeyman.errors import LogBusy, LogClosed, LogError, LogFull, LogPoisoned
+from journeyman.logs.sealing import Sealing
 from journeyman.logs.segments import Position, SegmentPlan
 from journeyman.logs.sync import SyncMode, SyncPolicy
 from journeyman.logs.tail import LogTail, SyncFailed
@@ -66,15 +67,19 @@ class Appender:
         plan: SegmentPlan,
         *,
         sync: SyncPolicy | None = None,
+        sealing: Sealing | None = None,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        """``sync``: always, unless told otherwise. No file is touched before the first commit."""
+        """``sync``: always, unless told otherwise. ``sealing``: for formats without a checksum.
+
+        No file is touched before the first commit.
+        """
         self._policy = sync or SyncPolicy.always()
         self._clock = clock
         self._where = plan.where
         self._max_waiting_bytes = max_waiting_bytes
         self._always = self._policy.mode is SyncMode.ALWAYS
-        self._tail = LogTail(disk, plan, sync_headers=self._always)
+        self._tail = LogTail(disk, clock, plan, sync_headers=self._always, sealing=sealing)
         self._commit_lock = threading.Lock()  # taken before _arrived, never the other way round
         self._sync_due_ns: int | None = None  # interval policy: when the oldest write must sync
 
@@ -227,7 +232,10 @@ class Appender:
         tail = self._tail
         try:
             tail.open()
+            tail.begin_batch()
             for number, unit in enumerate(batch):
+                if tail.must_rotate(unit.size):
+                    tail.end_block()  # so that what stands before this unit can stay without it
                 begin = tail.end
                 for record in unit.records:
                     if tail.must_rotate(len(record)):

@@ -40,7 +40,7 @@ from journeyman.formats.framing import Buffer, Codec, Entry
 
 __all__ = ["Damage", "DamageKind", "read_past_damage"]
 
-DamageKind: TypeAlias = Literal["torn", "corrupt", "bad-header", "padding"]
+DamageKind: TypeAlias = Literal["torn", "corrupt", "bad-header", "padding", "unsealed"]
 
 R = TypeVar("R")
 

@@ -45,11 +45,14 @@ def find_queue(
     queue: str,
     *,
     was_ours: bool,
+    seal: bool = True,
     thorough: bool = False,
     names: Sequence[str] | None = None,
     notes: Notes = None,
 ) -> FoundQueue:
     """``was_ours``: the queue was open here before, and not only in the original.
+
+    ``seal``: checkpoints are written with seals.
 
     ``thorough``: every segment is read, whatever its index says.
     ``names`` are the files that belong to it, for whoever has listed the directory already.
@@ -61,7 +64,7 @@ def find_queue(
     paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
     segments, reports = recover_segments(disk, paths, thorough=thorough)
     catalog = SegmentCatalog(segments)
-    checkpoints = Checkpoints(disk, directory, queue)
+    checkpoints = Checkpoints(disk, directory, queue, seal=seal)
     found, reader_reports = checkpoints.load(names, catalog.tail)
     if was_ours and not found and len(catalog):
         # Here a queue has a checkpoint before it has an item, so one was lost. (That the
