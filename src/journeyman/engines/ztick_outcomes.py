@@ -107,6 +107,13 @@ class JobNotFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """The log itself uses identifiers like this one."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
 class RuleNotFound:
     identifier: str
 
@@ -158,6 +165,7 @@ Reply: TypeAlias = (
     Done
     | OutOfScope
     | JobNotFound
+    | Reserved
     | RuleNotFound
     | JobState
     | JobListing

@@ -154,6 +154,12 @@ class Appender:
         with self._commit_lock:
             return self._tail.end if self._tail.is_open else None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a commit has nothing to sync but what it writes."""
+        with self._commit_lock:
+            return self._tail.has_begun
+
     def rotate_to(self, prepare: Callable[[], str]) -> str:
         """Between two commits: sync and close the active file, call ``prepare``, go on elsewhere.
 
@@ -239,7 +245,7 @@ class Appender:
                 begin = tail.end
                 for record in unit.records:
                     if tail.must_rotate(len(record)):
-                        tail.flush()
+                        tail.flush(closing=True)
                         tail.sync()
                         if durable < number:
                             tail.keep(begin)

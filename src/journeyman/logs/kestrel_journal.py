@@ -87,6 +87,7 @@ class KestrelJournal:
         self._reader = ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
         self.recovery = found.report
+        self.anomalies = found.anomalies
         self.damages: list[tuple[str, int, str]] = []  # met since: path, offset, reason
 
     @classmethod
@@ -206,7 +207,7 @@ class KestrelJournal:
             encoded = [WRITER.encode(item) for item in items]
         sizes = [len(record) for record in encoded]
         runs = [[record] for record in encoded]
-        if self._has_room_for(sum(sizes)):
+        if self.has_room_for(sum(sizes)):
             # In pieces of a block: each is as if it were one record.
             runs = list(in_blocks(encoded))
         stored = self.appender.append_many([b"".join(run) for run in runs])
@@ -222,7 +223,7 @@ class KestrelJournal:
                 begin = end
             return len(self._catalog) > max(segments_before, 1)
 
-    def _has_room_for(self, size: int) -> bool:
+    def has_room_for(self, size: int) -> bool:
         """Whether the active segment takes so many bytes more, and the seals between them."""
         end = self.appender.end()
         seals = (size // BLOCK_BYTES + 3) * SEALS.size

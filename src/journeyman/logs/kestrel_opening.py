@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
-from journeyman.folds.anomaly import Notes
+from journeyman.folds.anomaly import Anomaly, Notes
 from journeyman.folds.kestrel import DEFAULT_READER, QueueView, Reader, open_queue
 from journeyman.logs.kestrel_checkpoints import Checkpoints
 from journeyman.logs.kestrel_retention import SegmentCatalog, recover_segments
@@ -36,6 +36,7 @@ class FoundQueue:
     next_id: int
     last_path: str | None  # the segment with the highest number; None: look for it
     report: RecoveryReport
+    anomalies: tuple[Anomaly, ...] = ()  # readers that do not stand where their checkpoints said
 
 
 def find_queue(
@@ -70,11 +71,15 @@ def find_queue(
         # Here a queue has a checkpoint before it has an item, so one was lost. (That the
         # original leaves none means that nobody has read yet, and begins at the tail.)
         found = {DEFAULT_READER: None}
-    view = open_queue(catalog.edge_ids(), found, notes)
+    anomalies: list[Anomaly] = []
+    view = open_queue(catalog.edge_ids(), found, anomalies.append)
+    for anomaly in anomalies if notes is not None else ():
+        notes(anomaly)
     checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
     report = RecoveryReport((*reports, *reader_reports))
     last_path = paths[-1] if paths and disk.exists(paths[-1]) else None
-    return FoundQueue(catalog, checkpoints, _next_id(view, found), last_path, report)
+    next_id = _next_id(view, found)
+    return FoundQueue(catalog, checkpoints, next_id, last_path, report, tuple(anomalies))
 
 
 def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:

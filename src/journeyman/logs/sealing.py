@@ -63,6 +63,11 @@ class Sealer:
         return (incoming // BLOCK_BYTES + 2) * self._format.size if self._enabled else 0
 
     @property
+    def has_begun(self) -> bool:
+        """Whether ``first`` has been written, if it had to be."""
+        return self.is_open == self._enabled
+
+    @property
     def block_begin(self) -> int | None:
         """Where the block begins that is not sealed yet."""
         return self._begin if self._block else None
@@ -73,7 +78,7 @@ class Sealer:
 
     def first(self, offset: int) -> bytes:
         """What has to be durable at ``offset``, the end of the file, before a record follows."""
-        if self.is_open == self._enabled:
+        if self.has_begun:
             return b""
         kind = SealKind.OPENING if self._enabled else SealKind.CLOSING
         return make_seal(self._format, kind, self._stamp, offset)
@@ -113,13 +118,17 @@ class Sealer:
 def sealed(
     format_: SealFormat, header: bytes, pieces: Iterable[Buffer], stamp: int
 ) -> Iterator[bytes]:
-    """A new file: its header, ``pieces`` of whole entries sealed in blocks, and closed."""
+    """A new file: its header, ``pieces`` of whole entries sealed in blocks, and closed.
+
+    Without any entry there is nothing to seal.
+    """
+    yield header
     offset = len(header)
-    opening = make_seal(format_, SealKind.OPENING, stamp, offset)
-    yield header + opening
-    offset += len(opening)
     block = bytearray()
     for piece in pieces:
+        if offset == len(header):
+            yield make_seal(format_, SealKind.OPENING, stamp, offset)
+            offset += format_.size
         block += piece
         if len(block) >= BLOCK_BYTES:
             whole = bytes(block)
@@ -127,8 +136,9 @@ def sealed(
             yield make_seal(format_, SealKind.BLOCK, stamp, offset, whole)
             offset += len(whole) + format_.size
             block.clear()
-    yield bytes(block)
-    yield make_seal(format_, SealKind.CLOSING, stamp, offset, bytes(block))
+    if offset > len(header):
+        yield bytes(block)
+        yield make_seal(format_, SealKind.CLOSING, stamp, offset, bytes(block))
 
 
 def in_blocks(records: Iterable[bytes]) -> Iterator[list[bytes]]:

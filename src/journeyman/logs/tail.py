@@ -78,6 +78,11 @@ class LogTail:
         return self._file is not None
 
     @property
+    def has_begun(self) -> bool:
+        """Whether records may follow at once: see ``begin_batch``."""
+        return self.is_open and (self._sealer is None or self._sealer.has_begun)
+
+    @property
     def end(self) -> Position:
         """Where the next record goes, provided it does not rotate."""
         return Position(self._active().path, self._size + self._gathered_bytes)
@@ -135,10 +140,13 @@ class LogTail:
         self._gathered.append(data)
         self._gathered_bytes += len(data)
 
-    def flush(self) -> None:
-        """Write what was gathered, in one write."""
+    def flush(self, *, closing: bool = False) -> None:
+        """Write what was gathered, in one write. ``closing``: it is the last of this segment."""
         self.end_block()
-        if not self._gathered:
+        if closing and self._sealer is not None:
+            self._gather(self._sealer.last(self._size + self._gathered_bytes))
+            self._sealer.is_open = False
+        if not self._gathered_bytes:
             return
         file = self._active()
         data = b"".join(self._gathered) if len(self._gathered) > 1 else self._gathered[0]
@@ -160,7 +168,7 @@ class LogTail:
     def rotate(self) -> None:
         """Leave the active segment, already flushed and synced, for the next one."""
         old = self._active()
-        assert not self._gathered
+        assert not self._gathered_bytes
         assert not self.unsynced
         # Should this fail, the old segment stays the active one and the next append tries again.
         self._file = self._begin(self._plan.next_path(old.path))

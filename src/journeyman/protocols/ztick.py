@@ -62,6 +62,7 @@ from journeyman.protocols.ztick_replies import (
     metric_lines,
     ok,
     refusal,
+    reserved,
     rule_line,
     rule_not_found,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "metric_lines",
     "ok",
     "refusal",
+    "reserved",
     "rule_line",
     "rule_not_found",
 ]

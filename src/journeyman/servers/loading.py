@@ -25,6 +25,7 @@ from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick_layout import JOB, JOB_REMOVAL
 from journeyman.logs.recovery import FileReport, RecoveryReport
+from journeyman.logs.sealing import in_blocks
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick_log import ZtickLog
 
@@ -48,8 +49,9 @@ class LogJournal:
         self._log = log
 
     def write(self, records: Sequence[Record]) -> None:
-        # One piece, not one a record: nobody asks where in the log a record of a batch stands.
-        future = self._log.appender.append(b"".join([CODEC.encode(record) for record in records]))
+        # Pieces of a block, not one a record: nobody asks where in the log a record stands.
+        blocks = in_blocks([CODEC.encode(record) for record in records])
+        future = self._log.appender.append_many([b"".join(block) for block in blocks])
         self._log.commit()
         future.result()  # the writer is the only one who commits, so it has been decided by now
 
@@ -61,12 +63,19 @@ def open_log(
     *,
     sync: SyncPolicy,
     max_runs: int,
+    seal: bool = True,
     bulk_bytes: int = BULK_BYTES,
 ) -> OpenedLog:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(disk, bulk_bytes)
     log = ZtickLog.open(
-        disk, clock, path, sync=sync, each=reading.each, in_bulk=reading.all_at_once
+        disk,
+        clock,
+        path,
+        sync=sync,
+        seal=seal,
+        each=reading.each,
+        in_bulk=reading.all_at_once,
     )
     return OpenedLog(log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk)
 
