@@ -7,8 +7,8 @@ beside the source, else the user's cache directory. Where none of them can be wr
 image without a home) the kernels still work; then every process compiles for itself.
 
 numba notices a change of the kernel's own file, not of files it calls into. So kernels call only
-functions of their own module and of ``loads``, ``hashing``, ``ztick_plain`` and ``crc32c``, which
-have no reason to change.
+functions of their own module and of ``loads``, ``hashing``, ``ztick_plain``, ``seal_marks`` and
+``crc32c``, which have no reason to change.
 """
 
 from __future__ import annotations

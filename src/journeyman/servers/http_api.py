@@ -30,10 +30,10 @@ from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.ztick_drawers import JobListing
 from journeyman.engines.ztick_outcomes import (
     JobNotFound,
-    Reserved,
     JobState,
     OutOfScope,
     Reply,
+    Reserved,
     RuleListing,
     RuleNotFound,
     Stats,

@@ -113,7 +113,11 @@ class _Reading:
 
 def _read_file(columnar: Any, disk: Disk, path: str, loader: Loader) -> FileReport | None:
     """Load one file; None if it does not end where its last record does."""
+    from journeyman.columnar.seals import is_proven
+
     view = disk.view(path)
+    if not is_proven(CODEC, view):
+        return None
     records = 0
     for chunk in columnar.iter_batches(view):
         if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
