@@ -1,7 +1,8 @@
 """Entries of a ztick log that the codec is sure to take, without asking it: most of any log.
 
 They are jobs and removals whose lengths agree, whose status is known, and whose identifier is plain
-ASCII. Seals are not among them: what follows one is read in another way. Rules, which have many shapes, other identifiers, and all that is damaged are not among them.
+ASCII. Rules, which have many shapes, other identifiers, and all that is damaged are not among them.
+Neither are seals: what follows one is read in another way.
 """
 
 from __future__ import annotations
