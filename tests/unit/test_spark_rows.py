@@ -63,7 +63,7 @@ def local_rows(dialect: str, path: Path, *, payloads: bool) -> list[Row]:
             context = SplitContext(log.name, file.path, file.segment, file.queue, file.reader)
             codec = CODECS.get(dialect, JOURNAL.codec if file.reader is None else CHECKPOINT.codec)
             data = Path(file.path).read_bytes()
-            for item in read_past_damage(codec, data, file=file.path, guess=False):
+            for item in read_past_damage(codec, data, file=file.path):
                 if isinstance(item, Entry):
                     found.append(expected_row(context, item, payloads=payloads))
                 elif not is_end(item, file):

@@ -19,7 +19,7 @@ def is_ztick_seal(data: Bytes, at: int) -> bool:
     """Whether a seal, or what is marked as one, stands at ``at`` as a whole."""
     if data.size - at < ZTICK_SEAL_BYTES:
         return False
-    for i in range(_ZTICK_MARK.size - 1, -1, -1):  # what others have in common comes first
+    for i in range(_ZTICK_MARK.size - 1, -1, -1):  # noqa: SIM110 - a kernel; others differ here
         if data[at + i] != _ZTICK_MARK[i]:
             return False
     return True
@@ -30,7 +30,7 @@ def is_kestrel_seal(data: Bytes, at: int) -> bool:
     """The same for a kestrel file."""
     if data.size - at < KESTREL_SEAL_BYTES:
         return False
-    for i in range(_KESTREL_MARK.size):
+    for i in range(_KESTREL_MARK.size):  # noqa: SIM110 - a kernel
         if data[at + i] != _KESTREL_MARK[i]:
             return False
     return True

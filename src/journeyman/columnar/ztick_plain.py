@@ -38,13 +38,9 @@ def plain_end(data: Bytes, position: int) -> int:
             return 0
         if u8(data, end - 1) > _HIGHEST_STATUS:
             return 0
-    elif (
-        kind == RULE
-        or kind > RULE_REMOVAL
-        or end != id_end
-        or end > data.size
-        or (end - position == ZTICK_SEAL_BYTES and is_ztick_seal(data, position))
-    ):
+    elif kind == RULE or kind > RULE_REMOVAL or end != id_end or end > data.size:
+        return 0
+    if end - position == ZTICK_SEAL_BYTES and is_ztick_seal(data, position):
         return 0
     return end if _is_ascii(data, identifier, id_end) else 0
 

@@ -188,10 +188,10 @@ class _Journal:
         """Never: what says where an entry ends is what was found bad."""
         return None
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
         if self.header == READER_MAGIC:
             return None
-        return _next_chain(data, offset)
+        return _next_lone(data, offset) if lone else _next_chain(data, offset)
 
 
 WRITER: Codec[Record] = _Journal(WRITER_MAGIC, "journal")
@@ -306,6 +306,16 @@ def _next_chain(data: Buffer, offset: int) -> int | None:
     """The first place from ``offset`` on where a run of plausible PUTs begins."""
     while (match := _PLAUSIBLE_PUT.search(data, offset)) is not None:
         if _is_chain(data, match.start()):
+            return match.start()
+        offset = match.start() + 1
+    return None
+
+
+def _next_lone(data: Buffer, offset: int) -> int | None:
+    """The first place from ``offset`` on where a plausible PUT lies inside the data."""
+    while (match := _PLAUSIBLE_PUT.search(data, offset)) is not None:
+        item_id, end = _plausible_put(data, match.start())
+        if item_id > 0 and end <= len(data):
             return match.start()
         offset = match.start() + 1
     return None

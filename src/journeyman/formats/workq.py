@@ -206,7 +206,13 @@ class _Workq:
     def skip(self, data: Buffer, offset: int) -> int | None:
         return workq_frame.skip(data, offset)
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(
+        self,
+        data: Buffer,
+        offset: int,
+        *,
+        lone: bool = False,  # noqa: ARG002 - the checksum is proof
+    ) -> int | None:
         return workq_frame.resync(data, offset)
 
 

@@ -128,12 +128,10 @@ class RecoveryReport:
         }
 
 
-def recover_file(
-    disk: Disk, codec: Codec[R], path: str, *, guess: bool = True
-) -> tuple[list[Entry[R]], FileReport]:
+def recover_file(disk: Disk, codec: Codec[R], path: str) -> tuple[list[Entry[R]], FileReport]:
     """Repair a file if it needs it; its entries, and what was found. All entries are in memory."""
     entries: list[Entry[R]] = []
-    report = recover_entries(disk, codec, path, entries.append, guess=guess)
+    report = recover_entries(disk, codec, path, entries.append)
     return entries, report
 
 
@@ -143,7 +141,6 @@ def recover_entries(
     path: str,
     each: Callable[[Entry[R]], object] | None = None,
     *,
-    guess: bool = True,
     each_seal: Callable[[Entry[R]], object] | None = None,
 ) -> FileReport:
     """Repair a file if it needs it, handing each entry on as it is read, and each seal.
@@ -157,7 +154,7 @@ def recover_entries(
     data = disk.view(path)
     survey = _Survey(path, len(data), header_bytes=len(codec.header))
     is_seal = _seal_test(codec, data)
-    for item in read_file(codec, data, file=path, guess=guess, seals=True):
+    for item in read_file(codec, data, file=path, seals=True):
         if isinstance(item, Damage):
             survey.note_damage(item)
         elif is_seal(item):
@@ -176,7 +173,7 @@ def recover_entries(
         if survey.header_is_good and not survey.saved:
             _cut(disk, path, survey.damages[0].offset)
         else:
-            good = _good_stretches(codec, data, guess)
+            good = _good_stretches(codec, data)
             _rewrite(disk, path, rewritten, b"" if survey.header_is_good else codec.header, good)
     except OSError as error:
         if is_full(error):
@@ -190,13 +187,11 @@ def inspect_file(
     codec: Codec[R],
     path: str,
     each: Callable[[Entry[R]], object] | None = None,
-    *,
-    guess: bool = True,
 ) -> FileReport:
     """What recovery would find. Changes nothing."""
     data = disk.view(path)
     survey = _Survey(path, len(data), header_bytes=len(codec.header))
-    for item in read_file(codec, data, file=path, guess=guess):
+    for item in read_file(codec, data, file=path):
         if isinstance(item, Damage):
             survey.note_damage(item)
         else:
@@ -284,13 +279,13 @@ def _cut(disk: Disk, path: str, size: int) -> None:
         file.close()
 
 
-def _good_stretches(codec: Codec[R], data: Buffer, guess: bool) -> Iterator[Buffer]:
+def _good_stretches(codec: Codec[R], data: Buffer) -> Iterator[Buffer]:
     """What the repaired file holds, in chunks. Read again rather than remembered."""
     is_seal = _seal_test(codec, data)
     begin = 0
     shift = 0
     kept: list[tuple[int, int]] = []  # stretches since the last seal
-    for item in read_file(codec, data, guess=guess, seals=True):
+    for item in read_file(codec, data, seals=True):
         if isinstance(item, Damage):
             yield from _chunks(data, begin, item.offset)
             kept.append((begin, item.offset))

@@ -40,20 +40,21 @@ def is_in_flight(damage: Damage) -> bool:
 
 
 def read_file(
-    codec: Codec[R], data: Buffer, *, file: str = "", guess: bool = True, seals: bool = False
+    codec: Codec[R], data: Buffer, *, file: str = "", salvage: bool = False, seals: bool = False
 ) -> Iterator[Entry[R] | Damage]:
     """Entries and damages of a whole file, in order. Never raises FormatError.
 
-    ``guess``: see read_past_damage. ``seals``: they are shown too, where they stand.
+    ``salvage``: see read_past_damage; it also shows what stands after the last seal.
+    ``seals``: they are shown too, where they stand.
     """
     if codec.seals is None:
-        return read_past_damage(codec, data, file=file, guess=guess)
-    return _Reading(codec, codec.seals, data, file, guess, seals).items()
+        return read_past_damage(codec, data, file=file, salvage=salvage)
+    return _Reading(codec, codec.seals, data, file, salvage, seals).items()
 
 
 def read_whole(codec: Codec[R], data: Buffer) -> Iterator[Entry[R]]:
     """The entries of a file that is known to be whole. Raises FormatError if it is not."""
-    for found in read_file(codec, data, guess=False):
+    for found in read_file(codec, data):
         if isinstance(found, Damage):
             raise InvalidData(found.reason, found.offset)
         yield found
@@ -81,14 +82,14 @@ class _Reading:
         format_: SealFormat,
         data: Buffer,
         file: str,
-        guess: bool,
+        salvage: bool,
         seals: bool,
     ) -> None:
         self._codec = codec
         self._format = format_
         self._data = data
         self._file = file
-        self._guess = guess
+        self._salvage = salvage
         self._seals = seals
         self._no_seal_from = len(data)  # it was searched for from here on, in vain
 
@@ -104,7 +105,7 @@ class _Reading:
         """Up to an opening seal or the end. Where that is, and the stamp of what follows."""
         codec: Any = self._codec if begin == 0 else Headless(self._codec)
         data = self._data if begin == 0 else memoryview(self._data)[begin:]
-        for found in read_past_damage(codec, data, file=self._file, guess=self._guess):
+        for found in read_past_damage(codec, data, file=self._file, salvage=self._salvage):
             offset = begin + found.offset
             if isinstance(found, Damage):
                 damage = replace(found, offset=offset)
@@ -188,7 +189,12 @@ class _Reading:
 
     def _tail(self, offset: int) -> Iterator[Entry[Any] | Damage]:
         length = len(self._data) - offset
-        if _is_zeros(self._data, offset):
+        if self._salvage:
+            for found in read_past_damage(
+                Headless(self._codec), memoryview(self._data)[offset:], salvage=True
+            ):
+                yield replace(found, offset=offset + found.offset)
+        elif _is_zeros(self._data, offset):
             yield Damage(self._file, offset, length, "padding", "zeros to the end of the file")
         else:
             yield Damage(self._file, offset, length, UNSEALED, _TAIL_REASON)

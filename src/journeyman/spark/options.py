@@ -88,6 +88,7 @@ class SourceOptions:
     reduce: str | None = None
     seams: bool = False
     push_filters: bool = False
+    salvage: bool = False
 
     @classmethod
     def parse(cls, dialect: str, given: Mapping[str, str]) -> SourceOptions:
@@ -262,6 +263,7 @@ _OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("reduce", "reduce", _text),
     ("seams", "seams", _flag),
     ("pushFilters", "push_filters", _flag),
+    ("salvage", "salvage", _flag),
     # For streams; a batch read leaves them alone, as it does the two limits of a trigger.
     ("startingOffsets", "starting_offsets", _one_of("earliest", "latest")),
     ("onLostHistory", "on_lost_history", _one_of("fail", "continue")),

@@ -3,10 +3,17 @@
     bytes --window--> columnar.decode --> Chunk, Chunk, ...      as long as entries are good
                       logs.damage     --> Damage                 where they are not, then on
 
-The items of a file, read from its start, are those of ``read_past_damage(..., guess=False)``, found
-faster: the bulk decoder takes the good stretches, and at a fault the codec's own judgement says how
-far the damage goes. A piece begins at the first item that begins in it; to get there the same
-reading is done from the piece's anchor, without making rows.
+The items of a file, read from its start, are those of ``read_past_damage``, found faster: the bulk
+decoder takes the good stretches, and at a fault the same Judge says how far the damage goes. A
+piece begins at the first item that begins in it; to get there the same reading is done from the
+piece's anchor, without making rows.
+
+    file     |-entry-|-entry-|-entry-|-entry-|-entry-|-entry-|##
+    rows     ===============>|                                        what is handed on
+    scout    --------------------------------------------------->|    what was found good
+
+Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES. So a
+scout runs ahead, over entries that it only looks at, and rows are made of what is sure by then.
 
 A file is read through a window, which is moved on to the place where decoding stopped; so an entry
 cut by the end of one window is read whole in the next. Only what is wrong in a window that begins
@@ -35,8 +42,8 @@ import numpy as np
 
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
-from journeyman.formats.framing import Buffer, Codec, Ending
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.formats.framing import Buffer, Ending, Entry
+from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.spark.dialects import bulk_decoder, codec_of, seek_of, walk_of
 from journeyman.spark.filesystem import filesystem_of
 from journeyman.spark.options import SourceOptions
@@ -51,6 +58,7 @@ _FEW = 512  # records
 _LITTLE_BYTES = 64 * 1024
 _TRIED_BYTES = 5 * 256 * 1024  # for what seems to be a boundary: more than the longest payload
 _LIKELY_BYTES = 128 * 1024  # behind it: more than an identifier can quote
+_MARK_BYTES = 64 * 1024  # from one remembered boundary to the next
 
 
 @dataclass(slots=True)
@@ -88,21 +96,27 @@ def read_reduced(
         reading = _Reading(window, piece, options)
         begin = reading.likely_boundary(piece) if options.may_guess else None
         if begin is None:
+            reading = _Reading(window, piece, options)
             begin = reading.first_boundary(piece.anchor, piece.begin)
         end = piece.end if piece.file.reader is None else window.size
         for item in reading.items(begin, end, reading.decode, stretches=stretches):
             if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
                 yield item
         if options.seams and piece.is_part:
-            yield Seam(begin, reading.reached)
+            yield Seam(reading.proven_begin(begin), reading.reached)
 
 
 def first_boundary(piece: Piece, options: SourceOptions) -> int:
-    """Where the first item begins that is at or behind ``piece.begin``; or the end of the file."""
+    """Where the first item begins that is at or behind ``piece.begin``; or the end of the file.
+
+    The piece's anchor, if who begins to read there could judge damage in another way.
+    """
     with _opened(piece, options) as window:
         if window is None:
             return piece.file.size
-        return _Reading(window, piece, options).first_boundary(piece.anchor, piece.begin)
+        reading = _Reading(window, piece, options)
+        boundary = reading.first_boundary(piece.anchor, piece.begin)
+        return boundary if reading.is_settled_at(boundary) else piece.anchor
 
 
 @contextmanager
@@ -156,17 +170,25 @@ class _Reading:
 
     def __init__(self, window: Window, piece: Piece, options: SourceOptions) -> None:
         self._window = window
-        self._path = piece.file.path
         self._codec = codec_of(options.dialect, piece.file)
         self._bulk = bulk_decoder(options.dialect, self._codec, payloads=options.payloads)
         self._walk = walk_of(options.dialect)
         self._seek = seek_of(options.dialect)
+        self._judge = Judge(self._codec, file=piece.file.path, salvage=options.salvage)
+        self._is_guessed = False
         self.reached = 0
+
+    def is_settled_at(self, boundary: int) -> bool:
+        return self._judge.is_settled_at(boundary)
+
+    def proven_begin(self, begin: int) -> int:
+        """What a seam says; nowhere, if it was guessed and what came before may have counted."""
+        return -1 if self._is_guessed and self._judge.has_reread else begin
 
     def first_boundary(self, anchor: int, target: int) -> int:
         """The first boundary at or behind ``target``, reached from the boundary ``anchor``."""
         if anchor < target:
-            for _ in self.items(anchor, target, self.walk):
+            for _ in self.items(anchor, target, None):
                 pass
             return self.reached
         return anchor
@@ -174,7 +196,8 @@ class _Reading:
     def likely_boundary(self, piece: Piece) -> int | None:
         """What seems to be the first boundary of the piece; None if nothing does, or it is known.
 
-        That many good entries follow proves nothing: a payload may quote a log.
+        That many good entries follow proves nothing: a payload may quote a log. Nor may a fault
+        follow so near that entries in front of the boundary would have to be looked at.
         """
         if self._seek is None or piece.begin <= piece.anchor:
             return None
@@ -182,21 +205,76 @@ class _Reading:
         window.move(piece.begin, window.size)
         is_whole = window.end == window.size
         at = self._seek(window.data, _TRIED_BYTES, _LIKELY_BYTES, is_whole)
-        return None if at < 0 else piece.begin + at
+        if at < 0:
+            return None
+        self._is_guessed = True
+        begin = piece.begin + at
+        if self._judge.holds_back:
+            scout = _Scout(self, begin)
+            scout.run(begin)
+            if scout.sure < begin or scout.is_at_fault:
+                return None
+        return begin
 
     def items(
-        self, offset: int, end: int, step: _Stepper, *, stretches: bool = False
+        self, offset: int, end: int, step: _Stepper | None, *, stretches: bool = False
     ) -> Iterator[Chunk | Damage | Stretch]:
-        """Items from the boundary ``offset`` on that begin before ``end``; then ``reached``."""
-        window = self._window
+        """Items from the boundary ``offset`` on that begin before ``end``; then ``reached``.
+
+        Without a ``step`` only the damages among them.
+        """
         if offset == 0 and end > 0:
             offset, damage = self._behind_header()
             if damage is not None:
                 yield damage
+        if self._judge.holds_back:
+            yield from self._scouted_items(offset, end, step, stretches=stretches)
+            return
+        window = self._window
+        step = step or self.walk
         stale, at_least = True, 0  # whether the window has to be moved, and what it has to hold
         while offset < end:
             if stale:
                 window.move(offset, end, at_least)
+            chunk, reached, ending = step(offset, end, MAX_RECORDS)
+            if reached > offset:
+                if chunk is not None:
+                    yield chunk
+                offset, stale, at_least = reached, ending is not None, 0
+            elif window.begin < offset:
+                stale = True  # judged only in a window that begins here
+            elif ending is not None and self.is_cut_by_window(ending):
+                stale, at_least = True, self.needed(ending)
+            else:
+                damage = self.damage_at(offset, offset)
+                yield damage
+                offset, stale, at_least = damage.end, True, 0
+        self.reached = offset
+
+    def _scouted_items(
+        self, offset: int, end: int, step: _Stepper | None, *, stretches: bool
+    ) -> Iterator[Chunk | Damage | Stretch]:
+        """The same, where a fault may show that entries in front of it are damage."""
+        scout = _Scout(self, offset)
+        at_least = 0
+        while offset < end:
+            self._window.move(offset, end + 2 * HELD_BYTES, at_least)
+            scout.run(end)
+            if step is not None:
+                yield from self._sure_items(offset, min(end, scout.sure), step, stretches=stretches)
+            offset, at_least = scout.sure, scout.reached - scout.sure + scout.needed
+            if scout.is_at_fault and offset < end:
+                damage = scout.damage
+                yield damage
+                offset, at_least = damage.end, 0
+                scout = _Scout(self, offset)
+        self.reached = offset
+
+    def _sure_items(
+        self, offset: int, end: int, step: _Stepper, *, stretches: bool
+    ) -> Iterator[Chunk | Stretch]:
+        """Entries that begin before ``end``, all of them good and in the window."""
+        while offset < end:
             max_records = MAX_RECORDS
             if stretches:
                 stretch = self._stretch(offset, end)
@@ -204,24 +282,11 @@ class _Reading:
                 if stretch.reached is not None:
                     max_records = _FEW  # a few more, and it may take bytes again
                     if stretch.reached > stretch.begin:
-                        offset, at_least = window.begin + stretch.reached, 0
-                        # What little is left may be an entry that the window cuts.
-                        stale = window.end - offset < _LITTLE_BYTES and window.end < window.size
+                        offset = self._window.begin + stretch.reached
                         continue
-            chunk, reached, ending = step(offset, end, max_records)
-            if reached > offset:
-                if chunk is not None:
-                    yield chunk
-                offset, stale, at_least = reached, ending is not None, 0
-            elif window.begin < offset:
-                stale = True  # judged only in a window that begins here
-            elif ending is not None and self._is_cut_by_window(ending):
-                stale, at_least = True, self._needed(ending)
-            else:
-                damage = self._assess(_Headless(self._codec), offset)
-                yield damage
-                offset, stale, at_least = damage.end, True, 0
-        self.reached = offset
+            chunk, offset, _ = step(offset, end, max_records)
+            if chunk is not None:
+                yield chunk
 
     def _stretch(self, offset: int, end: int) -> Stretch:
         window = self._window
@@ -244,41 +309,111 @@ class _Reading:
             chunk = _before(chunk, end)
         return _Step(chunk, chunk.next_offset, chunk.ending)
 
+    def is_cut_by_window(self, ending: Ending) -> bool:
+        cut = isinstance(ending.error, IncompleteEntry)
+        return cut and self._window.end < self._window.size
+
+    def needed(self, ending: Ending) -> int:
+        assert isinstance(ending.error, IncompleteEntry)
+        return max(ending.error.needed, 2 * len(self._window.data))
+
+    def window_end(self) -> int:
+        return self._window.end
+
+    def file_size(self) -> int:
+        return self._window.size
+
     def _behind_header(self) -> tuple[int, Damage | None]:
         self._window.move(0, 0, at_least=_HEADER_BYTES)
         try:
             return self._codec.check_header(self._window.data), None
         except FormatError:
-            damage = self._assess(self._codec, 0)
-            return damage.end, damage
+            return self._judge.header(self._window.rest(0))
 
-    def _is_cut_by_window(self, ending: Ending) -> bool:
-        cut = isinstance(ending.error, IncompleteEntry)
-        return cut and self._window.end < self._window.size
-
-    def _needed(self, ending: Ending) -> int:
-        assert isinstance(ending.error, IncompleteEntry)
-        return max(ending.error.needed, 2 * len(self._window.data))
-
-    def _assess(self, codec: Codec[Any], offset: int) -> Damage:
-        """How far the damage at ``offset`` goes, as the codec judges it."""
-        rest = self._window.rest(offset)
-        found = next(read_past_damage(codec, rest, file=self._path, guess=False))
-        assert isinstance(found, Damage)
-        return Damage(self._path, offset, found.length, found.kind, found.reason)
+    def damage_at(self, offset: int, boundary: int) -> Damage:
+        """How far the damage at ``offset`` goes; entries from ``boundary`` on led there."""
+        rest = self._window.rest(boundary)
+        held: list[Entry[Any]] = []
+        at, fault = 0, None
+        try:
+            while (entry := self._codec.decode(rest, at)) is not None:
+                held.append(entry)
+                at = entry.end
+        except FormatError as error:
+            fault = error
+        assert boundary + at == offset, f"decoder and codec disagree at {offset}, {boundary + at}"
+        return self._judge.damage(rest, at, fault, held, base=boundary)
 
 
-class _Headless:
-    """A codec for bytes that begin with an entry, whatever a file begins with."""
+class _Scout:
+    """Runs ahead of the rows over good entries, to the next fault or as far as the window goes.
 
-    def __init__(self, codec: Codec[Any]) -> None:
-        self._codec = codec
+    ``sure`` is a boundary up to which no fault can change anything any more. ``marks`` are
+    boundaries, the first of them in front of every entry that a fault might still unseat.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._codec, name)
+    def __init__(self, reading: _Reading, begin: int) -> None:
+        self._reading = reading
+        self._marks = [begin]
+        self._past: int | None = None  # the first boundary at or behind the end
+        self._damage: Damage | None = None
+        self.reached = self.sure = begin
+        self.needed = 0  # bytes from ``reached`` on that the window has to hold
+        self.is_at_fault = False
 
-    def check_header(self, data: Buffer) -> int:  # noqa: ARG002 - the codec's signature
-        return 0
+    def run(self, end: int) -> None:
+        """Go on until all that begins before ``end`` is sure, to a fault, or through the window."""
+        reading = self._reading
+        self.needed = 0
+        while not self._is_done(end):
+            if self.reached == reading.window_end():
+                self.needed = 1
+                break
+            step = reading.walk(self.reached, self._target(end), _FEW)
+            if step.next_offset > self.reached:
+                self._move(step.next_offset)
+            elif step.ending is not None and reading.is_cut_by_window(step.ending):
+                self.needed = reading.needed(step.ending)
+                break
+            else:
+                self._meet_fault()
+                return
+        # What is followed by this much is held no longer; what begins behind the end is not asked.
+        last = self.reached if self._past is None else self._past
+        marks = [mark for mark in self._marks if self.reached - mark > HELD_BYTES and mark <= last]
+        self.sure = max([self.sure, *marks])
+        self._marks = [mark for mark in self._marks if mark >= self.sure]
+
+    @property
+    def damage(self) -> Damage:
+        """What the fault is about."""
+        assert self._damage is not None
+        return self._damage
+
+    def _is_done(self, end: int) -> bool:
+        if self._past is None and self.reached >= end:
+            self._past = self.reached
+        at_end = self.reached == self._reading.file_size()
+        if self._past is not None and (at_end or self.reached - self._past > HELD_BYTES):
+            self.sure = self._past
+            return True
+        return False
+
+    def _target(self, end: int) -> int:
+        far = self.reached + _MARK_BYTES
+        return min(far, end) if self.reached < end else far
+
+    def _move(self, boundary: int) -> None:
+        self.reached = boundary
+        self._marks.append(boundary)
+
+    def _meet_fault(self) -> None:
+        held = [mark for mark in self._marks if self.reached - mark > HELD_BYTES]
+        self.is_at_fault = True
+        self._damage = self._reading.damage_at(self.reached, held[-1] if held else self._marks[0])
+        self.sure = self._damage.offset
+        if self._past is not None and self._past <= self.sure:
+            self.sure = self._past
 
 
 def _shifted(chunk: Chunk, by: int) -> Chunk:
