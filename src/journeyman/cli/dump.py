@@ -73,9 +73,7 @@ def dump(
         # A bar on the terminal that the lines go to would only tear them apart.
         no_bar = quiet or sys.stdout.isatty()
         with Output() as output, progress(title, mapped.size, quiet=no_bar) as advance:
-            source = Source(
-                mapped, as_of_ns=as_of, salvage=salvage, advance=advance, seals=seals
-            )
+            source = Source(mapped, as_of_ns=as_of, salvage=salvage, advance=advance, seals=seals)
             if compact:
                 as_of_ns = SystemClock().now_ns() if as_of is None else as_of
                 lines = _effective(mapped.log, source, as_of_ns, json)

@@ -161,10 +161,8 @@ def _decode(data: bytes, offset: int, stamp: int | None) -> _Found:
             if found is None:
                 return _Found(items, at, stamp, InvalidData(_NOT_SEALED, offset + at), True)
             end, seal = found
-            for entry in iter_entries(WRITER, data[:end], at):
-                if isinstance(entry.record, ItemPut):
-                    items.append(entry.record)
-                at = entry.end
+            records = (entry.record for entry in iter_entries(WRITER, data[at:end]))
+            items += [record for record in records if isinstance(record, ItemPut)]
             at = end + SEALS.size
             stamp = seal.stamp if seal.opens else None
     except FormatError as error:

@@ -73,6 +73,66 @@ class Headless:
         return 0
 
 
+def unsealed_end(format_: SealFormat, data: Buffer, begin: int, base: int = 0) -> int:
+    """Where the unsealed stretch at ``begin`` ends: at an opening seal, or with the data.
+
+    Only sizes are followed, so damage may hide what is behind it: see ``sealed_inside``.
+    """
+    if next(format_.places(data, begin), None) is None:
+        return len(data)
+    offset = begin
+    while offset < len(data):
+        if opening_stamp(format_, data, offset, base) is not None:
+            return offset
+        end = format_.frame_end(data, offset)
+        if end is None:
+            break
+        offset = end
+    return len(data)
+
+
+def opening_stamp(format_: SealFormat, data: Buffer, offset: int, base: int = 0) -> int | None:
+    """The stamp of what follows, if a seal stands at ``offset`` that fits and does not close."""
+    if not format_.is_like_seal(data, offset):
+        return None
+    seal = format_.parse(data, offset)
+    if seal is None or not seal.opens or not fits(format_, seal, data, offset, base):
+        return None
+    return seal.stamp
+
+
+def sealed_inside(
+    format_: SealFormat, data: Buffer, damage: Damage, base: int = 0
+) -> tuple[int, int] | None:
+    """Where a sealed block begins inside what was taken for damage, and its stamp.
+
+    Not in a torn tail: that one ends the file, and may quote anything.
+    """
+    if damage.kind == "torn":
+        return None
+    proven = next_proven(format_, data, damage.offset - base, None, base)
+    if proven is None or proven[1].begin >= damage.end:
+        return None
+    return proven[1].begin, proven[1].stamp
+
+
+def bad_block(
+    format_: SealFormat, data: Buffer, offset: int, stamp: int, *, file: str = "", base: int = 0
+) -> Damage:
+    """How far the damage goes where the block at ``offset`` has no seal that fits."""
+    proven = next_proven(format_, data, offset, stamp, base)
+    if proven is not None:
+        at, seal = proven
+        begin = seal.begin - base
+        end = begin if begin > offset else at + format_.size
+        return Damage(file, base + offset, end - offset, "corrupt", _BLOCK_REASON)
+    length = len(data) - offset
+    if _is_zeros(data, offset):
+        reason = "zeros to the end of the file"
+        return Damage(file, base + offset, length, "padding", reason)
+    return Damage(file, base + offset, length, UNSEALED, _TAIL_REASON)
+
+
 class _Reading:
     """One file. ``stamp`` is that of the open stretch, None where nothing is sealed."""
 
@@ -103,13 +163,15 @@ class _Reading:
 
     def _unsealed(self, begin: int) -> Generator[Entry[Any] | Damage, None, tuple[int, int | None]]:
         """Up to an opening seal or the end. Where that is, and the stamp of what follows."""
+        data, format_ = self._data, self._format
+        end = unsealed_end(format_, data, begin or len(self._codec.header))
         codec: Any = self._codec if begin == 0 else Headless(self._codec)
-        data = self._data if begin == 0 else memoryview(self._data)[begin:]
-        for found in read_past_damage(codec, data, file=self._file, salvage=self._salvage):
+        view = memoryview(data)[begin:end]
+        for found in read_past_damage(codec, view, file=self._file, salvage=self._salvage):
             offset = begin + found.offset
             if isinstance(found, Damage):
                 damage = replace(found, offset=offset)
-                sealed_at = self._sealed_after(damage)
+                sealed_at = self._sealed_inside(damage) if end == len(data) else None
                 if sealed_at is None:
                     yield damage
                     continue
@@ -117,31 +179,25 @@ class _Reading:
                 if at > offset:
                     yield replace(damage, length=at - offset, kind="corrupt")
                 return at, stamp
-            if found.length == self._format.size and self._format.is_like_seal(self._data, offset):
+            if found.length == format_.size and format_.is_like_seal(data, offset):
                 if self._seals:
                     yield Entry(offset, found.length, found.record)
-                seal = self._format.parse(self._data, offset)
-                if seal is not None and seal.opens and fits(self._format, seal, self._data, offset):
-                    return offset + found.length, seal.stamp
-            elif found.length == self._format.size and self._format.is_torn(self._data, offset):
+                opened = opening_stamp(format_, data, offset)
+                if opened is not None:  # damage had hidden it
+                    return offset + found.length, opened
+            elif found.length == format_.size and format_.is_torn(data, offset):
                 yield Damage(self._file, offset, found.length, "torn", "a seal that was cut short")
             else:
                 yield Entry(offset, found.length, found.record)
-        return len(self._data), None
+        return end, None if end == len(data) else opening_stamp(format_, data, end)
 
-    def _sealed_after(self, damage: Damage) -> tuple[int, int] | None:
-        """Where a sealed block begins inside what was taken for damage, and its stamp.
-
-        Not in a torn tail: that one ends the file, and may quote anything.
-        """
-        if damage.kind == "torn" or damage.offset >= self._no_seal_from:
+    def _sealed_inside(self, damage: Damage) -> tuple[int, int] | None:
+        if damage.offset >= self._no_seal_from:
             return None
-        proven = next_proven(self._format, self._data, damage.offset, None)
-        if proven is None:
+        sealed_at = sealed_inside(self._format, self._data, damage)
+        if sealed_at is None and damage.kind != "torn":
             self._no_seal_from = damage.offset
-            return None
-        _, seal = proven
-        return (seal.begin, seal.stamp) if seal.begin < damage.end else None
+        return sealed_at
 
     # --- what seals prove ---
 
@@ -161,14 +217,11 @@ class _Reading:
                 if not seal.opens:
                     return offset, None
                 continue
-            proven = next_proven(format_, data, offset, stamp)
-            if proven is None:
-                yield from self._tail(offset)
-                return len(data), None
-            at, seal = proven
-            end = seal.begin if seal.begin > offset else at + format_.size
-            yield Damage(self._file, offset, end - offset, "corrupt", _BLOCK_REASON)
-            offset = end
+            damage = bad_block(format_, data, offset, stamp, file=self._file)
+            if self._salvage and is_in_flight(damage):
+                return offset, None
+            yield damage
+            offset = damage.end
         return offset, stamp
 
     def _block(self, offset: int, end: int) -> Iterator[Entry[Any] | Damage]:
@@ -186,18 +239,6 @@ class _Reading:
             assert entry is not None
             yield entry
             offset = entry.end
-
-    def _tail(self, offset: int) -> Iterator[Entry[Any] | Damage]:
-        length = len(self._data) - offset
-        if self._salvage:
-            for found in read_past_damage(
-                Headless(self._codec), memoryview(self._data)[offset:], salvage=True
-            ):
-                yield replace(found, offset=offset + found.offset)
-        elif _is_zeros(self._data, offset):
-            yield Damage(self._file, offset, length, "padding", "zeros to the end of the file")
-        else:
-            yield Damage(self._file, offset, length, UNSEALED, _TAIL_REASON)
 
 
 def _is_zeros(data: Buffer, offset: int) -> bool:

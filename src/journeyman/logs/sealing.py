@@ -2,6 +2,7 @@
 
     Sealer         the active file of a log: is its end open, and what has to be written next
     sealed         the pieces of a new file -> the same with seals, one for each block, closed
+    close_file     a file that is not open for writing -> closed, if it was not
     in_blocks      many small records -> pieces of about one block
 
 See journeyman.formats.seals for what seals are, journeyman.logs.sealed_reading for how they are
@@ -43,6 +44,25 @@ def last_seal(disk: Disk, format_: SealFormat, path: str, size: int) -> Seal | N
         return None
     data = disk.read_at(path, seal.begin, size - seal.begin)
     return seal if fits(format_, seal, data, at - seal.begin, seal.begin) else None
+
+
+def close_file(disk: Disk, format_: SealFormat, path: str) -> None:
+    """Close a file that ends with an open seal, so that another program may append to it."""
+    size = disk.size(path)
+    last = last_seal(disk, format_, path, size)
+    if last is None or not last.opens:
+        return
+    file = disk.open_append(path)
+    try:
+        file.write(make_seal(format_, SealKind.CLOSING, last.stamp, size))
+        file.sync()
+    finally:
+        file.close()
+
+
+def has_seals(format_: SealFormat, data: Buffer) -> bool:
+    """Whether anything in these bytes is marked as a seal."""
+    return next(format_.places(data, 0), None) is not None
 
 
 class Sealer:

@@ -35,7 +35,7 @@ from journeyman.logs.appender import Appender
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.replacement import put_in_place
 from journeyman.logs.sealed_reading import read_whole
-from journeyman.logs.sealing import Sealing
+from journeyman.logs.sealing import Sealing, has_seals
 from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.tail import SyncFailed
@@ -195,20 +195,23 @@ class ZtickLog:
             self.leftover_error = error
 
 
-def compact_offline(disk: Disk, path: str, *, sealed_ns: int | None = None) -> CompactionReport:
+def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionReport:
     """Write the whole log into the one file at ``path``, the only one the original reads.
 
     Everything is merged into ``.compressed`` first, in the usual steps, until no other file holds
     a record; then one rename makes that the active file. Renaming over an active file that still
     held records would not do: what it removes would come back from older files, were these still
-    there after a crash. ``sealed_ns``: see ``merge``.
+    there after a crash. A log that is sealed stays so.
     """
     names = ZtickNames(path)
     if not any(map(disk.exists, (names.compressed, names.to_compress, names.active))):
         raise LogError(path, "there is no log here")
     lock = _take_lock(disk, names)
     try:
-        _recover(disk, _files(disk, names), None)
+        files = _files(disk, names)
+        _recover(disk, files, None)
+        is_sealed = any(has_seals(SEALS, disk.view(file)) for file in files if disk.exists(file))
+        sealed_ns = now_ns if is_sealed else None
         report = CompactionReport(0, 0, 0, 0)
         if disk.exists(names.to_compress):
             report = merge(disk, names, sealed_ns=sealed_ns)
