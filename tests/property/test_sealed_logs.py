@@ -156,12 +156,15 @@ def test_all_agree_on_a_damaged_sealed_log(twins, dialect: Dialect, shape, wound
 
 
 @each_log
-@each_wound
-@pytest.mark.parametrize("shape", ["closed", "crashed", "restarted"])
+@pytest.mark.parametrize(
+    "wound", [w for w in WOUNDS if w.__name__ != "bad_header"], ids=lambda w: w.__name__
+)
+@pytest.mark.parametrize("shape", ["closed", "crashed"])
 def test_no_damage_alters_or_invents_a_sealed_record(twins, dialect: Dialect, shape, wound: Wound):
+    """Behind an opening seal, which was durable before anything followed it."""
     for seed in range(30):
         writer = written(dialect, shape, seed)
-        wound(writer.data, writer.starts, Random(seed))
+        wound(writer.data, writer.starts[1:], Random(seed))
         found = records_of(dialect.codec, bytes(writer.data))
         assert is_subsequence(found, writer.sealed), seed
 

@@ -7,20 +7,29 @@ import numpy as np
 from journeyman.columnar._jit import kernel
 from journeyman.columnar.loads import Bytes
 from journeyman.formats import kestrel_seals, ztick_seals
+from journeyman.formats.ztick_layout import HEAD
 
 ZTICK_SEAL_BYTES = ztick_seals.SEAL_BYTES
 KESTREL_SEAL_BYTES = kestrel_seals.SEAL_BYTES
 _ZTICK_MARK = np.frombuffer(ztick_seals.SEAL_MARK, np.uint8)
 _KESTREL_MARK = np.frombuffer(kestrel_seals.SEAL_MARK, np.uint8)
+_HEAD_BYTES = HEAD.size
 
 
 @kernel
 def is_ztick_seal(data: Bytes, at: int) -> bool:
-    """Whether a seal, or what is marked as one, stands at ``at`` as a whole."""
-    if data.size - at < ZTICK_SEAL_BYTES:
+    """Whether a whole seal, or what is marked as one, stands at ``at``."""
+    if data.size - at < ZTICK_SEAL_BYTES or data[at + 3] != _ZTICK_MARK[3]:
         return False
-    for i in range(_ZTICK_MARK.size - 1, -1, -1):  # noqa: SIM110 - a kernel; others differ here
-        if data[at + i] != _ZTICK_MARK[i]:
+    same = 0
+    while same < _ZTICK_MARK.size and data[at + same] == _ZTICK_MARK[same]:
+        same += 1
+    if same <= _HEAD_BYTES:
+        return False
+    if same < _ZTICK_MARK.size:
+        return _is_zero(data, at + same, at + ZTICK_SEAL_BYTES)
+    for i in range(same, ZTICK_SEAL_BYTES):  # noqa: SIM110 - a kernel
+        if data[at + i] >= 0x80:
             return False
     return True
 
@@ -28,9 +37,17 @@ def is_ztick_seal(data: Bytes, at: int) -> bool:
 @kernel
 def is_kestrel_seal(data: Bytes, at: int) -> bool:
     """The same for a kestrel file."""
-    if data.size - at < KESTREL_SEAL_BYTES:
+    if data.size - at < KESTREL_SEAL_BYTES or data[at] != _KESTREL_MARK[0]:
         return False
-    for i in range(_KESTREL_MARK.size):  # noqa: SIM110 - a kernel
-        if data[at + i] != _KESTREL_MARK[i]:
+    same = 1
+    while same < _KESTREL_MARK.size and data[at + same] == _KESTREL_MARK[same]:
+        same += 1
+    return same == _KESTREL_MARK.size or _is_zero(data, at + same, at + KESTREL_SEAL_BYTES)
+
+
+@kernel
+def _is_zero(data: Bytes, at: int, end: int) -> bool:
+    for i in range(at, end):  # noqa: SIM110 - a kernel
+        if data[i] != 0:
             return False
     return True

@@ -59,7 +59,7 @@ from journeyman.engines.ztick_outcomes import (
 from journeyman.engines.ztick_rules import RuleBook
 from journeyman.engines.ztick_runs import RunQueue
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Status
-from journeyman.formats.ztick_seals import RESERVED_PREFIX
+from journeyman.formats.ztick_seals import is_reserved
 from journeyman.protocols.ztick_commands import (
     Command,
     Get,
@@ -174,7 +174,7 @@ class Schedule:
         identifier, execution_ns = command.identifier, command.execution_ns
         if not identifier.startswith(prefix):
             return _DENIED
-        if identifier.startswith(RESERVED_PREFIX):
+        if is_reserved(identifier):
             return Outcome((), Reserved(identifier), ())
         before = self._jobs.plan(identifier, execution_ns)
         if before is not None and before[STATUS_AT] == TRIGGERED:
@@ -194,7 +194,7 @@ class Schedule:
         identifier = command.identifier
         if not identifier.startswith(prefix):
             return _DENIED
-        if identifier.startswith(RESERVED_PREFIX):
+        if is_reserved(identifier):
             return Outcome((), Reserved(identifier), ())
         before = self._jobs.remove(identifier)
         if before is None:

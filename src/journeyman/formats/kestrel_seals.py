@@ -39,7 +39,12 @@ class _KestrelSeals:
         return crc.to_bytes(self.crc_bytes, "little")
 
     def is_like_seal(self, data: Buffer, offset: int) -> bool:
-        return data[offset : offset + len(SEAL_MARK)] == SEAL_MARK
+        if data[offset : offset + 1] != SEAL_MARK[:1] or offset + SEAL_BYTES > len(data):
+            return False
+        if data[offset : offset + len(SEAL_MARK)] == SEAL_MARK:
+            return True
+        known = bytes(data[offset : offset + SEAL_BYTES]).rstrip(b"\0")
+        return SEAL_MARK.startswith(known)
 
     def parse(self, data: Buffer, offset: int) -> Seal | None:
         if not self.is_like_seal(data, offset) or offset + SEAL_BYTES > len(data):
@@ -49,13 +54,6 @@ class _KestrelSeals:
 
     def places(self, data: Buffer, offset: int) -> Iterator[int]:
         return (found.start() for found in _MARK.finditer(data, offset))
-
-    def is_torn(self, data: Buffer, offset: int) -> bool:
-        found = bytes(data[offset : offset + SEAL_BYTES])
-        known = found.rstrip(b"\0")
-        return 0 < len(known) < len(found) and (known + SEAL_MARK[len(known) :]).startswith(
-            SEAL_MARK
-        )
 
     def frame_end(self, data: Buffer, offset: int) -> int | None:
         byte = data[offset]

@@ -79,7 +79,10 @@ class SealFormat(Protocol):
         ...
 
     def is_like_seal(self, data: Buffer, offset: int) -> bool:
-        """Whether the entry at ``offset`` is marked as a seal, whatever else it says."""
+        """Whether the entry at ``offset`` is marked as a seal, whatever else it says.
+
+        So is one of which only the beginning was written, and zeros stand for the rest.
+        """
         ...
 
     def parse(self, data: Buffer, offset: int) -> Seal | None:
@@ -88,10 +91,6 @@ class SealFormat(Protocol):
 
     def places(self, data: Buffer, offset: int) -> Iterator[int]:
         """The places from ``offset`` on at which something marked as a seal begins."""
-        ...
-
-    def is_torn(self, data: Buffer, offset: int) -> bool:
-        """Whether the beginning of a seal stands here, and zeros in place of the rest."""
         ...
 
     def frame_end(self, data: Buffer, offset: int) -> int | None:

@@ -16,6 +16,7 @@ from journeyman.formats.seals import Buffer, Seal, SealKind
 from journeyman.formats.ztick_layout import HEAD, JOB_REMOVAL, LENGTH, MAX_ENTRY_BYTES
 
 RESERVED_PREFIX: Final = "journeyman.seal."
+_PREFIX = RESERVED_PREFIX.encode()
 _FIELD_BYTES = 1 + 8 + 12 + 8
 _ID_BYTES = len(RESERVED_PREFIX) + _FIELD_BYTES
 SEAL_BYTES: Final = HEAD.size + _ID_BYTES
@@ -28,8 +29,25 @@ _FIELDS = re.compile(rb"([obc])([0-9a-f]{8})([0-9a-f]{12})([0-9a-f]{8})")
 
 
 def is_reserved(identifier: str) -> bool:
-    """Whether seals have such identifiers."""
-    return identifier.startswith(RESERVED_PREFIX)
+    """Whether a removal of this job would be taken for a seal, or for one cut short."""
+    if not identifier.startswith(RESERVED_PREFIX[0]):
+        return False
+    is_cut_short = len(identifier) == _ID_BYTES and identifier.isascii()
+    return identifier.startswith(RESERVED_PREFIX) or (
+        is_cut_short and _is_marked(identifier.encode())
+    )
+
+
+def _is_marked(identifier: bytes) -> bool:
+    """The prefix, or its beginning and zeros."""
+    known = identifier.rstrip(b"\0")[: len(_PREFIX)]
+    return (
+        len(known) > 0
+        and _PREFIX.startswith(known)
+        and identifier.startswith(
+            _PREFIX if len(known) == len(_PREFIX) else known + bytes(len(_PREFIX) - len(known))
+        )
+    )
 
 
 class _ZtickSeals:
@@ -45,7 +63,10 @@ class _ZtickSeals:
         return b"%08x" % crc
 
     def is_like_seal(self, data: Buffer, offset: int) -> bool:
-        return data[offset : offset + len(SEAL_MARK)] == SEAL_MARK
+        if data[offset : offset + HEAD.size] != SEAL_MARK[: HEAD.size]:
+            return False
+        identifier = bytes(data[offset + HEAD.size : offset + SEAL_BYTES])
+        return len(identifier) == _ID_BYTES and identifier.isascii() and _is_marked(identifier)
 
     def parse(self, data: Buffer, offset: int) -> Seal | None:
         if not self.is_like_seal(data, offset) or offset + SEAL_BYTES > len(data):
@@ -63,13 +84,6 @@ class _ZtickSeals:
 
     def places(self, data: Buffer, offset: int) -> Iterator[int]:
         return (found.start() for found in _MARK.finditer(data, offset))
-
-    def is_torn(self, data: Buffer, offset: int) -> bool:
-        found = bytes(data[offset : offset + SEAL_BYTES])
-        known = found.rstrip(b"\0")
-        return HEAD.size < len(known) < len(found) and (known + SEAL_MARK[len(known) :]).startswith(
-            SEAL_MARK
-        )
 
     def frame_end(self, data: Buffer, offset: int) -> int | None:
         left = len(data) - offset - LENGTH.size

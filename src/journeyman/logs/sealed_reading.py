@@ -185,11 +185,13 @@ class _Reading:
                 opened = opening_stamp(format_, data, offset)
                 if opened is not None:  # damage had hidden it
                     return offset + found.length, opened
-            elif found.length == format_.size and format_.is_torn(data, offset):
-                yield Damage(self._file, offset, found.length, "torn", "a seal that was cut short")
             else:
                 yield Entry(offset, found.length, found.record)
-        return end, None if end == len(data) else opening_stamp(format_, data, end)
+        if end == len(data):
+            return end, None
+        if self._seals:
+            yield from self._block(end, end + format_.size)
+        return end + format_.size, opening_stamp(format_, data, end)
 
     def _sealed_inside(self, damage: Damage) -> tuple[int, int] | None:
         if damage.offset >= self._no_seal_from:

@@ -62,6 +62,5 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
         for found in read_past_damage(headless, data)
         if not isinstance(found, Damage)
         and not codec.seals.is_like_seal(data, found.offset)
-        and not codec.seals.is_torn(data, found.offset)
         and (codec is ztick.CODEC or isinstance(found.record, kestrel.ItemPut))
     ]

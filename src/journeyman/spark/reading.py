@@ -186,6 +186,7 @@ class _Reading:
         self._format = self._codec.seals
         self._seals = seals_of(options.dialect)
         self._no_seal = (0, 0)  # from the first place to the second there is none
+        self._came_to, self._stamp = 0, None  # a place, and whether what follows there is sealed
         self._cut = piece.cut
         self._path = piece.file.path
         self._salvages = options.salvage
@@ -243,14 +244,17 @@ class _Reading:
             if damage is not None:
                 yield damage
         if self._judge.holds_back:
-            stamp = self._stamp_at(offset)
+            # What led here knows more than the bytes before: these may be damaged.
+            known = self._came_to == offset and offset > 0
+            stamp = self._stamp if known else self._stamp_before(offset)
             while offset < end:
                 offset, stamp = yield from (
                     self._scouted_items(offset, end, step, stretches=stretches)
                     if stamp is None
                     else self._sealed_items(offset, end, stamp, step, stretches=stretches)
                 )
-            self.reached = offset
+            self.reached = self._came_to = offset
+            self._stamp = stamp
             return
         window = self._window
         step = step or self.walk
@@ -381,25 +385,6 @@ class _Reading:
             return None
         block = self._window.peek(seal.begin, offset)
         return seal.stamp if fits(format_, seal, block, at - seal.begin, seal.begin) else None
-
-    def _stamp_at(self, offset: int) -> int | None:
-        """The stamp of the sealed block that begins at the boundary ``offset``; None if none does.
-
-        The seal before it says so; or its own, if what stands before it is damaged.
-        """
-        stamp = self._stamp_before(offset)
-        format_, kernels, window = self._format, self._seals, self._window
-        if stamp is not None or format_ is None or kernels is None or offset == 0:
-            return stamp
-        window.move(offset, window.size)
-        at = kernels.next_seal(window.data, 0)
-        while at == len(window.data) < MAX_BLOCK_BYTES and window.end < window.size:
-            window.move(offset, window.size, 2 * len(window.data))
-            at = kernels.next_seal(window.data, at)
-        seal = format_.parse(window.data, at)
-        if seal is None or seal.begin != offset:
-            return None
-        return seal.stamp if fits(format_, seal, window.data, at, offset) else None
 
     def _likely_block(self, begin: int, entry: int) -> int:
         """The first block boundary from ``begin`` on, if an entry begins at ``entry`` behind it.
