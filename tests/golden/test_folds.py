@@ -243,14 +243,12 @@ class Folder:
         self.first_ids = {min(items): f for f, items in segments.items()}
         self.order = [self.first_ids[first] for first in sorted(self.first_ids)]
         self.ids = [item_id for f in self.order for item_id in segments[f]]
-        self.view = kestrel.open_queue(
-            self.ids,
-            {
-                f.split(".", 2)[2]: kestrel.fold_reader(kestrel_records(name, f))
-                for f in names
-                if "read" in f
-            },
-        )
+        self.readers = {
+            f.split(".", 2)[2]: kestrel.fold_reader(kestrel_records(name, f))
+            for f in names
+            if "read" in f
+        }
+        self.view = kestrel.open_queue(self.ids, self.readers)
 
 
 @pytest.mark.parametrize("name", QUEUES)
@@ -267,6 +265,10 @@ def test_readers_stand_where_they_are_expected_and_get_what_is_left(name):
     assert set(folder.view.readers) == set(EXPECTED[name]["readers"])
     for reader_name, expected in EXPECTED[name]["readers"].items():
         reader = folder.view.readers[reader_name]
+        if folder.readers[reader_name].head > folder.view.tail:
+            # The original puts it at the newest item. Here it is not believed.
+            assert reader == kestrel.Reader(min(folder.ids) - 1)
+            continue
         assert reader.head == expected["head"]
         assert sorted(reader.done) == expected.get("done", [])
         assert list(reader.undelivered(folder.ids)) == expected.get("deliver", [])

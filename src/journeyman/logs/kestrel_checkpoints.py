@@ -82,8 +82,14 @@ class Checkpoints:
         checkpoint, a crash before that would start it elsewhere, past items put meanwhile.
         """
         for name, reader in opened.items():
-            if found.get(name) is None:
+            before = found.get(name)
+            if before is None:
                 self.write(name, reader, now_ms)
+            elif before.head > reader.head:  # it was not believed
+                data = self._disk.view(self._path(name))
+                copy_aside(self._disk, self._path(name), data, 0, len(data))
+                # That its id was given out, should it have been, must still be known.
+                self.write(name, Reader(reader.head, {*reader.done, before.head}), now_ms)
             else:
                 self.durable[name] = _copy(reader)
         for name in found:
