@@ -69,8 +69,7 @@ def main() -> None:
         ("kestrel checkpoint", kestrel.READER, checkpoint),
     ):
         before, after = (
-            _unnoticed(codec, _written(codec, batches, sealed=sealed))  # type: ignore[arg-type]
-            for sealed in (False, True)
+            _unnoticed(codec, _written(codec, batches, sealed=sealed)) for sealed in (False, True)
         )
         print(f"{name:20} unnoticed without seals {before:6.1%}   with seals {after:6.2%}")
 

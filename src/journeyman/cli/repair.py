@@ -66,8 +66,8 @@ def repair(
     if take_back is not None:
         if dry_run:
             raise UsageError("--take-back does not go with --dry-run")
-        logs = find_whole_logs(disk, path, dialect=dialect, queue=queue)
-        _take_back(disk, clock, logs, take_back, json=as_json(format_, json_))
+        named = find_whole_logs(disk, path, dialect=dialect, queue=queue)
+        _take_back(disk, clock, named, take_back, json=as_json(format_, json_))
         return
     reports = []
     for log in find_whole_logs(disk, path, dialect=dialect, queue=queue):

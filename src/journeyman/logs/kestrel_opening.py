@@ -73,8 +73,9 @@ def find_queue(
         found = {DEFAULT_READER: None}
     anomalies: list[Anomaly] = []
     view = open_queue(catalog.edge_ids(), found, anomalies.append)
-    for anomaly in anomalies if notes is not None else ():
-        notes(anomaly)
+    if notes is not None:
+        for anomaly in anomalies:
+            notes(anomaly)
     checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
     report = RecoveryReport((*reports, *reader_reports))
     last_path = paths[-1] if paths and disk.exists(paths[-1]) else None

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from journeyman.errors import FormatError, InvalidData
 from journeyman.formats.framing import Buffer, Codec, Entry
@@ -28,7 +28,7 @@ from journeyman.logs.damage import Damage, read_past_damage
 
 R = TypeVar("R")
 
-UNSEALED = "unsealed"
+UNSEALED: Final = "unsealed"
 _TAIL_REASON = "after the last seal, so never acknowledged"
 _BLOCK_REASON = "no seal fits these bytes"
 _ZERO_CHUNK = 1024 * 1024

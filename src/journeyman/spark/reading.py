@@ -186,7 +186,8 @@ class _Reading:
         self._format = self._codec.seals
         self._seals = seals_of(options.dialect)
         self._no_seal = (0, 0)  # from the first place to the second there is none
-        self._came_to, self._stamp = 0, None  # a place, and whether what follows there is sealed
+        self._came_to = 0  # a place, and the stamp if what follows there is sealed
+        self._stamp: int | None = None
         self._cut = piece.cut
         self._path = piece.file.path
         self._salvages = options.salvage
