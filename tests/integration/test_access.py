@@ -34,10 +34,10 @@ secret = "sk admin"
 namespace = "*"
 """
 LISTENS = {
-    "schedule": r"[^P] listening on [^\s]+?:(\d+)",
+    "schedule": r"the schedule listens on [^\s]+?:(\d+)",
     "work queue": r"the work queue listens on [^\s]+?:(\d+)",
     "fan-out": r"the fan-out queues listen on [^\s]+?:(\d+)",
-    "http": r"HTTP listening on [^\s]+?:(\d+)",
+    "http": r"HTTP listens on [^\s]+?:(\d+)",
 }
 CHAIN, KEY, ROOT = DATA / "server_chain.pem", DATA / "server_key.pem", DATA / "root.pem"
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from journeyman.formats.ztick import CODEC, JobSet, RuleSet, Shell, Status
+from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Shell, Status
 from tests.integration.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
@@ -17,7 +17,7 @@ PAST = 700  # more than are taken at a time
 
 def foreign_log(directory: Path) -> None:
     """As ztick writes it: every job planned, whether it ran or not."""
-    records = [
+    records: list[Record] = [
         RuleSet("rule", "past.", Shell("echo $JOURNEYMAN_JOB_ID >> ran")),
         *(JobSet(f"past.{number}", 1000 + number, Status.PLANNED) for number in range(PAST)),
         JobSet("past.later", FAR_NS, Status.PLANNED),

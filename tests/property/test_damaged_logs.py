@@ -24,7 +24,7 @@ from journeyman.formats import ztick
 from journeyman.logs import damage as damage_module
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
-from journeyman.spark import reading
+from journeyman.spark import reading, scouting
 from journeyman.spark.reading import Stretch, read_reduced
 from journeyman.spark.splits import Piece, Seam
 from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
@@ -123,9 +123,9 @@ def wounded(dialect: Dialect, wound: Wound, seed: int) -> bytes:
 def short_memory(held_bytes: int) -> ExitStack:
     """Less is held back than a log is long, so that much of it is sure before it ends."""
     stack = ExitStack()
-    for module in (damage_module, reading):
+    for module in (damage_module, reading, scouting):
         stack.enter_context(mock.patch.object(module, "HELD_BYTES", held_bytes))
-    stack.enter_context(mock.patch.object(reading, "_MARK_BYTES", 100))
+    stack.enter_context(mock.patch.object(scouting, "_MARK_BYTES", 100))
     return stack
 
 

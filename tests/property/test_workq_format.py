@@ -76,7 +76,8 @@ UNKNOWN = st.builds(
     st.sampled_from([NewerCommand(n) for n in (0, *range(9, 256))]),
     st.binary(max_size=60),
 )
-RECORDS: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS | UNKNOWN
+KNOWN: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
+RECORDS: st.SearchStrategy[Record] = KNOWN | UNKNOWN
 LOGS = st.lists(RECORDS, max_size=6)
 SOME = st.lists(RECORDS, min_size=1, max_size=6)
 

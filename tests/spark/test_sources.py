@@ -18,6 +18,7 @@ from journeyman.formats import kestrel
 from journeyman.formats.ztick import JobSet, RuleSet, Shell, Status
 from journeyman.spark import read, register
 from journeyman.spark.glances import damage_in
+from journeyman.spark.reads import knows_no_damage
 from journeyman.spark.schemas import base_schema
 from journeyman.spark.tables import states
 from tests.specimens import KESTREL, WORKQ, ZTICK
@@ -225,6 +226,8 @@ def test_adjacent_bad_frames_hide_nothing_from_a_replay(spark, tmp_path):
     jobs = [ZTICK.codec.encode(JobSet(f"job.{n}", n, Status.PLANNED)) for n in range(99)]
     data = jobs[0] + 2 * newer + b"".join(jobs[1:50]) + bytes(50) + b"".join(jobs[50:])
     (tmp_path / "logfile").write_bytes(data)
+    for dialect in ("ztick", "workq", "kestrel", "keyspace"):
+        knows_no_damage(spark, dialect)  # what other tests have read in this session
     assert states(spark, "ztick", str(tmp_path / "logfile"))["jobs"].count() == 99
     damage = damage_in(spark)
-    assert (damage.places, damage.damaged_bytes, damage.records) >= (3, 2 * len(newer) + 50, 3)
+    assert (damage.places, damage.damaged_bytes, damage.records) == (3, 2 * len(newer) + 50, 3)

@@ -290,13 +290,13 @@ def test_client_that_makes_and_removes_very_many_does_not_hold_up_the_others(wha
         await bench.tell(others[0], Put("p", 0, b"x"), Put("q", 0, b"x"))
         if what == "deletes":
             await bench.tell(hostile, *(Put(f"d{n}", 0, b"x") for n in range(50)))
-        asked: list[Any] = {
+        kinds: dict[str, list[Any]] = {
             "queues": [Put(f"n{n}", 0, b"x") for n in range(50)],
             "readers": [Get(Key("q", f"r{n}"), close=True, open=True) for n in range(50)],
             "deletes": [Delete(Key(f"d{n}")) for n in range(50)],
-        }[what]
+        }
         before = len(hostile.told)
-        bench.writer.submit(hostile, asked)
+        bench.writer.submit(hostile, kinds[what])
         bench.writer.submit(others[0], [Put("p", 0, b"y")])
         bench.writer.submit(others[1], [Delete(Key("unknown")), Put("p", 0, b"z")])
         while not (others[0].told[2:] and others[1].told[1:]):

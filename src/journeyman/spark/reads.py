@@ -104,7 +104,8 @@ def damage_read(spark: SparkSession) -> list[DataFrame]:
     """One frame for each set of logs that was read in this session: rows about damage alone."""
     frames = []
     for dialect, options in _read_in.get(spark, {}).values():
-        reader = spark.read.format(dialect).options(**options, damageOnly="true")
+        options = {**options, "damageOnly": "true", "ignoreMissingFiles": "true"}
+        reader = spark.read.format(dialect).options(**options)
         frames.append(reader.schema(_DAMAGE_COLUMNS).load())
     return frames
 
