@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from journeyman.cli import journeyman
+from tests.golden.departures import expected_here
 
 DATA = Path(__file__).parent / "data"
 ZTICK = sorted((DATA / "ztick").glob("*.log"))
@@ -145,7 +146,10 @@ def test_workq_dump_shows_every_described_record(folder):
     # The original stops at the first fault; here records behind it are shown, and a warning.
     assert result.exit_code == 0
     assert found[: len(expected)] == expected
-    if len(found) > len(expected) or described(folder)["fault"] is not None:
+    if folder.name == "x-unknown-type":  # of a newer writer, so not damage
+        assert [(line["cmd"], line["code"]) for line in found[len(expected) :]] == [("unknown", 9)]
+        assert result.stderr == ""
+    elif len(found) > len(expected) or described(folder)["fault"] is not None:
         assert "left out" in result.stderr
     else:
         assert result.stderr == ""
@@ -251,7 +255,9 @@ def test_verify_calls_a_kestrel_file_clean_exactly_when_it_ends_well(path, file)
 def folders_with_readers() -> list[tuple[Path, dict[str, Any]]]:
     cases = [(folder, json.loads((folder / "case.json").read_text())) for folder in KESTREL]
     return [
-        (folder, case["expect"]) for folder, case in cases if "readers" in case.get("expect", {})
+        (folder, expected_here(folder.name, case["expect"]))
+        for folder, case in cases
+        if "readers" in case.get("expect", {})
     ]
 
 
@@ -292,7 +298,9 @@ def test_verify_calls_a_ztick_log_clean_exactly_when_the_original_warns_of_nothi
 def test_verify_calls_a_workq_log_clean_exactly_when_its_bytes_have_no_fault(folder):
     result = run("verify", folder / "cmdlog")
 
-    assert (result.exit_code == 0) is (described(folder)["fault"] is None)
+    # The original refuses a command that it does not know; a newer writer's is not damage.
+    is_whole = described(folder)["fault"] is None or folder.name == "x-unknown-type"
+    assert (result.exit_code == 0) is is_whole
 
 
 @pytest.mark.parametrize(

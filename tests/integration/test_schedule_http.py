@@ -19,6 +19,7 @@ TOKENS = """
 [token.deploy]
 secret = "sk_deploy"
 namespace = "deploy."
+runners = "shell"
 [token.admin]
 secret = "sk_admin"
 namespace = "*"
@@ -52,6 +53,8 @@ def ask(
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
+    if data is not None:
+        headers["Content-Type"] = "application/json"
     try:
         connection.request(method, path, data, headers)
         response = connection.getresponse()
@@ -201,7 +204,11 @@ def test_chunked_bodies_are_fine(server):
         "/jobs/chunked",
         iter([b'{"exec', b'ution": 5000000000000000000}']),
         encode_chunked=True,
-        headers={"Transfer-Encoding": "chunked", "Expect": "100-continue"},
+        headers={
+            "Content-Type": "application/json",
+            "Transfer-Encoding": "chunked",
+            "Expect": "100-continue",
+        },
     )
     assert connection.getresponse().status == 200
     connection.close()
@@ -244,7 +251,10 @@ def test_idle_and_trickling_connections_are_closed_and_block_nobody(server):
     thread = threading.Thread(target=trickle)
     thread.start()
     half = socket.create_connection(("127.0.0.1", server.http_port))
-    half.sendall(b"PUT /jobs/half HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    half.sendall(
+        b"PUT /jobs/half HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
     assert ask(server, "GET", "/health")[0] == 200
     for each in [*quiet, half]:
         each.settimeout(30)
@@ -281,6 +291,9 @@ def test_namespaces_hold_over_http(guarded):
     ):
         status, answer = ask(guarded, method, path, body, "sk_deploy")
         assert (status, answer) == (403, {"error": "insufficient namespace scope"})
+    direct = {"pattern": "deploy.", "runner": "direct", "args": ["/bin/true"]}
+    status, answer = ask(guarded, "PUT", "/rules/deploy.r", direct, "sk_deploy")
+    assert (status, answer) == (403, {"error": "this token may not use the runner direct"})
     rows = ask(guarded, "GET", "/jobs", secret="sk_deploy")[1]
     assert [row["id"] for row in rows] == ["deploy.1"]
 

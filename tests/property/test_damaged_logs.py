@@ -7,7 +7,7 @@ are longer than what is held back; Spark reads them whole and cut at the borders
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -24,8 +24,9 @@ from journeyman.formats import ztick
 from journeyman.logs import damage as damage_module
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
-from journeyman.spark import reading
+from journeyman.spark import reading, scouting
 from journeyman.spark.reading import Stretch, read_reduced
+from journeyman.spark.splits import Piece, Seam
 from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
 from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
 from tests.specimens import KESTREL as KESTREL_LOG
@@ -122,9 +123,9 @@ def wounded(dialect: Dialect, wound: Wound, seed: int) -> bytes:
 def short_memory(held_bytes: int) -> ExitStack:
     """Less is held back than a log is long, so that much of it is sure before it ends."""
     stack = ExitStack()
-    for module in (damage_module, reading):
+    for module in (damage_module, reading, scouting):
         stack.enter_context(mock.patch.object(module, "HELD_BYTES", held_bytes))
-    stack.enter_context(mock.patch.object(reading, "_MARK_BYTES", 100))
+    stack.enter_context(mock.patch.object(scouting, "_MARK_BYTES", 100))
     return stack
 
 
@@ -192,16 +193,17 @@ def test_whoever_takes_bytes_is_given_no_entry_that_turns_out_to_be_damage(wound
                 assert taken(pieces_of(file, cuts)) == expected
 
 
-def taken(pieces: object) -> list[Item]:
+def taken(pieces: Iterable[Piece]) -> list[Item]:
     """As a reducer takes them: plain entries as bytes, the others as rows."""
     found: list[Item] = []
-    for piece in pieces:  # type: ignore[attr-defined]
+    for piece in pieces:
         for item in read_reduced(piece, options_of(ZTICK), stretches=True):
             if isinstance(item, Stretch):
                 item.reached = walk_ztick(item.data, item.begin, item.end)
                 rows = rows_of(bytes(item.data[: item.reached]), item.begin)
                 found += [row | {"offset": row["offset"] + item.offset} for row in rows]
             else:
+                assert not isinstance(item, Seam)
                 found += [item] if isinstance(item, Damage) else item.batch.to_pylist()
     return found
 

@@ -29,8 +29,9 @@ from journeyman.config import (
 )
 from journeyman.config.files import MAX_FILE_BYTES, read_values
 from journeyman.config.kinds import Optional, Text, TextList
-from journeyman.config.loading import COMMAND_LINE_ORIGIN, DEFAULT_ORIGIN
+from journeyman.config.loading import COMMAND_LINE_ORIGIN, DATA_ORIGIN, DEFAULT_ORIGIN
 from journeyman.errors import UsageError
+from journeyman.formats.ztick_runners import Direct, Journal, Queue, Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ZTICK_FILE = """\
@@ -91,6 +92,17 @@ def complaint(loaded):
         return said
 
     return complaint_about
+
+
+def with_an_empty_file() -> Settings:
+    """The settings of a ztick file that says nothing."""
+    plain = Settings()
+    return replace(
+        plain,
+        database=replace(plain.database, logfile_path="logfile"),
+        workq=replace(plain.workq, enabled=False),
+        kestrel=replace(plain.kestrel, enabled=False),
+    )
 
 
 # -- values and their origin ---------------------------------------------------------------------
@@ -189,6 +201,51 @@ def test_settings_cannot_be_changed():
         Settings().database.framerate = 1  # type: ignore[misc]
 
 
+# -- the data directory --------------------------------------------------------------------------
+
+
+def places(settings: Settings) -> tuple[str, str, str]:
+    return settings.database.logfile_path, settings.workq.cmdlog_path, settings.kestrel.queue_path
+
+
+def test_everything_is_below_the_data_directory():
+    assert places(load(environ={}).settings) == (
+        "journeyman-data/schedule.log",
+        "journeyman-data/workq",
+        "journeyman-data/kestrel",
+    )
+    configuration = load(environ={}, options={"data.directory": "/d", "workq.cmdlog_path": "w"})
+    assert places(configuration.settings) == ("/d/schedule.log", "w", "/d/kestrel")
+    assert configuration.settings.storage.path == "/d/store"
+    assert configuration.origins["database.logfile_path"] == DATA_ORIGIN
+    assert configuration.origins["workq.cmdlog_path"] == COMMAND_LINE_ORIGIN
+
+
+def test_the_address_of_a_database_is_not_below_the_data_directory():
+    given = {"data.directory": "/d", "storage.engine": "postgres"}
+    assert load(environ={}, options=given).settings.storage.path == Settings().storage.path
+
+
+def test_a_file_that_names_the_data_directory_has_its_log_there(loaded):
+    settings = loaded("[data]\ndirectory = 'd'\n[database]\nframerate = 5\n").settings
+    assert settings.database.logfile_path == "d/schedule.log"
+
+
+@pytest.mark.parametrize("section", ["workq", "kestrel"])
+def test_with_a_file_a_service_is_open_if_something_asks_for_it(loaded, section: str):
+    def is_open(text: str, environ: Mapping[str, str] | None = None, **options: str) -> bool:
+        enabled: bool = getattr(loaded(text, environ, **options).settings, section).enabled
+        return enabled
+
+    assert not is_open("[database]\nframerate = 5\n")
+    assert is_open(f"[{section}]\n")
+    assert is_open("", None, **{f"{section}__listen": "127.0.0.1:5"})
+    assert is_open("", {f"JOURNEYMAN_{section.upper()}_LISTEN": "127.0.0.1:5"})
+    assert not is_open(f"[{section}]\nenabled = false\n")
+    configuration = loaded("")
+    assert configuration.origins[f"{section}.enabled"] == f"c.toml has no [{section}]"
+
+
 # -- refusals ------------------------------------------------------------------------------------
 
 
@@ -262,8 +319,8 @@ def test_settings_cannot_be_changed():
             "\n[databse]\nframerate = 5\n",
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
-                "controller, http, shell, database, telemetry, schedule, history, workq, kestrel, "
-                "storage, runners, limits, messages"
+                "controller, http, shell, database, telemetry, access, data, schedule, history, "
+                "workq, kestrel, storage, runners, limits, messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),
@@ -303,7 +360,7 @@ def test_refusals_of_the_environment_and_the_command_line_say_where(complaint):
     )
     assert complaint("", schedule__max_rums="5") == (
         "command line: unknown key schedule.max_rums = '5' (did you mean schedule.max_runs?); "
-        "[schedule] allows max_runs, interrupted"
+        "[schedule] allows max_runs, interrupted, overdue"
     )
     assert complaint("", nothing="5") == (
         "command line: unknown key nothing = '5'; no section [nothing]"
@@ -344,7 +401,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"larger than 1048576 bytes$"):
         load(str(large), environ={})
     large.write_bytes(b"#" * MAX_FILE_BYTES)
-    assert load(str(large), environ={}).settings == Settings()
+    assert load(str(large), environ={}).settings == with_an_empty_file()
     strange = tmp_path / "strange.toml"
     strange.write_bytes(b"[log]\nlevel = \xff\n")
     with pytest.raises(UsageError, match=r"strange\.toml:2: not UTF-8$"):
@@ -378,7 +435,7 @@ def test_unusual_toml_is_understood_and_its_lines_found_where_they_can_be(loaded
 
 def test_keys_before_the_first_section_are_ignored_with_a_note(loaded):
     configuration = loaded("level = 'debug'\n[log]\n")
-    assert configuration.settings == Settings()
+    assert configuration.settings == with_an_empty_file()
     assert configuration.notes == ("c.toml:1: level is in no section; ignored",)
 
 
@@ -574,11 +631,61 @@ namespace = "*" # all
 """
 
 
+NO_PROGRAMS = frozenset({"http", "amqp", "redis", "queue", "journal"})
+
+
+def test_a_token_says_which_runners_it_may_use():
+    def token(lines: str) -> Token:
+        found = parse_tokens(f"[token.a]\nsecret = s\n{lines}", "t").find(b"s")
+        assert found is not None
+        return found
+
+    assert token("namespace = n").runners == NO_PROGRAMS
+    assert token("namespace = *").runners == NO_PROGRAMS | {"shell", "direct", "awf"}
+    assert token('namespace = n\nrunners = "Shell, http"').runners == {"shell", "http"}
+    assert token('namespace = n\nrunners = "*"').runners == token("namespace = *").runners
+    assert token('namespace = *\nrunners = ""').runners == frozenset()
+    with pytest.raises(UsageError, match=r"t:1: token.a: runners: there is no 'bash'; allowed are"):
+        token("namespace = n\nrunners = shell bash")
+
+
+def test_a_rule_may_only_do_what_its_token_may():
+    token = Token("a", "n.", frozenset({"shell", "queue", "journal"}))
+    assert token.refuses(Shell("true")) == ""
+    assert token.refuses(Direct("true", ())) == "this token may not use the runner direct"
+    assert token.refuses(Queue("n.mail", ())) == ""
+    assert token.refuses(Queue("mail", ())) == "insufficient namespace scope"
+    assert token.refuses(Journal("mail")) == "insufficient namespace scope"
+    assert Token("a", "*").refuses(Journal("mail")) == ""
+
+
+def test_a_token_is_the_same_after_reading_the_file_again():
+    text = "[token.a]\nsecret = s\nnamespace = n\n"
+    token = parse_tokens(text, "t").find(b"s")
+    assert token is not None
+    assert token in parse_tokens(text, "t")
+    assert token not in parse_tokens(text.replace("= s", "= other"), "t")
+    assert token not in parse_tokens(text.replace("= n", "= m"), "t")
+    assert token not in parse_tokens(text + "runners = shell", "t")
+    assert token not in parse_tokens("", "t")
+
+
+def test_a_token_file_that_everyone_can_read_is_noted(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text("[token.a]\nsecret = s\nnamespace = n\n")
+    path.chmod(0o640)
+    assert load_tokens(str(path)).notes == ()
+    path.chmod(0o644)
+    (note,) = load_tokens(str(path)).notes
+    assert note.endswith(f"(mode ends in 4); chmod o= {path}")
+
+
 def test_a_token_is_found_by_its_secret(tmp_path):
     path = tmp_path / "tokens.toml"
     path.write_text(TOKENS)
+    path.chmod(0o600)
     tokens = load_tokens(str(path))
-    assert tokens.find(b"sk_deploy") == Token("deploy", "deploy.")
+    assert tokens.find(b"sk_deploy") == Token("deploy", "deploy.", NO_PROGRAMS)
     assert tokens.find(b"sk_admin") == Token("admin", "*")
     assert tokens.find(b"sk_deplo") is None
     assert tokens.find(b"") is None
@@ -586,7 +693,7 @@ def test_a_token_is_found_by_its_secret(tmp_path):
 
 
 def test_a_namespace_is_a_prefix_and_a_star_is_all():
-    deploy, admin = Token("deploy", "deploy."), Token("admin", "*")
+    deploy, admin = Token("deploy", "deploy.", NO_PROGRAMS), Token("admin", "*")
     assert deploy.covers("deploy.x")
     assert not deploy.covers("deploy")
     assert not deploy.covers("billing.deploy.")
@@ -612,7 +719,7 @@ def test_a_namespace_is_a_prefix_and_a_star_is_all():
 )
 def test_secrets_as_they_may_be_written(written: str, secret: bytes):
     tokens = parse_tokens(f"[token.a]\r\nsecret = {written}\r\nnamespace = n\r\n", "t")
-    assert tokens.find(secret) == Token("a", "n")
+    assert tokens.find(secret) == Token("a", "n", NO_PROGRAMS)
 
 
 def test_the_last_of_two_equal_keys_counts():
@@ -659,16 +766,16 @@ def test_what_an_auth_file_does_not_know_is_noted_but_never_repeated():
         "[token.a]\nsecret = s\nnamespace = n\ncolour = hush\n"
     )
     tokens = parse_tokens(text, "t")
-    assert tokens.find(b"s") == Token("a", "n")
+    assert tokens.find(b"s") == Token("a", "n", NO_PROGRAMS)
     assert tokens.find(b"hush") is None
     assert tokens.notes == (
-        "t:1: not the secret or namespace of a token; ignored",
+        "t:1: not the secret, namespace or runners of a token; ignored",
         "t:2: not a [token.NAME] section; ignored",
-        "t:3: not the secret or namespace of a token; ignored",
+        "t:3: not the secret, namespace or runners of a token; ignored",
         "t:4: not a [token.NAME] section; ignored",
         "t:5: not a [token.NAME] section; ignored",
-        "t:6: not the secret or namespace of a token; ignored",
-        "t:10: not the secret or namespace of a token; ignored",
+        "t:6: not the secret, namespace or runners of a token; ignored",
+        "t:10: not the secret, namespace or runners of a token; ignored",
     )
 
 
@@ -697,3 +804,27 @@ def test_secrets_are_in_no_repr():
 def test_settings_of_a_section_can_be_replaced_in_tests():
     settings = replace(Settings(), http=replace(Settings().http, listen=Address("h", 1)))
     assert settings.http.listen == Address("h", 1)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:sec@ret:x@host:1/db", "postgresql://me:***@host:1/db"),
+        (
+            "postgresql://host/db?user=me&password=secret",
+            "postgresql://host/db?user=me&password=***",
+        ),
+        ("host=h password=secret user=me", "host=h password=*** user=me"),
+        ("host=h password = 'sec ret\\' x' user=me", "host=h password = *** user=me"),
+        ("PASSWORD='secret", "PASSWORD=***"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("/var/lib/a:b@c", "/var/lib/a:b@c"),
+    ],
+)
+def test_the_password_of_an_address_is_not_shown(address: str, shown: str):
+    configuration = load(None, options={"storage.path": address})
+    assert configuration.settings.storage.path == address
+    text = show(configuration)
+    assert tomllib.loads(text)["storage"]["path"] == shown
+    assert "secret" not in text

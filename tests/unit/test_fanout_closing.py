@@ -10,6 +10,7 @@ from journeyman.config import Address, LogLevel
 from journeyman.engines.kestrel_outcomes import SaveCheckpoint
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.protocols.kestrel_commands import Get, Key, Put
+from journeyman.servers.access import Access
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import FanOutPlan
 from journeyman.servers.server_log import ServerLog
@@ -34,6 +35,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monke
             ServerLog(clock, lines.append, level=LogLevel.INFO),
             failed=mistakes.append,
             stop_server=lambda: None,
+            access=Access(),
         )
         await server.start()
         client = Caller()

@@ -500,7 +500,7 @@ class TestGoldenDamage:
             ("e-payload-flipped", 33, ["corrupt"]),
             ("x-crc-ieee", 0, ["corrupt"]),
             ("x-trailing-garbage", 1, ["corrupt"]),
-            ("x-unknown-type", 1, ["corrupt"]),
+            ("x-unknown-type", 2, []),
         ],
     )
     def test_workq(self, case, kept, kinds):

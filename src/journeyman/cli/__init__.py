@@ -1,7 +1,7 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
-    journeyman dump | verify | repair | compact | clean | generate
-               serve | config | pipeline | storage
+    journeyman dump | verify | repair | compact | clean | generate | import-kestrel
+               serve | workq-server | config | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -41,11 +41,13 @@ COMMANDS = {
     "config": "journeyman.cli.config:config",
     "dump": "journeyman.cli.dump:dump",
     "generate": "journeyman.cli.generate:generate",
+    "import-kestrel": "journeyman.cli.import_kestrel:import_kestrel",
     "pipeline": "journeyman.cli.pipeline:pipeline",
     "repair": "journeyman.cli.repair:repair",
     "serve": "journeyman.cli.serve:serve",
     "storage": "journeyman.cli.storage:storage",
     "verify": "journeyman.cli.verify:verify",
+    "workq-server": "journeyman.cli.workq_server:workq_server",
 }
 
 

@@ -28,6 +28,7 @@ from journeyman.engines.kestrel_outcomes import (
     END,
     ERROR,
     ERROR_AND_CLOSE,
+    FORBIDDEN,
     NOT_STORED,
     STORED,
     Checkpoint,
@@ -45,9 +46,10 @@ from journeyman.engines.kestrel_outcomes import (
 from journeyman.engines.kestrel_queue import Queue
 from journeyman.engines.kestrel_reader import FanReader
 from journeyman.engines.kestrel_settings import FanOutSettings
-from journeyman.engines.kestrel_state import NS_PER_MS, TOO_MANY_QUEUES
+from journeyman.engines.kestrel_state import NS_PER_MS
 from journeyman.engines.kestrel_waits import Wait
 from journeyman.engines.kestrel_whole import WholeQueues
+from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
@@ -57,6 +59,7 @@ __all__ = ["FanOut"]
 
 MS_PER_S = 1000
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
+ERASING_COSTS = 50  # as much as so many items
 RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
 
 _SHUTDOWN_OFF = Reply(words.server_error("shutdown by clients is switched off"))
@@ -69,6 +72,8 @@ class FanOut(WholeQueues):
         super().__init__(settings)
         self._sweep_due_ns: int | None = None
         self._to_sweep: list[Key] = []
+        # If not, open reads can still be confirmed, closed and aborted.
+        self.gives_items = True
 
     def decide(self, command: Any, now_ns: int, client: Client = None) -> Outcome:
         """``client`` is whoever asks; None for what the server itself has to say."""
@@ -87,10 +92,11 @@ class FanOut(WholeQueues):
         self._writes.clear()
         self._effects.clear()
         known = self._queue_for(queue, now_ns)
-        assert known is not None  # it was there when they were put
+        assert isinstance(known, Queue)  # it was there when they were put
         for item in items:
             self._touch(known)
             self._grown.add(known)
+            self.counts.puts += 1
             known.add(item)
         for reader in tuple(known.waiting):
             self._serve(known, reader, now_ns)
@@ -112,6 +118,18 @@ class FanOut(WholeQueues):
             return over_ns if self._sweep_due_ns is None else self._sweep_due_ns
         return min(over_ns, self._sweep_due_ns)
 
+    def changes_files(self, command: Any) -> bool:
+        """Whether it would make or remove a queue or a reader, which costs more than an item."""
+        if isinstance(command, ask.Put):
+            queue = self.queues.get(command.queue)
+            return queue is None or not queue.readers
+        if isinstance(command, ask.Get | ask.Monitor):
+            return self._known_reader(command.key) is None
+        if isinstance(command, ask.Delete):
+            whole = command.key.reader == DEFAULT_READER and command.key.queue in self.queues
+            return whole or self._known_reader(command.key) is not None
+        return False
+
     def stats(self) -> FanOutStats:
         # Lists first: it may be asked from another thread while queues come and go.
         queues = list(self.queues.values())
@@ -129,10 +147,12 @@ class FanOut(WholeQueues):
 
     def _put(self, command: ask.Put, now_ns: int, _: Client) -> Reply:
         queue = self._queue_for(command.queue, now_ns)
-        if queue is None:
-            return TOO_MANY_QUEUES
+        if isinstance(queue, Reply):
+            return queue
         most_bytes = queue.settings.max_item_bytes
         if most_bytes is not None and len(command.data) > most_bytes:
+            return NOT_STORED
+        if len(command.data) > self.settings.max_item_bytes:
             return NOT_STORED
         if queue.is_limited and any(reader.is_full for reader in queue.readers.values()):
             return NOT_STORED
@@ -153,6 +173,8 @@ class FanOut(WholeQueues):
                 self._confirm_oldest(known[1], key, client, 1)
             if not command.open:
                 return END
+        if not self.gives_items:
+            return FORBIDDEN
         found = self._reader_for(key, now_ns)
         if isinstance(found, Reply):
             return found
@@ -178,6 +200,8 @@ class FanOut(WholeQueues):
         return END
 
     def _monitor(self, command: ask.Monitor, now_ns: int, client: Client) -> Reply | None:
+        if not self.gives_items:
+            return FORBIDDEN
         found = self._reader_for(command.key, now_ns)
         if isinstance(found, Reply):
             return found
@@ -274,6 +298,7 @@ class FanOut(WholeQueues):
             if queue.is_too_old(now_ns // NS_PER_MS):
                 self._erase(queue)
                 self.counts.queues_expired += 1
+                limit -= ERASING_COSTS
         if not self._to_sweep:
             interval_ns = self.settings.sweep_interval_ms * NS_PER_MS
             self._sweep_due_ns = now_ns + interval_ns if swept_any else None

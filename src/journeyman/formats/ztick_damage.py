@@ -78,13 +78,14 @@ def skip(data: Buffer, offset: int, end_of_entry: EndOfEntry) -> int | None:
     first: int = offset + LENGTH.size + length
     if not MIN_ENTRY_BYTES <= length <= MAX_ENTRY_BYTES or first > len(data):
         return None
-    end: int | None = first
+    end = first
     for _ in range(_MAX_BAD_FRAMES):
         if _goes_on(data, end, end_of_entry):
             return None if _hides_entries(data, offset, first, end_of_entry) else first
-        end = _end_of_bad_frame(data, end)
-        if end is None:
+        behind = _end_of_bad_frame(data, end)
+        if behind is None:
             break
+        end = behind
     return None
 
 

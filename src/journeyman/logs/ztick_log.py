@@ -33,6 +33,7 @@ from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick_seals import SEALS
 from journeyman.logs.appender import Appender
 from journeyman.logs.recovery import RecoveryReport, recover_entries
+from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.replacement import put_in_place
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import Sealing, has_seals
@@ -209,6 +210,7 @@ def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionRepo
     lock = _take_lock(disk, names)
     try:
         files = _files(disk, names)
+        before = identities(files)
         _recover(disk, files, None)
         is_sealed = any(has_seals(SEALS, disk.view(file)) for file in files if disk.exists(file))
         sealed_ns = now_ns if is_sealed else None
@@ -219,6 +221,7 @@ def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionRepo
             put_in_place(disk, names.active, names.to_compress)
             report += merge(disk, names, sealed_ns=sealed_ns)
         if disk.exists(names.compressed):
+            note_replacement(before, names.compressed, names.active)
             put_in_place(disk, names.compressed, names.active)
     finally:
         lock.release()

@@ -10,7 +10,8 @@
              anything else  |                                   |  a line over the limit
              -> AuthRequired|          +--------+               |  -> TooLong
                             +--------> | closed | <-------------+
-                                       +--------+   feeds give nothing more
+             HTTP, TLS               ^ +--------+   feeds give nothing more
+             -> Foreign  ------------+
 
 It is not a session: whether a secret is right, who may see what, when a client has waited too long
 and what a command does is all decided elsewhere. In particular the machine goes on behind
@@ -18,7 +19,9 @@ and what a command does is all decided elsewhere. In particular the machine goes
 that refuses the secret closes the connection and drops the events behind it.
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
+- AUTH where it is not needed is ``AuthNotNeeded``; behind a successful one it is silent.
 - No bytes raise. Malformed lines and unknown commands give no event: the protocol is silent there.
+  Lines of HTTP are the exception, or a web page could have the lines that follow executed.
 - Between feeds at most one unfinished line is kept, of less than LINE_LIMIT_BYTES.
 
 Lines and tokens are in ztick_tokens, the wording of answers in ztick_replies; both are part of
@@ -30,8 +33,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
 from journeyman.protocols.ztick_commands import (
+    SETTLED,
     Auth,
+    AuthNotNeeded,
     AuthRequired,
     Command,
     ErrorCode,
@@ -44,6 +50,7 @@ from journeyman.protocols.ztick_commands import (
     RemoveRule,
     Set,
     SetRule,
+    Settled,
     Stat,
     TooLong,
 )
@@ -61,21 +68,23 @@ from journeyman.protocols.ztick_replies import (
     job_state,
     metric_lines,
     ok,
-    refusal,
     reserved,
     rule_line,
     rule_not_found,
+    settled,
 )
 from journeyman.protocols.ztick_rules import read_runner
 from journeyman.protocols.ztick_times import MAX_NS, read_timestamp
-from journeyman.protocols.ztick_tokens import LINE_LIMIT_BYTES, LineBuffer, in_quotes, tokenize
+from journeyman.protocols.ztick_tokens import LINE_LIMIT_BYTES, LineBuffer, in_a_message, tokenize
 
 __all__ = [
     "AUTH_FAILED",
     "AUTH_OK",
     "AUTH_REQUIRED",
     "LINE_LIMIT_BYTES",
+    "SETTLED",
     "Auth",
+    "AuthNotNeeded",
     "AuthRequired",
     "Command",
     "ErrorCode",
@@ -90,6 +99,7 @@ __all__ = [
     "RemoveRule",
     "Set",
     "SetRule",
+    "Settled",
     "Stat",
     "TooLong",
     "auth_denied",
@@ -101,14 +111,15 @@ __all__ = [
     "job_state",
     "metric_lines",
     "ok",
-    "refusal",
     "reserved",
     "rule_line",
     "rule_not_found",
+    "settled",
 ]
 
 
 _AUTH_REQUIRED = AuthRequired()
+_AUTH_NOT_NEEDED = AuthNotNeeded()
 
 
 class _State(Enum):
@@ -120,15 +131,16 @@ class _State(Enum):
 class Parser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_lines", "_state")
+    __slots__ = ("_auth_is_off", "_lines", "_state")
 
     def __init__(self, *, auth_required: bool = False) -> None:
         self._lines = LineBuffer()
+        self._auth_is_off = not auth_required
         self._state = _State.AWAITING_AUTH if auth_required else _State.OPEN
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come: after AuthRequired or TooLong."""
+        """Whether nothing more will come: after AuthRequired, TooLong or Foreign."""
         return self._state is _State.CLOSED
 
     @property
@@ -143,20 +155,30 @@ class Parser:
         events: list[Event] = []
         for line in self._lines.feed(data):
             tokens = tokenize(line)
-            event = _read(tokens) if self._state is _State.OPEN else self._read_first(tokens)
+            if self._state is _State.OPEN:
+                event = _read(tokens, line)
+            else:
+                event = self._read_first(tokens, line)
+            if event is None and self._auth_is_off and len(tokens) > 1 and tokens[0] == b"AUTH":
+                event = _AUTH_NOT_NEEDED
             if event is not None:
                 events.append(event)
                 if event is _AUTH_REQUIRED:
                     return events
+                if type(event) is Foreign:
+                    self._close()
+                    return events
         if self._lines.overflowed:
+            events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or TooLong())
             self._close()
-            events.append(TooLong())
         return events
 
-    def _read_first(self, tokens: list[bytes]) -> Event | None:
+    def _read_first(self, tokens: list[bytes], line: bytes) -> Event | None:
         if len(tokens) > 1 and tokens[0] == b"AUTH":
             self._state = _State.OPEN
             return Auth(tokens[1])
+        if found := foreign(line):
+            return found
         if len(tokens) > 1 or tokens == [b"AUTH"]:
             self._close()
             return _AUTH_REQUIRED
@@ -167,11 +189,16 @@ class Parser:
         self._lines = LineBuffer()  # what is left of the last feed is of no use any more
 
 
-def _read(tokens: list[bytes]) -> Event | None:
+def _read(tokens: list[bytes], line: bytes) -> Event | None:
     """What the line asks for, or None if it is to be passed over in silence."""
-    if len(tokens) < 2 or tokens[0] == b"AUTH":
+    if len(tokens) < 2:
+        return foreign(line)
+    if tokens[0] == b"AUTH":
         return None
     read = _READERS.get(tokens[1])
+    # The value of a header may read like a command: `Referer: SET job 0`.
+    if (read is None or tokens[0].endswith(b":")) and (found := foreign(line)) is not None:
+        return found
     return read(tokens) if read is not None else None
 
 
@@ -186,7 +213,7 @@ def _read_set(tokens: list[bytes]) -> Event:
     if len(stamp) > 19 or not stamp.isdigit() or (execution_ns := int(stamp)) > MAX_NS:
         moment = read_timestamp(tokens[3:])
         if isinstance(moment, str):
-            shown = in_quotes(b" ".join(tokens[3:])).decode(errors="backslashreplace")
+            shown = in_a_message(b" ".join(tokens[3:]))
             return _refused(tokens, f"invalid timestamp {shown}: {moment}")
         execution_ns = moment
     try:

@@ -11,8 +11,9 @@
     <request_id> STAT                                    Stat
     AUTH <secret>                                        Auth
 
-Three more things can come out of a connection: ``Refused`` (a known command whose arguments are
-wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close).
+More can come out of a connection: ``Refused`` (a known command whose arguments are wrong) and
+``AuthNotNeeded`` only have to be answered; ``AuthRequired`` and ``TooLong``: answer, or not, and
+close; ``Foreign``: the client speaks HTTP, close at once.
 
 A request id is whatever bytes the client chose, so it stays bytes. Identifiers, patterns and
 runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and always encodable.
@@ -20,14 +21,18 @@ runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Runner
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
+    "SETTLED",
     "Auth",
+    "AuthNotNeeded",
     "AuthRequired",
     "Command",
     "ErrorCode",
@@ -40,6 +45,7 @@ __all__ = [
     "RemoveRule",
     "Set",
     "SetRule",
+    "Settled",
     "Stat",
     "TooLong",
 ]
@@ -124,15 +130,10 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Auth:
-    """The first command where authentication is on. The secret stays out of ``repr``."""
+class AuthNotNeeded:
+    """AUTH where authentication is off: nothing to decide, only to answer ``OK``."""
 
-    secret: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AuthRequired:
-    """A command came before AUTH: answer ``ERROR auth_required`` and close."""
+    request_id: bytes = b""  # of AUTH there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +141,7 @@ class TooLong:
     """A line goes over the limit: close without an answer."""
 
 
-Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong
+Settled: TypeAlias = Refused | AuthNotNeeded  # what only has to be answered
+SETTLED = (Refused, AuthNotNeeded)
+
+Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong | Foreign

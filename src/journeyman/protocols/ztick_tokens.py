@@ -22,7 +22,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["LINE_LIMIT_BYTES", "LineBuffer", "in_quotes", "join", "quote", "tokenize"]
+__all__ = [
+    "LINE_LIMIT_BYTES",
+    "LineBuffer",
+    "in_a_message",
+    "in_quotes",
+    "join",
+    "quote",
+    "tokenize",
+]
 
 LINE_LIMIT_BYTES = 4096
 
@@ -32,19 +40,27 @@ _LINE = re.compile(rb'(?:[^"\n]++|' + _QUOTED + rb")*+\n", re.DOTALL)
 _TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"|([^ "]++)', re.DOTALL)
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 
+# Also those of Unicode: some programs take U+0085 and U+2028 for line breaks.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
 # CR only because the last one of a line would be taken for a line end.
 _MUST_BE_QUOTED = re.compile(rb'[ "\r\n]')
 
 
 class LineBuffer:
-    """Cuts a stream of bytes into lines; ``overflowed`` once a line goes over the limit."""
+    """Cuts a stream of bytes into lines; ``overflowed`` once a line goes over the limit.
 
-    __slots__ = ("_limit_bytes", "_rest", "overflowed")
+    ``too_long`` is that line as far as it was received.
+    """
+
+    __slots__ = ("_limit_bytes", "_rest", "overflowed", "too_long")
 
     def __init__(self, limit_bytes: int = LINE_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._rest = b""
         self.overflowed = False
+        self.too_long = b""
 
     @property
     def kept_bytes(self) -> int:
@@ -66,8 +82,9 @@ class LineBuffer:
             self._rest = data
         else:
             lines = self._cut(data) if b'"' in data else self._cut_unquoted(data)
-        if len(self._rest) >= self._limit_bytes:
+        if len(self._rest) >= self._limit_bytes and not self.overflowed:
             self.overflowed = True
+            self.too_long = self._rest
         if self.overflowed:
             self._rest = b""
         return lines
@@ -82,6 +99,7 @@ class LineBuffer:
             for number, line in enumerate(lines):
                 if len(line) >= self._limit_bytes:
                     self.overflowed = True
+                    self.too_long = line
                     return whole[:number]
         return whole
 
@@ -116,6 +134,19 @@ def quote(token: bytes) -> bytes:
 def in_quotes(token: bytes) -> bytes:
     """The token in quotes, whether it needs them or not."""
     return b'"' + token.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+def in_a_message(token: bytes) -> str:
+    r"""The token as the text of an error shows it: in quotes, on one line whatever it holds.
+
+    Such a text is for people and is not read back, so a line break is ``\n`` and another control
+    character ``\x1b``: a client that takes every LF for the end of an answer is not fooled.
+    """
+    return _CONTROL.sub(_escape, in_quotes(token).decode(errors="backslashreplace"))
+
+
+def _escape(control: re.Match[str]) -> str:
+    return _SHORT_ESCAPES.get(control[0], f"\\x{ord(control[0]):02x}")
 
 
 def join(tokens: Iterable[bytes]) -> bytes:

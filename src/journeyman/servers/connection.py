@@ -9,6 +9,7 @@ Everything here is bounded, whatever the client does:
     does not fetch its answers         past ``unsent_bytes`` nothing more is taken on for it
     asks for a long list               the list leaves in slices, and nothing behind it starts
     stalls, goes away, half-closes     answers to what was received are sent, then it is closed
+    speaks HTTP                        the connection is closed, nothing after that is executed
 
 This is what the doors have in common. What the bytes mean, and who may say what when, is each
 door's own: session.py (ztick), workq_session.py.
@@ -22,6 +23,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
+from journeyman.protocols.foreign import Foreign
 from journeyman.servers.group_commit import Submitter
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.sockets import address_of, keep_alive
@@ -73,6 +75,7 @@ class Connection(asyncio.Protocol):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = (
+        "_address",
         "_alone",
         "_backlog",
         "_closing",
@@ -105,7 +108,8 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
-        self._peer = ""
+        self._peer = ""  # its host
+        self._address = ""  # with its port
 
     # -- what each door does in its own way --
 
@@ -145,7 +149,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         around.sessions.add(self)
-        around.messages.info("client connected", client=address_of(peer))
+        self._address = address_of(peer)
+        around.messages.debug("client connected", client=self._address)
         self._transport.set_write_buffer_limits(high=around.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
         self._connected()
@@ -192,7 +197,7 @@ class Connection(asyncio.Protocol):
         self._cancel_stall_timer()
         if self in self._neighbours.sessions:
             self._neighbours.sessions.discard(self)
-            self._neighbours.messages.info("client disconnected", client=self._peer)
+            self._neighbours.messages.debug("client disconnected", client=self._address)
 
     # -- from the writer --
 
@@ -278,6 +283,19 @@ class Connection(asyncio.Protocol):
         else:
             data, self._unparsed = data[:PARSE_BYTES], data[PARSE_BYTES:]
         self._backlog.extend(self._parse(data))
+
+    def _turn_away(self, found: Foreign) -> None:
+        """A web page may be behind it: what follows must not be executed."""
+        where = self._transport.get_extra_info
+        self._neighbours.messages.warn(
+            f"a client speaks {found.protocol} to a port that does not: closed, nothing after it "
+            "was executed",
+            client=address_of(where("peername")),
+            port=address_of(where("sockname")),
+        )
+        self._drop_input()
+        self._stop_reading()
+        self._ending = True
 
     def _drop_input(self) -> None:
         self._unparsed = b""

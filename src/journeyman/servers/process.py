@@ -1,5 +1,6 @@
 """The server's process: event loop, signals, exit code.
 
+    SIGHUP            read tokens, certificate and log level again (see access.py)
     SIGTERM, SIGINT   stop in order (see schedule.py), exit 0
     a second one      stop at once: what still runs is killed, the log is synced, exit 1
     the log failed    no more answers, exit 1 with the reason
@@ -12,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import signal
 import sys
 import traceback
@@ -21,11 +21,15 @@ from contextlib import AsyncExitStack
 from typing import Any, TextIO, TypeAlias
 
 from journeyman.clock import SystemClock
-from journeyman.config import Configuration, Settings
-from journeyman.disk import RealDisk
+from journeyman.config import Configuration
+from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
+from journeyman.servers.data_directory import prepare
+from journeyman.servers.disk_figures import MeasuredDisk, places_of
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
+from journeyman.servers.open_files import fit_to_open_files, watch_connections
+from journeyman.servers.preflight import check, notes
 from journeyman.servers.schedule import ScheduleServer
 from journeyman.servers.server_log import LineThread, ServerLog
 from journeyman.servers.workqueue import WorkQueueServer
@@ -35,8 +39,6 @@ __all__ = ["run"]
 Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 
 CLEAN, FORCED = 0, 1
-FILES_OF_OUR_OWN = 64  # log, listeners, pipes
-FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
 
 # The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
 # event loop keep it waiting for longer than the sync itself.
@@ -46,8 +48,13 @@ SWITCH_INTERVAL_S = 0.0005
 GC_THRESHOLDS = (10_000, 20, 100)
 
 
-def run(configuration: Configuration, *, stderr: TextIO) -> int:
-    """Serve until told to stop; the exit code."""
+def run(
+    configuration: Configuration,
+    *,
+    stderr: TextIO,
+    read_again: Callable[[], Configuration] | None = None,
+) -> int:
+    """Serve until told to stop; the exit code. ``read_again`` gives the settings on SIGHUP."""
     clock = SystemClock()
 
     def write(line: str) -> None:
@@ -63,16 +70,22 @@ def run(configuration: Configuration, *, stderr: TextIO) -> int:
     )
     for note in configuration.notes:
         messages.warn(note)
-    _allow_open_files(configuration.settings, messages)
+    configuration = fit_to_open_files(configuration, messages)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(configuration, clock, messages))
+            reading = read_again or (lambda: configuration)
+            return runner.run(_serve(configuration, clock, messages, reading))
     finally:
         lines.close()
 
 
-async def _serve(configuration: Configuration, clock: SystemClock, messages: ServerLog) -> int:
+async def _serve(
+    configuration: Configuration,
+    clock: SystemClock,
+    messages: ServerLog,
+    read_again: Callable[[], Configuration],
+) -> int:
     loop = asyncio.get_running_loop()
     stopping, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
@@ -95,14 +108,26 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
     loop.set_exception_handler(on_mistake)
-    disk, settings = RealDisk(), configuration.settings
+    settings = configuration.settings
+    disk = MeasuredDisk(clock, places_of(settings))
+    messages.info(f"log level: {settings.log.level}", process=os.getpid())
+    access = check(configuration)  # before anything listens
+    for note in notes(settings, access):
+        messages.warn(note)
+    prepare(configuration, disk, messages)
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
     if settings.workq.enabled:
-        work = WorkQueueServer(configuration, disk, clock, messages, failed=failed)
+        work = WorkQueueServer(configuration, disk, clock, messages, failed=failed, access=access)
     if settings.kestrel.enabled:
         fan_out = FanOutServer(
-            plan_of(settings), disk, clock, messages, failed=failed, stop_server=stopping.set
+            plan_of(settings),
+            disk,
+            clock,
+            messages,
+            failed=failed,
+            stop_server=stopping.set,
+            access=access,
         )
     runners = RunnerSet(
         settings,
@@ -110,20 +135,56 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         put_item=None if fan_out is None else fan_out.put,
     )
     server = ScheduleServer(
-        configuration, disk, clock, messages, runners, failed=failed, work=work, fan_out=fan_out
+        configuration,
+        disk,
+        clock,
+        messages,
+        runners,
+        failed=failed,
+        access=access,
+        work=work,
+        fan_out=fan_out,
+        more_figures=disk.families,
     )
     # The work queue first: if it cannot open its store, no port has opened yet.
     doors: Doors = [door for door in (work, fan_out) if door is not None]
-    messages.info(f"log level: {settings.log.level}", process=os.getpid())
+
+    def on_hangup() -> None:
+        connections = [each for port in (server, *doors) for each in port.around.sessions]
+        try:
+            fresh = read_again().settings
+            done = access.reload(fresh, connections)
+        except JourneymanError as error:
+            messages.error("SIGHUP: nothing was reloaded", reason=error)
+            return
+        messages.level = fresh.log.level
+        done.append(f"log level {fresh.log.level}")
+        for note in access.notes:
+            messages.warn(note)
+        messages.info(f"SIGHUP: reloaded {', '.join(done)}; other settings need a restart")
+
     # Before the ports open: who sees that we listen may tell us to stop at once.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
     await _start(doors, server)
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
+    services: dict[str, ScheduleServer | WorkQueueServer | FanOutServer | None]
+    services = {"the schedule": server, "the work queue": work, "the fan-out queue port": fan_out}
+    watching = loop.create_task(
+        watch_connections(
+            lambda: {name: len(each.around.sessions) for name, each in services.items() if each},
+            settings.limits.connections,
+            messages,
+        )
+    )
+    sampling = loop.create_task(disk.watch())
     await stopping.wait()
+    watching.cancel()
+    sampling.cancel()
     if failures:
         hurry.set()
     cut_off = await _stop(doors, server, hurry)
@@ -132,7 +193,7 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     if cut_off:
         messages.warn(f"{cut_off} runs were cut off; their jobs are seen to at the next start")
     messages.info("stopped")
-    return FORCED if hurry.is_set() else CLEAN
+    return FORCED if hurry.is_set() or (work is not None and work.has_failed) else CLEAN
 
 
 async def _start(doors: Doors, server: ScheduleServer) -> None:
@@ -158,23 +219,6 @@ async def _stop(doors: Doors, server: ScheduleServer, hurry: asyncio.Event) -> i
     for door in doors:
         await door.close()
     return cut_off
-
-
-def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
-    """Raise the limit on open files as far as the settings may need it and the system lets us."""
-    needed = 4 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
-    if settings.kestrel.enabled:
-        needed += FILES_OF_A_QUEUE * settings.kestrel.max_queues
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed:
-        messages.warn(
-            f"only {allowed} files may be open, the settings may need {needed}; "
-            "raise the limit (ulimit -n) or lower limits.connections"
-        )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

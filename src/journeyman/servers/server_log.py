@@ -1,7 +1,7 @@
 """What the server says about itself: one line a fact on stderr, for people or for programs.
 
-    2026-03-30T14:00:00.123Z INFO listening on 127.0.0.1:5678
-    {"time":"2026-03-30T14:00:00.123Z","level":"info","message":"listening on 127.0.0.1:5678"}
+    2026-03-30T14:00:00.123Z INFO stopped
+    {"time":"2026-03-30T14:00:00.123Z","level":"info","message":"stopped"}
 
     caller --format--> a bounded queue --one thread--> stderr
 
@@ -52,8 +52,17 @@ class ServerLog:
     ) -> None:
         self._clock = clock
         self._write = write
-        self._rank = _RANK[level]
+        self.level = level
         self._json = format_ is MessageFormat.JSON
+
+    @property
+    def level(self) -> LogLevel:
+        return self._level
+
+    @level.setter
+    def level(self, level: LogLevel) -> None:
+        self._level = level
+        self._rank = _RANK[level]
 
     @property
     def debugging(self) -> bool:

@@ -54,6 +54,7 @@ class _Call:
 
     is_leaving = False
     is_lost = False
+    prefix = ""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.reply: asyncio.Future[Reply | NotDone] = loop.create_future()

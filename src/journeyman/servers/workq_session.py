@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.workq import Parser
 from journeyman.protocols.workq_commands import (
     Event,
@@ -36,7 +38,9 @@ from journeyman.protocols.workq_replies import (
     job_list_parts,
     reply_bytes,
 )
-from journeyman.servers.connection import Answer, Connection
+from journeyman.servers.access import Access
+from journeyman.servers.connection import Answer
+from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.workq_writer import CAN_WAIT, payload_bytes
 
@@ -50,6 +54,7 @@ READ_AHEAD_BYTES = 64 * 1024
 SLICED_BYTES = 256 * 1024  # a list with more payload than this leaves in slices
 
 _OK = reply_bytes(DONE)
+_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
 _ALONE = CAN_WAIT | {InspectJobs, InspectScheduledJobs, InspectDeadJobs}
 
 
@@ -63,18 +68,23 @@ class WorkqSurroundings:
     started_ns: int
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
+    access: Access = field(default_factory=Access)
     sessions: set[WorkqSession] = field(default_factory=set)
 
 
-class WorkqSession(Connection):
+class WorkqSession(Guarded):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = ("_around", "_load", "_parser", "is_lost")
 
+    welcome = _OK
+    secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
+    secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
+
     def __init__(self, around: WorkqSurroundings) -> None:
-        super().__init__(around)
+        super().__init__(around, around.access)
         self._around = around
-        self._parser = Parser()
+        self._parser = Parser(auth_required=around.access.tokens is not None)
         self._load = 0  # bytes of payload in flight, at most
         self.is_lost = False
 
@@ -82,9 +92,18 @@ class WorkqSession(Connection):
         return self._parser.feed(data)
 
     def _is_for_the_door(self, event: Any) -> bool:
-        return type(event) is Hangup
+        return type(event) in _FOR_THE_DOOR
 
-    def _handle(self, event: Any) -> None:  # noqa: ARG002 - there is only one
+    def _handle(self, event: Any) -> None:
+        if type(event) is Auth:
+            self._authenticate(event.secret)
+            return
+        if type(event) is AuthRequired:
+            self._refuse(self.secret_is_missing)
+            return
+        if type(event) is Foreign:
+            self._turn_away(event)
+            return
         self._around.messages.debug("not the workq protocol: closing", client=self._peer)
         self._drop_input()
         self._ending = True

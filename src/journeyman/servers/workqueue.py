@@ -6,7 +6,8 @@
              3 log or store is closed: ``close``, when nobody has anything to add any more
 
 It shares the process, the HTTP port and the figures with the schedule (schedule.py), and nothing
-else: each has its own log, writer and ticker. A failed sync stops both at once.
+else: each has its own log, writer and ticker. A failed sync of its log stops both at once: it is
+the same disk. A store that fails for good stops the work queue alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from journeyman.config import Address, Configuration, WorkqPersistence
 from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq_commands import Add
+from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.group_commit import RETRY_S
 from journeyman.servers.listener import Listener, listen
@@ -51,12 +53,14 @@ class WorkQueueServer:
         messages: ServerLog,
         *,
         failed: Callable[[BaseException], None],
+        access: Access,
     ) -> None:
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
         self._messages = messages
         self._failed = failed
+        self._access = access
         self._loop = asyncio.get_running_loop()
         self._in_trouble = False
         self._keeping: Keeping
@@ -66,6 +70,7 @@ class WorkQueueServer:
         self.writer: WorkqWriter
         self.calls: WorkqCalls
         self.store: Storage | None = None  # if that is where the jobs are
+        self.has_failed = False  # it has stopped, and the other services go on
 
     @property
     def address(self) -> Address:
@@ -90,6 +95,8 @@ class WorkQueueServer:
                 self.around,
                 self._settings.workq.listen,
                 make_session=lambda: WorkqSession(self.around),
+                tls=self._access.tls,
+                handshake_timeout_s=self._settings.limits.handshake_timeout_ms / 1000,
             )
         except BaseException:
             keeping.stop()
@@ -105,7 +112,7 @@ class WorkQueueServer:
             keeping = StoreKeeping(self._settings, around)
             self.store = keeping.storage
             return keeping
-        if settings.cmdlog_path is None:
+        if settings.persistence is WorkqPersistence.MEMORY:
             return MemoryKeeping(around)
         return LogKeeping(settings, settings.cmdlog_path, around)
 
@@ -132,8 +139,11 @@ class WorkQueueServer:
             self._clock.now_ns(),
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
+            access=self._access,
         )
-        self.figures = WorkqMetrics(queue.stats, self.around.sessions)
+        self.figures = WorkqMetrics(
+            queue.stats, self.around.sessions, queue.largest_queues, self._clock
+        )
         self.calls = WorkqCalls(loop, self.writer)
         keeping.begin_upkeep(
             loop, self.writer, cleaned=self.figures.cleaning_ended, on_failure=self._on_failure
@@ -162,8 +172,19 @@ class WorkQueueServer:
 
     def _on_failure(self, error: BaseException) -> None:
         self._ticker.stop()
-        self._messages.error("the work queue cannot go on", reason=str(error) or repr(error))
-        self._failed(error)
+        reason = str(error) or repr(error)
+        if self.store is None or not isinstance(error, JourneymanError):
+            self._messages.error("the work queue cannot go on", reason=reason)
+            self._failed(error)
+            return
+        self._messages.error(
+            "the work queue has stopped, the other services go on; restart to load it again",
+            reason=reason,
+        )
+        self.has_failed = True
+        self._listener.close()
+        for session in list(self.around.sessions):
+            session.drop()
 
     # -- stop --
 

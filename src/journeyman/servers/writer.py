@@ -18,15 +18,24 @@ from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_outcomes import Due, Finished, Reply, Resume, StartRun
+from journeyman.engines.ztick_outcomes import (
+    OUT_OF_SCOPE,
+    Due,
+    Finished,
+    Reply,
+    Resume,
+    StartRun,
+)
 from journeyman.errors import JourneymanError
 from journeyman.protocols.ztick import (
+    SETTLED,
     Command,
     Refused,
     Remove,
     RemoveRule,
     Set,
     SetRule,
+    Settled,
 )
 from journeyman.servers.group_commit import (
     MAX_BATCH,
@@ -40,7 +49,7 @@ from journeyman.servers.group_commit import (
 
 __all__ = ["MAX_BATCH", "RETRY_S", "Client", "Journal", "Request", "Writer"]
 
-Request: TypeAlias = Command | Refused
+Request: TypeAlias = Command | Settled
 
 _CHANGES = (Set, Remove, SetRule, RemoveRule)
 _OWN = (Due, Finished, Resume)
@@ -52,8 +61,12 @@ class Client(Submitter, Protocol):
     @property
     def namespace(self) -> str: ...
 
+    def denies(self, rule: SetRule) -> Refused | None:
+        """What to answer instead, if the client may not have such a rule."""
+        ...
+
     def render(self, request: Request, reply: Reply | None) -> Any:
-        """``reply`` is None for a Refused."""
+        """``reply`` is None for what is Settled."""
         ...
 
     def render_failure(self, request: Request) -> Any:
@@ -116,9 +129,13 @@ class Writer(GroupCommit):
                 if outcome.reply is not None:
                     batch.replies.append(outcome.reply)
             else:
-                if isinstance(request, Refused):
+                if isinstance(request, SETTLED):
                     batch.answer(client, client.render(request, None))
                     outcomes.append(None)
+                    continue
+                if type(request) is SetRule and (denied := client.denies(request)) is not None:
+                    batch.answer(client, client.render(denied, None))
+                    outcomes.append(OUT_OF_SCOPE)
                     continue
                 outcome = decide(request, now_ns, client.namespace)
                 batch.answer(client, client.render(request, outcome.reply))
@@ -148,7 +165,7 @@ class Writer(GroupCommit):
                     self._say_again_later(request)
             elif isinstance(request, _CHANGES):
                 anew.answer(client, client.render_failure(request))
-            elif isinstance(request, Refused):
+            elif isinstance(request, SETTLED):
                 outcomes[index] = None
                 anew.answer(client, client.render(request, None))
             else:

@@ -39,7 +39,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -52,18 +52,17 @@ from journeyman.logs.sealed_reading import bad_block, is_in_flight, sealed_insid
 from journeyman.spark.dialects import bulk_decoder, codec_of, seals_of, seek_of, walk_of
 from journeyman.spark.filesystem import filesystem_of
 from journeyman.spark.options import SourceOptions
+from journeyman.spark.scouting import FEW, Scout, Step
 from journeyman.spark.splits import Piece, Seam
 from journeyman.spark.windows import Window
 
-__all__ = ["Stretch", "first_boundary", "read_piece", "read_reduced"]
+__all__ = ["Stretch", "first_boundary", "read_damages", "read_piece", "read_reduced"]
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
-_FEW = 512  # records
 _LITTLE_BYTES = 64 * 1024
 _TRIED_BYTES = 5 * 256 * 1024  # for what seems to be a boundary: more than the longest payload
 _LIKELY_BYTES = 128 * 1024  # behind it: more than an identifier can quote
-_MARK_BYTES = 64 * 1024  # from one remembered boundary to the next
 
 
 @dataclass(slots=True)
@@ -86,6 +85,19 @@ def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]
     for item in read_reduced(piece, options, stretches=False):
         assert isinstance(item, Chunk | Damage)
         yield item
+
+
+def read_damages(piece: Piece, options: SourceOptions) -> Iterator[Damage]:
+    """The damages of a piece alone: no row is made, so this is as fast as walking is."""
+    with _opened(piece, options) as window:
+        if window is None:
+            return
+        reading = _Reading(window, piece, options)
+        begin = reading.first_boundary(piece.anchor, piece.begin)
+        end = piece.end if piece.file.reader is None else window.size
+        for item in reading.items(begin, end, None):
+            if isinstance(item, Damage) and not _is_end(item, piece, window.size):
+                yield item
 
 
 def read_reduced(
@@ -159,15 +171,7 @@ def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
     return may_end and damage.end == size
 
 
-class _Step(NamedTuple):
-    """How far good entries led, what they were if that was asked, and why no further."""
-
-    chunk: Chunk | None
-    next_offset: int
-    ending: Ending | None  # None: there may be more in the window
-
-
-_Stepper = Callable[[int, int, int], _Step]
+_Stepper = Callable[[int, int, int], Step]
 # Items; in the end where reading goes on, and the stamp if what is there is sealed.
 _Items: TypeAlias = "Generator[Chunk | Damage | Stretch, None, tuple[int, int | None]]"
 
@@ -227,7 +231,7 @@ class _Reading:
         if self._stamp_before(begin) is not None:
             return begin
         if self._judge.holds_back:
-            scout = _Scout(self, begin)
+            scout = Scout(self, begin)
             scout.run(begin)
             if scout.sure < begin or scout.is_at_fault:
                 return None
@@ -285,7 +289,7 @@ class _Reading:
 
         Up to an opening seal. Where that was, and the stamp of what follows.
         """
-        scout = _Scout(self, offset)
+        scout = Scout(self, offset)
         at_least = 0
         while offset < end:
             self._window.move(offset, end + 2 * HELD_BYTES, at_least)
@@ -299,7 +303,7 @@ class _Reading:
                 offset, at_least = damage.end, 0
                 if scout.stamp is not None:
                     return offset, scout.stamp
-                scout = _Scout(self, offset)
+                scout = Scout(self, offset)
             elif scout.stamp is not None and offset == scout.reached and offset < end:
                 assert self._format is not None
                 return offset + self._format.size, scout.stamp
@@ -347,7 +351,7 @@ class _Reading:
                 stretch = self._stretch(offset, stop)
                 yield stretch
                 if stretch.reached is not None:
-                    max_records = _FEW
+                    max_records = FEW
                     if stretch.reached > stretch.begin:
                         offset = window.begin + stretch.reached
                         continue
@@ -443,7 +447,7 @@ class _Reading:
                 stretch = self._stretch(offset, end)
                 yield stretch
                 if stretch.reached is not None:
-                    max_records = _FEW  # a few more, and it may take bytes again
+                    max_records = FEW  # a few more, and it may take bytes again
                     if stretch.reached > stretch.begin:
                         offset = self._window.begin + stretch.reached
                         continue
@@ -455,26 +459,26 @@ class _Reading:
         window = self._window
         return Stretch(window.data, offset - window.begin, end - window.begin, window.begin)
 
-    def walk(self, offset: int, end: int, _: int) -> _Step:
+    def walk(self, offset: int, end: int, _: int) -> Step:
         """No rows: entry by entry while all is well, else a few of them by the decoder."""
         begin = self._window.begin
         if self._walk is None:
             return self.decode(offset, end, MAX_RECORDS)
         reached = begin + self._walk(self._window.data, offset - begin, end - begin)
-        return _Step(None, reached, None) if reached > offset else self.decode(offset, end, _FEW)
+        return Step(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
 
-    def decode(self, offset: int, end: int, max_records: int) -> _Step:
+    def decode(self, offset: int, end: int, max_records: int) -> Step:
         """The rows of one chunk that begin before ``end``, and before the next seal."""
         return self._decode(offset, end, max_records, limit=self._limit(offset))
 
-    def _decode(self, offset: int, end: int, max_records: int, *, limit: int) -> _Step:
+    def _decode(self, offset: int, end: int, max_records: int, *, limit: int) -> Step:
         window = self._window
         data = window.data[: limit - window.begin]
         local = self._bulk(data, offset - window.begin, max_records=max_records)
         chunk = _shifted(local, window.begin)
         if chunk.next_offset > end:
             chunk = _before(chunk, end)
-        return _Step(chunk, chunk.next_offset, chunk.ending)
+        return Step(chunk, chunk.next_offset, chunk.ending)
 
     def is_cut_by_window(self, ending: Ending) -> bool:
         cut = isinstance(ending.error, IncompleteEntry)
@@ -532,86 +536,6 @@ class _Reading:
             return damage, None
         begin, stamp = sealed_at
         return replace(damage, length=begin - damage.offset, kind="corrupt"), stamp
-
-
-class _Scout:
-    """Runs ahead of the rows over good entries, to the next fault or as far as the window goes.
-
-    ``sure`` is a boundary up to which no fault can change anything any more. ``marks`` are
-    boundaries, the first of them in front of every entry that a fault might still unseat.
-    """
-
-    def __init__(self, reading: _Reading, begin: int) -> None:
-        self._reading = reading
-        self._marks = [begin]
-        self._past: int | None = None  # the first boundary at or behind the end
-        self._damage: Damage | None = None
-        self.stamp: int | None = None  # of what is sealed behind the seal, or the damage, met
-        self.reached = self.sure = begin
-        self.needed = 0  # bytes from ``reached`` on that the window has to hold
-        self.is_at_fault = False
-
-    def run(self, end: int) -> None:
-        """Go on until all that begins before ``end`` is sure, to a fault, or through the window."""
-        reading = self._reading
-        self.needed = 0
-        while not self._is_done(end):
-            if self.reached == reading.window_end():
-                self.needed = 1
-                break
-            if reading.seal_at(self.reached):
-                self.stamp = reading.opening_stamp(self.reached)
-                if self.stamp is not None:
-                    self.sure = self.reached if self._past is None else self._past
-                    return
-                self._move(self.reached + reading.seal_bytes)
-                continue
-            step = reading.walk(self.reached, self._target(end), _FEW)
-            if step.next_offset > self.reached:
-                self._move(step.next_offset)
-            elif step.ending is not None and reading.is_cut_by_window(step.ending):
-                self.needed = reading.needed(step.ending)
-                break
-            else:
-                self._meet_fault()
-                return
-        # What is followed by this much is held no longer; what begins behind the end is not asked.
-        last = self.reached if self._past is None else self._past
-        marks = [mark for mark in self._marks if self.reached - mark > HELD_BYTES and mark <= last]
-        self.sure = max([self.sure, *marks])
-        self._marks = [mark for mark in self._marks if mark >= self.sure]
-
-    @property
-    def damage(self) -> Damage:
-        """What the fault is about."""
-        assert self._damage is not None
-        return self._damage
-
-    def _is_done(self, end: int) -> bool:
-        if self._past is None and self.reached >= end:
-            self._past = self.reached
-        at_end = self.reached == self._reading.file_size()
-        if self._past is not None and (at_end or self.reached - self._past > HELD_BYTES):
-            self.sure = self._past
-            return True
-        return False
-
-    def _target(self, end: int) -> int:
-        far = self.reached + _MARK_BYTES
-        return min(far, end) if self.reached < end else far
-
-    def _move(self, boundary: int) -> None:
-        self.reached = boundary
-        self._marks.append(boundary)
-
-    def _meet_fault(self) -> None:
-        held = [mark for mark in self._marks if self.reached - mark > HELD_BYTES]
-        self.is_at_fault = True
-        boundary = held[-1] if held else self._marks[0]
-        self._damage, self.stamp = self._reading.damage_at(self.reached, boundary)
-        self.sure = self._damage.offset
-        if self._past is not None and self._past <= self.sure:
-            self.sure = self._past
 
 
 def _shifted(chunk: Chunk, by: int) -> Chunk:
