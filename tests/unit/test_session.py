@@ -11,6 +11,7 @@ from journeyman.clock import SystemClock
 from journeyman.config import parse_tokens
 from journeyman.engines.ztick_outcomes import DONE, JobNotFound
 from journeyman.protocols.ztick import Metrics
+from journeyman.servers.connection import Shared
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import LIST_STALL_S, PARSE_BYTES, WINDOW, Session, Surroundings
 from journeyman.servers.writer import Request, Writer
@@ -29,7 +30,13 @@ class Timer:
 class Table:
     """Loop, transport and writer in one; a session in the middle."""
 
-    def __init__(self, *, tokens: str = "", unsent_bytes: int = 65536) -> None:
+    def __init__(
+        self,
+        *,
+        tokens: str = "",
+        unsent_bytes: int = 65536,
+        total_unsent_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
         self.sent = b""
         self._reading = True
         self.closed = self.aborted = False
@@ -47,6 +54,7 @@ class Table:
             lambda stats: cast(Metrics, stats),
             parse_tokens(tokens, "tokens") if tokens else None,
             unsent_bytes=unsent_bytes,
+            shared=Shared.of(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
         )
         self.session = Session(self.around)
         self.session.connection_made(me)
@@ -193,7 +201,7 @@ def test_lists_leave_in_slices_and_hold_back_what_follows():
     table.session.data_received(b"q QUERY\nr1 GET a\n")
     assert len(table.taken) == 1
     table.session.answered([slices(5, made)])
-    table.run_soon(1)
+    table.run_soon(2)
     assert made == [0, 1]
     table.session.pause_writing()
     table.run_soon()

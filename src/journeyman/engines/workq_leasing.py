@@ -25,8 +25,8 @@ from journeyman.engines.workq_job import (
     lease_fields_of,
     limits_of,
     opened,
-    payload_of,
     queue_of,
+    shown_payload_of,
 )
 from journeyman.engines.workq_outcomes import Answer, Client
 from journeyman.engines.workq_queues import Queue
@@ -116,4 +116,4 @@ def _give(state: State, spec: Spec, queue: Queue) -> Leased:
     state.jobs.lease_ready(job_id, entry, leased, queue)
     if not is_run(spec):
         state.records.append(JobEvent(state.instant, job_id, _START))
-    return Leased(job_id, queue.name, ttr_ms, payload_of(spec))
+    return Leased(job_id, queue.name, ttr_ms, shown_payload_of(spec))

@@ -7,8 +7,15 @@ Everything here is bounded, whatever the client does:
 
     sends faster than it is answered   reading stops while anything of it is not handed on
     does not fetch its answers         past ``unsent_bytes`` nothing more is taken on for it
+    many that do not                   share one budget, and those that do not read are closed
     asks for a long list               the list leaves in slices, and nothing behind it starts
+    asks for something large           it is made when there is room to send it, not before
     stalls, goes away, half-closes     answers to what was received are sent, then it is closed
+    says nothing                       it is closed after the idle timeout of its port, if set
+
+An answer is bytes, if it is small. Otherwise it is a call that makes the bytes, or an iterator of
+parts, and each is made only when it can be sent. Of all connections together, one part is made in
+a turn of the event loop (slices.py).
 
 This is what the doors have in common. What the bytes mean, and who may say what when, is each
 door's own: session.py (ztick), workq_session.py.
@@ -19,21 +26,40 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
 from journeyman.servers.group_commit import Submitter
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.slices import Slices
 from journeyman.servers.sockets import address_of, keep_alive
+from journeyman.servers.unsent import UnsentBudget
 
-__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours"]
+__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours", "Shared"]
 
 WINDOW = 1024  # commands of one connection that the writer holds at a time
+TIGHT_WINDOW = 16  # the same while the clients together have too much unsent
+WINDOW_BYTES = 256 * 1024  # of input that these commands were read from: answers may repeat it
 PARSE_BYTES = 16 * 1024  # commands take more room than their bytes: so many bytes at a time
 LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
 LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
 
-Answer: TypeAlias = bytes | Iterator[bytes]
+Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all connections of all ports share."""
+
+    budget: UnsentBudget
+    slices: Slices
+
+    @classmethod
+    def of(
+        cls, loop: asyncio.AbstractEventLoop, messages: ServerLog, total_unsent_bytes: int
+    ) -> Shared:
+        return cls(UnsentBudget(loop, total_unsent_bytes, messages), Slices(loop))
 
 
 class TakesCommands(Protocol):
@@ -60,6 +86,9 @@ class Neighbours(Protocol):
     def messages(self) -> ServerLog: ...
 
     @property
+    def shared(self) -> Shared: ...
+
+    @property
     def unsent_bytes(self) -> int: ...
 
     @property
@@ -75,6 +104,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_alone",
         "_backlog",
+        "_budget",
         "_closing",
         "_ending",
         "_in_flight",
@@ -82,16 +112,25 @@ class Connection(asyncio.Protocol):
         "_out",
         "_peer",
         "_pumping",
+        "_quiet_looks",
         "_reading",
         "_sending_paused",
         "_stall_timer",
         "_timer",
         "_transport",
         "_unparsed",
+        "_window_bytes",
+        "_written",
     )
+
+    window_bytes = WINDOW_BYTES
 
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
+        self._budget = neighbours.shared.budget
+        self._written = 0  # bytes, to the transport
+        self._window_bytes = 0  # of input whose commands are in flight
+        self._quiet_looks = 0  # for idle connections, since something was received
         self._unparsed = b""
         self._backlog: deque[Any] = deque()
         self._out: deque[Answer] = deque()
@@ -145,6 +184,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         around.sessions.add(self)
+        self._budget.add(self)
         around.messages.info("client connected", client=address_of(peer))
         self._transport.set_write_buffer_limits(high=around.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
@@ -153,13 +193,14 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ending or self._closing:
             return
+        self._quiet_looks = 0
         if self._in_flight or self._unparsed or self._backlog or len(data) > PARSE_BYTES:
             self._unparsed = self._unparsed + data if self._unparsed else data
             self._advance()
             return
         # Most clients send one command, and the next when it is answered.
         events = self._parse(data)
-        if len(events) == 1 and not self._sending_paused and not self._is_for_the_door(events[0]):
+        if len(events) == 1 and not self._must_wait() and not self._is_for_the_door(events[0]):
             writer = self._neighbours.writer
             if writer.has_room:
                 self._in_flight = 1
@@ -190,6 +231,7 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         self._cancel_timer()
         self._cancel_stall_timer()
+        self._budget.remove(self)
         if self in self._neighbours.sessions:
             self._neighbours.sessions.discard(self)
             self._neighbours.messages.info("client disconnected", client=self._peer)
@@ -204,7 +246,7 @@ class Connection(asyncio.Protocol):
         if not self._out and len(ready) == len(answers):
             self._in_flight -= len(ready)
             self._alone = self._alone and self._in_flight > 0
-            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._write(ready[0] if len(ready) == 1 else b"".join(ready))
         else:
             self._out.extend(answers)
             self._pump()
@@ -227,17 +269,67 @@ class Connection(asyncio.Protocol):
             self._stop_reading()
             self._close_if_done()
 
+    # -- from the budget that all connections share --
+
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def fetched(self) -> int:
+        return self._written - self._transport.get_write_buffer_size()
+
+    def room_to_send(self) -> None:
+        self._pump()
+        self._advance()
+
+    def close_unread(self) -> None:
+        self._closing = True
+        self._transport.abort()
+
+    # -- from the clock --
+
+    def close_if_idle(self, looks: int) -> bool:
+        """Close it if it was idle in so many looks in a row, this one counted; whether it was."""
+        if self._closing or self._in_flight or self._backlog or self._out or self.unsent():
+            self._quiet_looks = 0
+            return False
+        self._quiet_looks += 1
+        if self._quiet_looks < looks:
+            return False
+        self._neighbours.messages.info("client is idle: closing", client=self._peer)
+        self.finish()
+        if not self._closing:  # half a command is left, which will never be whole
+            self._close()
+        return True
+
     # -- inside --
+
+    def _write(self, data: bytes) -> None:
+        self._written += len(data)
+        self._transport.write(data)
+        self._budget.wrote(len(data))
+
+    def _must_wait(self) -> bool:
+        """Whether nothing more may be taken on now. Something calls ``_advance`` later."""
+        if self._sending_paused or self._out:
+            return True
+        if self._budget.is_tight and self._transport.get_write_buffer_size():
+            self._budget.wait(self)
+            return True
+        return False
+
+    def _window(self) -> int:
+        return TIGHT_WINDOW if self._budget.is_tight else WINDOW
 
     def _advance(self) -> None:
         """Hand on as much of what was received as there is room for."""
         writer = self._neighbours.writer
         batch: list[Any] = []
-        while not (
-            self._closing or self._sending_paused or self._alone or self._in_flight >= WINDOW
-        ):
+        window = self._window()
+        while not (self._closing or self._alone or self._in_flight >= window or self._must_wait()):
             if not self._backlog:
-                if not self._unparsed:
+                if not self._unparsed or (
+                    self._in_flight and self._window_bytes >= self.window_bytes
+                ):
                     break
                 self._parse_some()
                 continue
@@ -247,7 +339,7 @@ class Connection(asyncio.Protocol):
             if not writer.has_room:
                 writer.tell_when_room(self)
                 break
-            self._take_run(batch)
+            self._take_run(batch, window)
         if batch:
             writer.submit(self, batch)
         if self._closing:
@@ -260,10 +352,10 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         self._close_if_done()
 
-    def _take_run(self, batch: list[Any]) -> None:
+    def _take_run(self, batch: list[Any], window: int) -> None:
         """From the backlog, whose first event is for the writer, take all that may go with it."""
         backlog = self._backlog
-        while backlog and not self._alone and self._in_flight < WINDOW:
+        while backlog and not self._alone and self._in_flight < window:
             if self._is_for_the_door(backlog[0]):
                 return
             event = backlog.popleft()
@@ -277,6 +369,7 @@ class Connection(asyncio.Protocol):
             self._unparsed = b""
         else:
             data, self._unparsed = data[:PARSE_BYTES], data[PARSE_BYTES:]
+        self._window_bytes = len(data) + (self._window_bytes if self._in_flight else 0)
         self._backlog.extend(self._parse(data))
 
     def _drop_input(self) -> None:
@@ -284,29 +377,47 @@ class Connection(asyncio.Protocol):
         self._backlog.clear()
 
     def _pump(self) -> None:
-        """Send what waits, lists slice by slice with other connections in between."""
+        """Send what waits, lists and large answers part by part with others in between."""
         while self._out and not self._sending_paused and not self._closing and not self._pumping:
             first = self._out[0]
             if isinstance(first, bytes):
-                self._transport.write(first)
-            elif (part := next(first, None)) is not None:
-                if part:
-                    self._transport.write(part)
-                self._pumping = True
-                self._neighbours.loop.call_soon(self._pump_on)
+                self._write(first)
+                self._answer_left()
+            elif self._budget.is_tight:
+                self._budget.wait(self)
                 return
-            self._out.popleft()
-            self._in_flight -= 1
-            self._alone = self._alone and self._in_flight > 0
+            else:
+                self._pumping = True
+                self._neighbours.shared.slices.ask(self._send_part)
 
-    def _pump_on(self) -> None:
+    def _send_part(self) -> None:
+        """Make and send one part of the answer that is first."""
         self._pumping = False
+        if self._out and not self._sending_paused and not self._closing:
+            first = self._out[0]
+            assert not isinstance(first, bytes)
+            if self._budget.is_tight:
+                self._budget.wait(self)
+                return
+            if callable(first):
+                self._write(first())
+                self._answer_left()
+            elif (part := next(first, None)) is None:
+                self._answer_left()
+            elif part:
+                self._write(part)
         self._pump()
         self._advance()
 
+    def _answer_left(self) -> None:
+        """The first answer has been sent to its end."""
+        self._out.popleft()
+        self._in_flight -= 1
+        self._alone = self._alone and self._in_flight > 0
+
     def _close_if_done(self) -> None:
         if self._ending and not (
-            self._closing or self._unparsed or self._backlog or self._in_flight
+            self._closing or self._unparsed or self._backlog or self._in_flight or self._out
         ):
             self._close()
 

@@ -31,6 +31,7 @@ from journeyman.errors import JourneymanError
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.sync import SyncMode
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
+from journeyman.servers.connection import Shared
 from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_facts import FanOutFacts
 from journeyman.servers.fanout_journals import Journals
@@ -39,6 +40,7 @@ from journeyman.servers.fanout_plan import FanOutPlan
 from journeyman.servers.fanout_session import FanOutSession, FanOutSurroundings
 from journeyman.servers.fanout_writer import FanOutWriter
 from journeyman.servers.group_commit import RETRY_S
+from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
 from journeyman.servers.recovered import tell_recovery
@@ -62,12 +64,14 @@ class FanOutServer:
         messages: ServerLog,
         *,
         failed: Callable[[BaseException], None],
+        shared: Shared,
         stop_server: Callable[[], None],
     ) -> None:
         self._plan = plan
         self._clock = clock
         self._messages = messages
         self._failed = failed
+        self._shared = shared
         self._stop_server = stop_server
         self._loop = asyncio.get_running_loop()
         self._journals = Journals(
@@ -170,7 +174,9 @@ class FanOutServer:
             unsent_bytes=plan.unsent_bytes,
             max_connections=plan.max_connections,
             sessions=sessions,
+            shared=self._shared,
         )
+        self._idle = IdleWatch(self._loop, sessions, plan.idle_timeout_ms / 1000)
         self._ticker = Ticker(
             self._loop,
             self._clock,
@@ -263,6 +269,7 @@ class FanOutServer:
     async def stop(self) -> None:
         """Take no more connections and commands; answer what was received."""
         self._listener.close()
+        self._idle.stop()
         await close_sessions(self.around.sessions)
 
     async def close(self) -> None:

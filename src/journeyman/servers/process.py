@@ -24,6 +24,7 @@ from journeyman.clock import SystemClock
 from journeyman.config import Configuration, Settings
 from journeyman.disk import RealDisk
 from journeyman.runners import RunnerSet
+from journeyman.servers.connection import Shared
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
 from journeyman.servers.schedule import ScheduleServer
@@ -96,13 +97,20 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
 
     loop.set_exception_handler(on_mistake)
     disk, settings = RealDisk(), configuration.settings
+    shared = Shared.of(loop, messages, settings.limits.total_unsent_bytes)
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
     if settings.workq.enabled:
-        work = WorkQueueServer(configuration, disk, clock, messages, failed=failed)
+        work = WorkQueueServer(configuration, disk, clock, messages, failed=failed, shared=shared)
     if settings.kestrel.enabled:
         fan_out = FanOutServer(
-            plan_of(settings), disk, clock, messages, failed=failed, stop_server=stopping.set
+            plan_of(settings),
+            disk,
+            clock,
+            messages,
+            failed=failed,
+            shared=shared,
+            stop_server=stopping.set,
         )
     runners = RunnerSet(
         settings,
@@ -110,7 +118,15 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         put_item=None if fan_out is None else fan_out.put,
     )
     server = ScheduleServer(
-        configuration, disk, clock, messages, runners, failed=failed, work=work, fan_out=fan_out
+        configuration,
+        disk,
+        clock,
+        messages,
+        runners,
+        failed=failed,
+        shared=shared,
+        work=work,
+        fan_out=fan_out,
     )
     # The work queue first: if it cannot open its store, no port has opened yet.
     doors: Doors = [door for door in (work, fan_out) if door is not None]

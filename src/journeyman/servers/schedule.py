@@ -48,6 +48,8 @@ from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.compaction import CompactionWatch
+from journeyman.servers.connection import Shared
+from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
 from journeyman.servers.metrics import ServerMetrics
@@ -82,6 +84,7 @@ class ScheduleServer:
         runner: Runner[RunnerRecord],
         *,
         failed: Callable[[BaseException], None],
+        shared: Shared,
         work: WorkQueueServer | None = None,
         fan_out: FanOutServer | None = None,
     ) -> None:
@@ -92,6 +95,7 @@ class ScheduleServer:
         self._log = log
         self._runner = runner
         self._failed = failed
+        self._shared = shared
         self._work = work
         self._fan_out = fan_out
         self._loop = asyncio.get_running_loop()
@@ -250,7 +254,9 @@ class ScheduleServer:
             auth_timeout_s=limits.auth_timeout_ms / 1000,
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
+            shared=self._shared,
         )
+        self._idle = IdleWatch(loop, self.around.sessions, limits.idle_timeout_ms / 1000)
         self.facts = ServerFacts(
             self._clock,
             self._clock.monotonic_ns(),
@@ -339,6 +345,7 @@ class ScheduleServer:
     async def stop(self, hurry: asyncio.Event) -> int:
         """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
         self._listener.close()
+        self._idle.stop()
         self._ticker.stop()
         if self._compaction is not None:
             self._compaction.stop()

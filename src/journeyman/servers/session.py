@@ -33,7 +33,7 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.servers.answers import Answer, answer
 from journeyman.servers.auth import Attempts
-from journeyman.servers.connection import LIST_STALL_S, PARSE_BYTES, WINDOW, Connection
+from journeyman.servers.connection import LIST_STALL_S, PARSE_BYTES, WINDOW, Connection, Shared
 from journeyman.servers.server_log import ServerLog
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Surroundings:
     max_connections: int = 1024
     attempts: Attempts = field(default_factory=Attempts)
     sessions: set[Session] = field(default_factory=set)
+    shared: Shared = field(kw_only=True)
 
 
 class Session(Connection):

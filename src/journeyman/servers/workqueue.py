@@ -22,7 +22,9 @@ from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq_commands import Add
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
+from journeyman.servers.connection import Shared
 from journeyman.servers.group_commit import RETRY_S
+from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
 from journeyman.servers.server_log import ServerLog
@@ -51,12 +53,14 @@ class WorkQueueServer:
         messages: ServerLog,
         *,
         failed: Callable[[BaseException], None],
+        shared: Shared,
     ) -> None:
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
         self._messages = messages
         self._failed = failed
+        self._shared = shared
         self._loop = asyncio.get_running_loop()
         self._in_trouble = False
         self._keeping: Keeping
@@ -132,7 +136,10 @@ class WorkQueueServer:
             self._clock.now_ns(),
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
+            shared=self._shared,
         )
+        idle_s = self._settings.workq.idle_timeout_ms / 1000
+        self._idle = IdleWatch(loop, self.around.sessions, idle_s)
         self.figures = WorkqMetrics(queue.stats, self.around.sessions)
         self.calls = WorkqCalls(loop, self.writer)
         keeping.begin_upkeep(
@@ -170,6 +177,7 @@ class WorkQueueServer:
     async def stop(self) -> None:
         """Take no more connections and commands; answer what was received."""
         self._listener.close()
+        self._idle.stop()
         await close_sessions(self.around.sessions)
 
     async def close(self) -> None:
