@@ -45,11 +45,10 @@ EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
 
 def lease(state: State, command: Lease, client: Client) -> Reply | None:
     names = command.names
-    if len(names) == 1:
-        queues = [state.queues.named(names[0])]
-    else:
-        queues = [state.queues.named(name) for name in dict.fromkeys(names)]
-    candidates = [queue for queue in queues if queue.ready.size and not queue.paused]
+    if len(names) > 1:
+        names = tuple(dict.fromkeys(names))
+    found = [queue for name in names if (queue := state.queues.get(name)) is not None]
+    candidates = [queue for queue in found if queue.ready.size and not queue.paused]
     while candidates:
         queue = candidates[state.pick(len(candidates)) if len(candidates) > 1 else 0]
         spec = _first_ready(state, queue)
@@ -59,7 +58,8 @@ def lease(state: State, command: Lease, client: Client) -> Reply | None:
     if not command.wait_ms:
         return TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
-    state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, tuple(queues)))
+    queues = tuple(state.queues.watched(name) for name in names)
+    state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, queues))
     return None
 
 

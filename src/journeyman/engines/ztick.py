@@ -73,6 +73,7 @@ from journeyman.protocols.ztick_commands import (
 __all__ = ["EVERYTHING", "MAX_RUNS", "Decidable", "Schedule"]
 
 MAX_RUNS = 64
+MAX_STEPS = 50_000  # of the search for rules, in one decision: about ten milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
 Decidable: TypeAlias = Command | Due | Finished | Resume
@@ -221,9 +222,13 @@ class Schedule:
     # -- time and runs ---------------------------------------------------------------------------
 
     def _due(self, command: Due, now_ns: int) -> Outcome:
-        due = self._jobs.take_due(now_ns, command.limit)
-        records = tuple(self._trigger(job) for job in due)
-        return Outcome(records, DONE, self._runs.start())
+        records: list[JobSet] = []
+        enough = self._rules.steps + MAX_STEPS
+        for job in self._jobs.take_due(now_ns, command.limit):
+            records.append(self._trigger(job))
+            if self._rules.steps >= enough:
+                break  # next_due_ns tells that there are more
+        return Outcome(tuple(records), DONE, self._runs.start())
 
     def _trigger(self, job: Job) -> JobSet:
         """Queue a run by the rule that fits now; without one the job has failed."""
