@@ -215,20 +215,19 @@ def lists() -> None:
 
 
 def programs() -> None:
-    with serving(schedule__max_runs=1000) as server:
-        with server.connect("listening") as client:
-            client.sendall(b"r RULE SET rule job. shell true\n")
-            client.sendall(b"".join(b"s SET job.%d 4102444800\n" % n for n in range(1000)))
-            read_lines(client, 1001)
-            with Pulse(server, "listening", b"p STAT\n", b"p OK") as pulse:
-                time.sleep(0.5)
-                begin = time.monotonic()
-                client.sendall(b"".join(b"s SET job.%d 0\n" % n for n in range(1000)))
-                read_lines(client, 1000)
-                wait_for_no_jobs(server, b"planned")
-                wait_for_no_jobs(server, b"triggered")
-                took_s = time.monotonic() - begin
-            print(f"programs: 1,000 ended in {took_s:.1f} s; STAT: {pulse}")
+    with serving(schedule__max_runs=1000) as server, server.connect("listening") as client:
+        client.sendall(b"r RULE SET rule job. shell true\n")
+        client.sendall(b"".join(b"s SET job.%d 4102444800\n" % n for n in range(1000)))
+        read_lines(client, 1001)
+        with Pulse(server, "listening", b"p STAT\n", b"p OK") as pulse:
+            time.sleep(0.5)
+            begin = time.monotonic()
+            client.sendall(b"".join(b"s SET job.%d 0\n" % n for n in range(1000)))
+            read_lines(client, 1000)
+            wait_for_no_jobs(server, b"planned")
+            wait_for_no_jobs(server, b"triggered")
+            took_s = time.monotonic() - begin
+        print(f"programs: 1,000 ended in {took_s:.1f} s; STAT: {pulse}")
 
 
 def wait_for_no_jobs(server: Server, status: bytes) -> None:

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Puts redis-server, rabbitmq-server, postgresql and chromium on this machine: tests/integration
-# starts its own of each server, and tests/browser looks at a report with the browser.
+# Puts redis-server, rabbitmq-server, postgresql, chromium and libmemcached-tools on this machine:
+# tests/integration starts its own of each server and talks to ours with the tools, and tests/browser
+# looks at a report with the browser.
 #
 # Present: nothing happens. Missing, on a system with apt-get where we are root or sudo asks for
 # no password: installed, and kept from running as system services. Otherwise one line says what
 # is missing, and the exit status is 1.
 set -euo pipefail
 
-PROGRAMS=(redis-server rabbitmq-server postgresql chromium) # also the names of their packages and services
+PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools) # also the names of their packages and services
 # Debian keeps rabbitmq-server in sbin, which the PATH of an ordinary user lacks.
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 is_there() {
   case $1 in # a browser of this kind may have another name
     chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
+    libmemcached-tools) command -v memcstat ;;
     postgresql) command -v initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' ;;
     *) command -v "$1" ;;
   esac >/dev/null

@@ -34,7 +34,7 @@ def full_report(points: int = 120, text: str = "orders.outgoing") -> Report:
         table,
     ]
     sections = [Section("Work queue", text, tiles, parts), Section("Audit", text, (), [findings])]
-    return Report(text, MADE_NS, [text] * 3, "1 serious finding", True, sections)
+    return Report(text, MADE_NS, [text] * 3, "1 serious finding", "serious", sections)
 
 
 def small_reports() -> dict[str, Report]:
@@ -52,14 +52,16 @@ def small_reports() -> dict[str, Report]:
     no_rows = Bars("No rows", "", [("x", "blue")], [])
     far = Chart("Far", "", [2**62, 2**62 + 10**15], 10**15, [Series("a", [1, 10**12], "teal")])
     return {
-        "empty": Report("Empty", MADE_NS, [], "Nothing serious was found.", False),
-        "one point": Report("One", MADE_NS, ["log"], "", False, [Section("S", "", (), [chart(1)])]),
+        "empty": Report("Empty", MADE_NS, [], "The audit found no problems.", "good"),
+        "one point": Report(
+            "One", MADE_NS, ["log"], "", "good", [Section("S", "", (), [chart(1)])]
+        ),
         "odd": Report(
             "Odd",
             MADE_NS,
             [],
             "",
-            False,
+            "warning",
             [Section("S", "", (), [nothing, gaps, zeros, no_rows, far])],
         ),
     }

@@ -8,6 +8,9 @@ What survives a crash, as promised by POSIX and no more:
 so a new file is there for good only after *both*, and a rename only after the directory's sync.
 journeyman.testing.SimulatedDisk keeps exactly these promises and breaks every other one.
 
+What is made here can be read by its owner alone: files are 0600, directories 0700. Existing ones
+keep their mode, and a file that replaces another takes over that one's.
+
 Paths are plain strings. Errors are OSError, as the operating system words them; a lock that is
 taken is LogLocked.
 """
@@ -18,12 +21,17 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import time
+from contextlib import suppress
 from typing import Protocol
 
 from journeyman.errors import LogLocked
 
 __all__ = ["AppendFile", "Disk", "Lock", "ReadFile", "RealDisk", "is_full"]
+
+FILE_MODE = 0o600  # logs hold commands, payloads and credentials
+DIRECTORY_MODE = 0o700
 
 _LOCK_POLL_S = 0.01
 
@@ -111,14 +119,18 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
-        """An advisory lock on a file, made if missing. LogLocked when not had within the time."""
+        """An advisory lock on a file, made if missing. LogLocked when not had within the time.
+
+        The holder may remove the file before it lets go: a lock that is had is always one on the
+        file that has this name.
+        """
         ...
 
 
 class _RealAppendFile:
     def __init__(self, path: str) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
 
     @property
     def path(self) -> str:
@@ -165,10 +177,7 @@ class ReadFile:
 
     def still_at(self, path: str) -> bool:
         """Whether ``path`` names this very file."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(path))
-        except FileNotFoundError:
-            return False
+        return _has_name(self._fd, path)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -229,13 +238,16 @@ class RealDisk:
         parent = os.path.dirname(os.path.abspath(path))
         self.make_dirs(parent)
         try:
-            os.mkdir(path)
+            os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
             if not os.path.isdir(path):  # else another process was faster, which is as good
                 raise
         self.sync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:
+        # A log that others may read stays readable for them when it is compacted.
+        with suppress(FileNotFoundError):
+            os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
@@ -249,12 +261,14 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
-        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         deadline = time.monotonic() + timeout_s
         while True:
+            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.flock(fd, how)
+                if _has_name(fd, path):
+                    return _FileLock(fd)
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     os.close(fd)
@@ -263,5 +277,11 @@ class RealDisk:
             except OSError:
                 os.close(fd)
                 raise
-            else:
-                return _FileLock(fd)
+            os.close(fd)
+
+
+def _has_name(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -34,7 +34,8 @@ T = TypeVar("T")
 class Chromium:
     """One browser with one page."""
 
-    def __init__(self) -> None:
+    def __init__(self, *flags: str) -> None:
+        self._flags = flags
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -45,7 +46,13 @@ class Chromium:
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
         assert program, "no Chromium: `make services` installs it"
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        command = [program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        command = [
+            program,
+            *FLAGS,
+            *self._flags,
+            f"--user-data-dir={self._profile.name}",
+            "about:blank",
+        ]
         self._process = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
@@ -91,6 +98,14 @@ class Chromium:
 
     def evaluate(self, script: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def run(self, script: str) -> Any:
+        """Wait for a promise that the script gives."""
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

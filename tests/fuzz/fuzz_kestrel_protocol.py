@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser
 from journeyman.protocols.kestrel_commands import (
     MAX_WAIT_MS,
@@ -38,6 +39,7 @@ def corpus() -> list[bytes]:
         b"get ../../x\r\nget \r\nget jobs/peek/open\r\n",
         b"set q 0 0\r\nshutdown\r\n",
         b"\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\n\r\nset q 0 0 1\r\nx\r\n",
     ]
     return [*lines, b"".join(lines[:3]), b"x" * (LINE_LIMIT_BYTES + 9), b"version\nquit\nversion\n"]
 
@@ -61,7 +63,7 @@ def fed(pieces: list[bytes]) -> tuple[list[Event], bool, int]:
 
 
 def ends(event: Event) -> bool:
-    return isinstance(event, Hangup) or (isinstance(event, Refused) and event.hangup)
+    return isinstance(event, Hangup | Foreign) or (isinstance(event, Refused) and event.hangup)
 
 
 def check_event(event: Event) -> None:

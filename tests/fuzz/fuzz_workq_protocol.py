@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.workq import Parser
 from journeyman.protocols.workq_commands import (
     MAX_PAYLOAD_BYTES,
@@ -46,7 +47,8 @@ def check(data: bytes) -> None:
     third = len(data) // 3
     assert fed([data[:third], data[third : 2 * third], data[2 * third :]]) == (events, closed, kept)
     assert kept <= len(data)
-    assert closed == (Hangup() in events) == (bool(events) and events[-1] == Hangup())
+    endings = [event for event in events if isinstance(event, Hangup | Foreign)]
+    assert endings == (events[-1:] if closed else [])
     for event in events:
         check_event(event)
 

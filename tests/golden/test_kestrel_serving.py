@@ -123,7 +123,7 @@ def test_the_originals_folders_are_served_over_the_wire(tmp_path):
 
 FOUND = [
     # about, files, queue, what each reader is given
-    ("names with every letter a name may have", {"A-z_0:9.1": segment(1)}, "A-z_0:9", {"": []}),
+    ("names with every letter a name may have", {"A-z_0:9.1": segment(1)}, "A-z_0:9", {"": [1]}),
     (
         "readers with dots and odd characters in their names",
         {"q.1": segment(1, 2), "q.read.a.b.c": checkpoint(1), "q.read.e+f g": checkpoint(0)},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from journeyman import __version__
+from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.servers.fanout_facts import VERSION
 from tests.integration.fanout_process import FanOutClient, FanOutProcess
 
 CONFIG = """
@@ -79,7 +81,7 @@ def test_lines_may_end_in_lf_and_commands_in_any_case(client: FanOutClient, queu
     client.send(f"SET {queue} 0 0 2\nhi\r\nGeT {queue}\nVERSION\n")
     assert client.read_line() == "STORED"
     assert client.read_item() == b"hi"
-    assert client.read_line() == f"VERSION {__version__}"
+    assert client.read_line() == f"VERSION {VERSION}"
 
 
 def test_gets_is_get_and_more_words_are_ignored(client: FanOutClient, queue: str):
@@ -201,7 +203,7 @@ def test_waiting_get_is_given_what_comes(server: FanOutProcess, queue: str):
         server.wait_until(lambda: other.stats().get(f"queue_{queue}_waiters") == "1")
         assert other.put(queue, b"a") == "STORED"
         assert waiting.read_item() == b"a"
-        assert waiting.read_line() == f"VERSION {__version__}"
+        assert waiting.read_line() == f"VERSION {VERSION}"
 
 
 def test_wait_has_an_end(client: FanOutClient, queue: str):
@@ -228,7 +230,7 @@ def test_monitor_gives_whole_blocks_then_an_end(server: FanOutProcess):
         other.put("many", b"b")
         assert watcher.read_item() == b"b"
         assert watcher.read_line() == "END"
-        assert watcher.read_line() == f"VERSION {__version__}"
+        assert watcher.read_line() == f"VERSION {VERSION}"
         assert watcher.ask("confirm many 2") == "END"
         assert watcher.ask("monitor many 0") == "END"
 
@@ -266,7 +268,7 @@ def test_first_named_reader_takes_over_what_waits(client: FanOutClient, queue: s
 def test_reader_cannot_be_put_into(client: FanOutClient, queue: str):
     client.send(f"set {queue}+a 0 0 8\r\nshutdown\r\nversion\r\n")
     assert client.read_line() == "CLIENT_ERROR"
-    assert client.read_line() == f"VERSION {__version__}"
+    assert client.read_line() == f"VERSION {VERSION}"
 
 
 def test_number_of_readers_is_bounded(client: FanOutClient, queue: str):
@@ -360,7 +362,7 @@ def test_stats_have_the_names_and_the_order_of_the_original(client: FanOutClient
     assert (mine["items"], mine["bytes"]) == ("1", "2")  # what is open does not count
     assert (mine["open_transactions"], mine["transactions"]) == ("1", "1")
     assert (mine["total_items"], mine["mem_items"], mine["logsize"]) == ("2", "2", "55")
-    assert figures["version"] == __version__
+    assert figures["version"] == VERSION
 
 
 def test_stats_count_what_happens(client: FanOutClient, queue: str):
@@ -391,12 +393,12 @@ def test_dump_stats(client: FanOutClient, queue: str):
 def test_reload_and_shutdown_are_refused(client: FanOutClient):
     assert client.ask("reload").startswith("SERVER_ERROR ")
     assert client.ask("shutdown") == "SERVER_ERROR shutdown by clients is switched off"
-    assert client.ask("version") == f"VERSION {__version__}"
+    assert client.ask("version") == f"VERSION {VERSION}"
 
 
 def test_quit_closes_without_a_word(client: FanOutClient):
     client.send("version\r\nquit\r\nversion\r\n")
-    assert client.read_to_the_end() == f"VERSION {__version__}\r\n".encode()
+    assert client.read_to_the_end() == f"VERSION {VERSION}\r\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,7 @@ def test_some_refusals_end_the_connection(client: FanOutClient, line: str):
 )
 def test_others_do_not(client: FanOutClient, line: str):
     assert client.ask(line) == "CLIENT_ERROR"
-    assert client.ask("version") == f"VERSION {__version__}"
+    assert client.ask("version") == f"VERSION {VERSION}"
 
 
 def test_statuses(server: FanOutProcess, queue: str):
@@ -435,12 +437,71 @@ def test_statuses(server: FanOutProcess, queue: str):
             assert keeper.ask(f"confirm {queue} 1") == "END"
             with server.reader() as other:
                 assert other.ask(f"get {queue}") == "SERVER_ERROR"
+                assert other.read_to_the_end() == b""
             assert keeper.ask("status writeavoid") == "END"
             assert keeper.put(queue, b"c") == "STORED"
         finally:
             assert keeper.ask("status up") == "END"
         keeper.send("status sideways\r\n")
         assert keeper.read_to_the_end() == b"CLIENT_ERROR\r\n"
+
+
+def test_open_reads_end_well_while_the_server_is_quiescent(server: FanOutProcess):
+    with server.reader() as keeper:
+        for item in (b"closed", b"aborted", b"closed too"):
+            keeper.put("many", item)
+        for _ in range(3):
+            keeper.get("many/open")
+        try:
+            assert keeper.ask("status quiescent") == "END"
+            assert keeper.ask("get many/close") == "END"
+            assert keeper.ask("get many/abort") == "END"
+            assert keeper.ask("get many/close/open") == "SERVER_ERROR"  # what is open is closed
+            assert keeper.read_to_the_end() == b""
+        finally:
+            with server.reader() as other:
+                assert other.ask("status up") == "END"
+    with server.reader() as other:
+        assert [other.get("many"), other.get("many")] == [b"aborted", None]
+
+
+def test_figures_that_count_everything_do_not_fall(client: FanOutClient, queue: str):
+    client.put(queue, b"a")
+    before = int(client.stats()["total_items"])
+    client.ask(f"delete {queue}")
+    assert int(client.stats()["total_items"]) == before
+
+
+def test_age_of_an_empty_queue_is_nothing(client: FanOutClient, queue: str):
+    client.put(queue, b"a")
+    client.put(queue, b"b")
+    time.sleep(0.01)
+    client.get(queue)
+    assert int(client.stats()[f"queue_{queue}_age"]) >= 10
+    client.get(queue)
+    assert client.stats()[f"queue_{queue}_age"] == "0"
+
+
+def test_largest_item_makes_a_segment_that_the_original_can_open(tmp_path):
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        assert client.put("q", bytes(MAX_DATA_BYTES)) == "NOT_STORED"
+        assert client.put("q", bytes(MAX_DATA_BYTES - 36), expiry=1000) == "NOT_STORED"
+        assert client.put("q", bytes(MAX_DATA_BYTES - 37), expiry=1000) == "STORED"
+        client.close()
+        server.stop()
+        (segment,) = server.queues.glob("q.[0-9]*")
+        assert segment.stat().st_size == 16 * 1024 * 1024
+
+
+@pytest.mark.parametrize("program", ["memcping", "memcstat"])
+def test_programs_of_libmemcached_take_it_for_a_server(server: FanOutProcess, program: str):
+    address = f"--servers=127.0.0.1:{server.fanout_port}"
+    done = subprocess.run(
+        [program, address], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    if program == "memcstat":
+        assert f"version: {VERSION}" in done.stdout
 
 
 # -- the whole server --

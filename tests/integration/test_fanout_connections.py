@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman import __version__
+from journeyman.servers import fanout_facts as facts
 from tests.integration.fanout_process import FanOutClient, FanOutProcess
 
 MIB = 1024 * 1024
@@ -22,7 +22,7 @@ fanout_session.MAX_KEPT_BYTES = {4 * MIB}
 from journeyman.cli import main
 main()
 """
-VERSION = f"VERSION {__version__}\r\n".encode()
+VERSION = f"VERSION {facts.VERSION}\r\n".encode()
 
 
 @pytest.fixture(scope="module")

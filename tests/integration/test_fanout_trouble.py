@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from tests.integration.fanout_process import FanOutProcess
 from tests.integration.test_schedule_trouble import FAILING_SYNC, limit
 
+OLD_JOURNALS = Path(__file__).parents[1] / "golden" / "data" / "kestrel2" / "fanout"
 NO_ROOM = "SERVER_ERROR the journal cannot be written"
 
 
@@ -154,3 +158,51 @@ def test_checkpoints_that_could_not_be_written_are_told_once_and_written_later(t
         server.kill()
     with FanOutProcess(tmp_path) as server, server.reader() as client:
         assert client.get("q") == b"two"
+
+
+@pytest.mark.parametrize("lost", [["q.read."], ["q.read.", "q.lock"]])
+def test_lost_checkpoint_brings_the_oldest_item_and_is_said(tmp_path, lost):
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        client.put("q", b"1")
+        client.put("q", b"2")
+        assert client.get("q") == b"1"
+        client.close()
+        assert server.stop() == 0
+    for name in lost:
+        (server.queues / name).unlink()
+    verify = [sys.executable, "-m", "journeyman", "verify", str(server.queues)]
+    verified = subprocess.run(verify, capture_output=True, text=True, check=True)
+    assert "starts at the oldest item, 1" in verified.stdout
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        server.wait_for_line("starts at the oldest item, 1")
+        assert [client.get("q"), client.get("q")] == [b"1", b"2"]
+
+
+def test_start_on_journals_of_kestrel_2_says_how_to_import_them(tmp_path):
+    queues = tmp_path / "queues"
+    shutil.copytree(OLD_JOURNALS, queues)
+    (queues / "case.json").unlink()
+    before = {path.name: path.read_bytes() for path in queues.iterdir()}
+    importing = [sys.executable, "-m", "journeyman", "import-kestrel", str(queues)]
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        server.wait_for_line("found 4 journals of kestrel 1.x or 2.x, which are not read")
+        server.wait_for_line(f"journeyman import-kestrel {queues}")
+        assert client.put("orders", b"x").startswith(
+            "SERVER_ERROR the queue has journals of kestrel"
+        )
+        assert client.put("other", b"x") == "STORED"
+        assert server.stop() == 0
+    assert (
+        before.items() <= {p.name: p.read_bytes() for p in queues.iterdir() if p.is_file()}.items()
+    )
+    assert not (queues / "quarantine").exists()
+    done = subprocess.run(importing, capture_output=True, text=True, check=True)
+    assert "imported 1 queue" in done.stdout
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        assert [client.get("orders+audit") for _ in range(4)] == [b"1", b"2", b"3", None]
+        assert [client.get("orders+billing") for _ in range(2)] == [b"3", None]
+        assert client.get("orders+idle") is None
+        assert client.put("orders", b"new") == "STORED"
+        for reader in ("audit", "billing", "idle"):
+            assert client.get(f"orders+{reader}") == b"new"
+        assert client.get("other") == b"x"

@@ -52,6 +52,8 @@ def ask(
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
+    if data is not None:
+        headers["Content-Type"] = "application/json"
     try:
         connection.request(method, path, data, headers)
         response = connection.getresponse()
@@ -201,7 +203,11 @@ def test_chunked_bodies_are_fine(server):
         "/jobs/chunked",
         iter([b'{"exec', b'ution": 5000000000000000000}']),
         encode_chunked=True,
-        headers={"Transfer-Encoding": "chunked", "Expect": "100-continue"},
+        headers={
+            "Content-Type": "application/json",
+            "Transfer-Encoding": "chunked",
+            "Expect": "100-continue",
+        },
     )
     assert connection.getresponse().status == 200
     connection.close()
@@ -244,7 +250,10 @@ def test_idle_and_trickling_connections_are_closed_and_block_nobody(server):
     thread = threading.Thread(target=trickle)
     thread.start()
     half = socket.create_connection(("127.0.0.1", server.http_port))
-    half.sendall(b"PUT /jobs/half HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    half.sendall(
+        b"PUT /jobs/half HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
     assert ask(server, "GET", "/health")[0] == 200
     for each in [*quiet, half]:
         each.settimeout(30)

@@ -64,7 +64,8 @@ def test_over_http_a_full_disk_says_try_again(tmp_path):
 def put_job(server: ScheduleProcess, name: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     try:
-        connection.request("PUT", f"/jobs/{name}", json.dumps({"execution": FAR_NS}))
+        body, kind = json.dumps({"execution": FAR_NS}), {"Content-Type": "application/json"}
+        connection.request("PUT", f"/jobs/{name}", body, kind)
         return connection.getresponse().status
     finally:
         connection.close()

@@ -22,6 +22,7 @@ from journeyman.formats.ztick import (
     Status,
 )
 from journeyman.protocols import ztick
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.ztick import (
     LINE_LIMIT_BYTES,
     Auth,
@@ -168,10 +169,10 @@ def test_no_bytes_raise_and_every_event_can_be_handled(data: bytes, auth: bool):
             assert CODEC.encode(JobSet(event.identifier, event.execution_ns, Status.PLANNED))
         elif isinstance(event, SetRule):
             assert CODEC.encode(RuleSet(event.identifier, event.pattern, event.runner))
-    endings = [e for e in events if isinstance(e, AuthRequired | TooLong)]
+    endings = [e for e in events if isinstance(e, AuthRequired | TooLong | Foreign)]
     assert endings == (events[-1:] if parser.closed else [])
     assert not any(isinstance(e, Auth) for e in events[auth:])
-    assert not auth or not events or isinstance(events[0], Auth | AuthRequired | TooLong)
+    assert not auth or not events or isinstance(events[0], Auth | AuthRequired | TooLong | Foreign)
 
 
 def tokenize_reply(reply: bytes) -> list[bytes]:

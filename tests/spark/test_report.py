@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from journeyman.formats import ztick
 from journeyman.spark.report.facts import Bars, Chart, Report, Section, Series
-from journeyman.spark.report.measuring import MOST_POINTS
+from journeyman.spark.report.measuring import MOST_POINTS, Measured
 from journeyman.spark.report.page import page
-from journeyman.spark.report.reports import report, report_page
+from journeyman.spark.report.reports import report, report_page, verdict
 from tests.report_pages import HOSTILE
 from tests.spark.test_history import BUSY
 from tests.spark.written_logs import (
@@ -77,9 +77,9 @@ def test_charts_of_a_work_queue_add_up(mixed):
     totals = {each.name: sum(numbers(each)) for each in found["Throughput"].series}
     assert totals == {"added": 7, "started": 6, "succeeded": 2}
     failures = {each.name: sum(numbers(each)) for each in found["Failures"].series}
-    assert failures == {"failed": 2, "timed out": 1}
+    assert failures == {"failed": 2, "timed out": 1, "expired": 1}
     depth = {each.name: each.values[-1] for each in found["Depth"].series}
-    assert depth == {"ready": 3, "running": 1}
+    assert depth == {"ready": 2, "running": 1}  # the fifth job has expired by then
     growth = numbers(found["Growth of the log"].series[0])
     assert growth == sorted(growth)
     assert all(len(chart.times_ns) <= MOST_POINTS for chart in found.values())
@@ -101,9 +101,44 @@ def test_empty_logs_and_a_single_record_are_reported(spark, tmp_path):
         "workq": [write_workq(tmp_path / "one", [added(1, 5)])],
     }
     text = report_page(spark, logs, made_ns=MADE_NS)
-    assert "Nothing is recorded." in text
-    assert "Nothing serious was found." in text
+    assert "The logs are empty." in text
+    assert "The audit found no problems." in text
+    assert '<span class="mark good">' in text
     assert text.count("<circle") == 6  # a dot a series: throughput 3, depth 2, growth 1
+
+
+@pytest.mark.parametrize(
+    ("failed", "severity", "words"),
+    [
+        (0, "good", "The audit found no problems."),
+        (
+            1,
+            "good",
+            "The audit found no problems. Work queue: 0.5 % of attempts failed (1 of 200).",
+        ),
+        (4, "warning", "Work queue: 2.0 % of attempts failed (4 of 200)."),
+        (42, "serious", "Work queue: 21.0 % of attempts failed (42 of 200)."),
+    ],
+)
+def test_many_failures_are_not_good_news(failed, severity, words):
+    outcomes = {"completed": 200 - failed, "failed": failed, "waiting": 7}
+    said, how = verdict([], [Measured("workq", outcomes)])
+    assert (how, said.endswith(words)) == (severity, True)
+
+
+@pytest.mark.parametrize(
+    ("counts", "severity", "words"),
+    [
+        ({"serious": 1}, "serious", "The audit found 1 serious problem."),
+        ({"warning": 2, "info": 3}, "warning", "The audit found 2 warnings."),
+        ({"serious": 2, "warning": 1}, "serious", "2 serious problems and 1 warning."),
+        ({"info": 3}, "good", "The audit found no problems."),
+    ],
+)
+def test_what_the_audit_found_is_said_first(counts, severity, words):
+    found = [("finding", level, number, 1, None, None) for level, number in counts.items()]
+    said, how = verdict(found, [])
+    assert (how, said.endswith(words)) == (severity, True)
 
 
 def test_hostile_names_are_only_text(mixed):

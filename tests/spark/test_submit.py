@@ -11,6 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,14 +36,16 @@ class Environment:
     home: Path
     variables: dict[str, str]
 
-    def run(self, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: object, cwd: Path | None = None, **more: str
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [str(word) for word in words],
             capture_output=True,
             text=True,
             check=False,
             env={**self.variables, **more},
-            cwd=self.home,
+            cwd=cwd or self.home,
         )
         assert done.returncode == 0, done.stderr
         return done
@@ -112,5 +115,41 @@ def test_spark_submit_runs_the_installed_wheel(installed, log, tmp_path):
     )
 
     assert script.startswith(f"{installed.home}/venv/lib")
+    jobs = pq.read_table(tmp_path / "state" / "jobs").to_pylist()
+    assert sorted((row["identifier"], row["execution_ns"]) for row in jobs) == [("a", 3), ("b", 2)]
+
+
+def test_a_packed_environment_is_sent_to_the_executors(installed, log, tmp_path):
+    """The recipe of operations.md. Executors are processes with a directory of their own.
+
+    Spark plans reads in a Python process beside the driver, so in client mode the environment must
+    be where the driver starts as well, under the same path.
+    """
+    java = installed.run("journeyman", "pipeline", "--java-home").stdout.strip()
+    archive = tmp_path / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        packed.add(installed.home / "venv", arcname=".")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "environment", filter="fully_trusted")
+    words = ("./environment/bin/python", "-m", "journeyman", "pipeline", "--submit-script")
+    script = installed.run(*words, cwd=tmp_path).stdout.strip()
+    spark = tmp_path / "spark"  # executors work in a directory below SPARK_HOME
+    spark.mkdir()
+    for name in ("bin", "jars", "python"):
+        (spark / name).symlink_to(Path(pyspark.__file__).parent / name)
+
+    installed.run(
+        *(spark / "bin" / "spark-submit", "--master", "local-cluster[1,1,1024]"),
+        *("--deploy-mode", "client", "--archives", "environment.tar.gz#environment"),
+        *("--conf", "spark.pyspark.python=./environment/bin/python"),
+        *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
+        *(script, "replay", log, "--output", tmp_path / "state"),
+        cwd=tmp_path,
+        JAVA_HOME=java,
+        SPARK_HOME=str(spark),
+        SPARK_LOCAL_IP="127.0.0.1",
+    )
+
+    assert list(spark.glob("work/*/*/environment/bin/python"))
     jobs = pq.read_table(tmp_path / "state" / "jobs").to_pylist()
     assert sorted((row["identifier"], row["execution_ns"]) for row in jobs) == [("a", 3), ("b", 2)]

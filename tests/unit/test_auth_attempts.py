@@ -1,65 +1,181 @@
-"""Back-off against guessing secrets."""
+"""Guessing secrets: how long attempts wait, right or wrong, by a clock that the test turns."""
 
 from __future__ import annotations
 
-from journeyman.servers.auth import FORGET_AFTER_S, MAX_ADDRESSES, MAX_DELAY_S, Attempts
+import heapq
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+
+from journeyman.config import Token
+from journeyman.servers.auth import (
+    FORGET_AFTER_S,
+    MAX_ADDRESSES,
+    MAX_DELAY_S,
+    MAX_WAITING,
+    Attempts,
+)
+
+HOST = "10.0.0.1"
+TOKEN = Token("a", "*")
 
 
-def test_delays_double_up_to_a_limit():
-    attempts = Attempts()
-    now_s = 0.0
-    delays = []
-    for _ in range(8):
-        delay_s = attempts.failed("10.0.0.1", now_s)
-        delays.append(round(delay_s, 3))
-        now_s += delay_s
-    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, MAX_DELAY_S, MAX_DELAY_S]
+class Clock:
+    """An event loop whose time passes only when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._calls: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, call: Callable[..., None], *args: Any) -> object:
+        heapq.heappush(self._calls, (self.now_s + delay_s, len(self._calls), call, args))
+        return call
+
+    def pass_until(self, end_s: float) -> None:
+        while self._calls and self._calls[0][0] <= end_s:
+            self.now_s, _, call, args = heapq.heappop(self._calls)
+            call(*args)
+        self.now_s = end_s
 
 
-def test_attempts_at_the_same_time_queue_up():
-    attempts = Attempts()
-    delays = [attempts.failed("10.0.0.1", 0.0) for _ in range(4)]
-    assert [round(delay, 3) for delay in delays] == [0.1, 0.3, 0.7, 1.5]
+class World:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.attempts = Attempts()
+        self.checked: list[tuple[str, float]] = []
+        self.told: list[tuple[str, float, bool]] = []
+
+    def ask(self, secret: str = "wrong", host: str = HOST, *, wanted: bool = True) -> None:
+        def check() -> Token | None:
+            self.checked.append((secret, self.clock.now_s))
+            return TOKEN if secret == "right" else None
+
+        def tell(token: Token | None) -> None:
+            self.told.append((secret, round(self.clock.now_s, 6), token is not None))
+
+        loop = cast(Any, self.clock)
+        self.attempts.ask(loop, host, check, tell, is_wanted=lambda: wanted)
 
 
-def test_other_addresses_are_not_delayed():
-    attempts = Attempts()
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_right_secret_of_an_address_that_never_failed_is_answered_at_once(world):
+    for _ in range(1000):
+        world.ask("right")
+    assert world.told == [("right", 0.0, True)] * 1000
+    assert len(world.attempts) == 0
+
+
+def test_checks_get_rarer_with_each_failure(world):
+    for _ in range(7):
+        world.ask()
+    world.clock.pass_until(60.0)
+    moments = [moment for _, moment, _ in world.told]
+    waits = [round(b - a, 6) for a, b in pairwise(moments)]
+    assert waits == [0.1, 0.2, 0.4, 0.8, MAX_DELAY_S, MAX_DELAY_S]
+
+
+def test_silence_says_nothing_about_a_secret(world):
+    """Guesses on many connections: the right one is checked when its turn comes, not before."""
+    secrets = ["wrong"] * 5 + ["right"] + ["wrong"] * 5
+    for secret in secrets:
+        world.ask(secret)
+    world.clock.pass_until(2.4)
+    assert [secret for secret, _, _ in world.told] == ["wrong"] * 5
+    world.clock.pass_until(2.6)
+    assert world.told[5] == ("right", 2.5, True)
+
+
+def test_an_answer_comes_as_soon_as_the_secret_was_checked(world):
+    for secret in ("wrong", "wrong", "right", "wrong"):
+        world.ask(secret)
+    world.clock.pass_until(60.0)
+    assert [moment for _, moment, _ in world.told] == [round(at, 6) for _, at in world.checked]
+
+
+@pytest.mark.parametrize("with_a_token_of_its_own", [False, True])
+def test_at_most_ten_secrets_a_second_can_be_tried(world, with_a_token_of_its_own):
+    """Also by a client that shows a right secret in between to end the delays."""
+    for second in range(30):
+        for number in range(50):
+            world.ask("right" if with_a_token_of_its_own and number % 2 else "wrong")
+            world.clock.pass_until(second + number / 50)
+    wrong = [moment for secret, moment in world.checked if secret == "wrong"]
+    assert len(wrong) >= 25
+    for begin in range(29):
+        assert sum(begin < moment <= begin + 1 for moment in wrong) <= 10
+
+
+def test_a_right_secret_ends_the_delays_of_all_that_wait(world):
+    for secret in ["wrong", *["right"] * 50]:
+        world.ask(secret)
+    world.clock.pass_until(0.2)
+    assert len(world.told) == 51
+    assert len(world.attempts) == 0
+
+
+def test_clients_that_went_away_cost_nothing(world):
+    world.ask()
+    for _ in range(50):
+        world.ask(wanted=False)
+    world.ask("right")
+    world.clock.pass_until(0.1)
+    assert world.told[-1] == ("right", 0.1, True)
+    assert len(world.checked) == 2
+
+
+def test_all_are_answered_and_the_line_is_bounded(world):
+    for _ in range(MAX_WAITING + 50):
+        world.ask()
+    world.ask("right")
+    world.clock.pass_until(2 * MAX_DELAY_S)
+    assert world.told.count(("right", MAX_DELAY_S, False)) == 1
+    world.clock.pass_until(2 * MAX_WAITING)
+    assert len(world.told) == MAX_WAITING + 51
+    assert len(world.checked) == MAX_WAITING + 1
+
+
+def test_other_addresses_are_not_delayed(world):
     for _ in range(10):
-        attempts.failed("10.0.0.1", 0.0)
-    assert attempts.failed("10.0.0.2", 0.0) == 0.1
+        world.ask()
+    world.ask("right", "10.0.0.2")
+    assert world.told[-1] == ("right", 0.0, True)
 
 
-def test_success_forgets_the_failures():
-    attempts = Attempts()
+def test_failures_are_forgotten_after_a_while(world):
     for _ in range(5):
-        attempts.failed("10.0.0.1", 0.0)
-    attempts.succeeded("10.0.0.1")
-    assert attempts.failed("10.0.0.1", 0.0) == 0.1
+        world.ask()
+    world.clock.pass_until(10.0 + FORGET_AFTER_S)
+    world.ask()
+    world.ask()
+    begin = world.clock.now_s
+    world.clock.pass_until(begin + 0.15)
+    assert len(world.told) == 7
 
 
-def test_failures_are_forgotten_after_a_while():
-    attempts = Attempts()
-    for _ in range(5):
-        attempts.failed("10.0.0.1", 0.0)
-    now_s = FORGET_AFTER_S + 1
-    assert round(attempts.failed("10.0.0.1", now_s), 3) == 0.1
-
-
-def test_the_table_is_bounded():
-    attempts = Attempts()
+def test_the_table_is_bounded(world):
     for number in range(MAX_ADDRESSES + 100):
-        attempts.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
-    assert len(attempts) == MAX_ADDRESSES
+        world.ask(host=f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(world.attempts) == MAX_ADDRESSES
 
 
-def test_an_ipv6_network_counts_as_one_address():
-    attempts = Attempts()
-    attempts.failed("2001:db8::1", 0.0)
-    assert attempts.failed("2001:db8::2", 0.0) > 0.1
-    assert attempts.failed("2001:db8:0:1::1", 0.0) == 0.1
-
-
-def test_mapped_ipv4_is_the_ipv4_address():
-    attempts = Attempts()
-    attempts.failed("::ffff:10.0.0.1", 0.0)
-    assert attempts.failed("10.0.0.1", 0.0) > 0.1
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("2001:db8::1", "2001:db8::2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+    ],
+)
+def test_an_ipv6_network_and_a_mapped_address_count_as_one(world, first, second, same):
+    world.ask(host=first)
+    world.ask(host=second)
+    assert len(world.told) == (1 if same else 2)

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
 
 def sections() -> dict[str, str]:
-    parts = re.split(r"^## `journeyman (\w+)`$", PAGE, flags=re.MULTILINE)
+    parts = re.split(r"^## `journeyman ([\w-]+)`$", PAGE, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 

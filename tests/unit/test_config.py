@@ -31,6 +31,7 @@ from journeyman.config.files import MAX_FILE_BYTES, read_values
 from journeyman.config.kinds import Optional, Text, TextList
 from journeyman.config.loading import COMMAND_LINE_ORIGIN, DEFAULT_ORIGIN
 from journeyman.errors import UsageError
+from journeyman.formats.ztick_runners import Direct, Journal, Queue, Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ZTICK_FILE = """\
@@ -262,8 +263,8 @@ def test_settings_cannot_be_changed():
             "\n[databse]\nframerate = 5\n",
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
-                "controller, http, shell, database, telemetry, schedule, history, workq, kestrel, "
-                "storage, runners, limits, messages"
+                "controller, http, shell, database, telemetry, access, schedule, history, workq, "
+                "kestrel, storage, runners, limits, messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),
@@ -574,11 +575,61 @@ namespace = "*" # all
 """
 
 
+NO_PROGRAMS = frozenset({"http", "amqp", "redis", "queue", "journal"})
+
+
+def test_a_token_says_which_runners_it_may_use():
+    def token(lines: str) -> Token:
+        found = parse_tokens(f"[token.a]\nsecret = s\n{lines}", "t").find(b"s")
+        assert found is not None
+        return found
+
+    assert token("namespace = n").runners == NO_PROGRAMS
+    assert token("namespace = *").runners == NO_PROGRAMS | {"shell", "direct", "awf"}
+    assert token('namespace = n\nrunners = "Shell, http"').runners == {"shell", "http"}
+    assert token('namespace = n\nrunners = "*"').runners == token("namespace = *").runners
+    assert token('namespace = *\nrunners = ""').runners == frozenset()
+    with pytest.raises(UsageError, match=r"t:1: token.a: runners: there is no 'bash'; allowed are"):
+        token("namespace = n\nrunners = shell bash")
+
+
+def test_a_rule_may_only_do_what_its_token_may():
+    token = Token("a", "n.", frozenset({"shell", "queue", "journal"}))
+    assert token.refuses(Shell("true")) == ""
+    assert token.refuses(Direct("true", ())) == "this token may not use the runner direct"
+    assert token.refuses(Queue("n.mail", ())) == ""
+    assert token.refuses(Queue("mail", ())) == "insufficient namespace scope"
+    assert token.refuses(Journal("mail")) == "insufficient namespace scope"
+    assert Token("a", "*").refuses(Journal("mail")) == ""
+
+
+def test_a_token_is_the_same_after_reading_the_file_again():
+    text = "[token.a]\nsecret = s\nnamespace = n\n"
+    token = parse_tokens(text, "t").find(b"s")
+    assert token is not None
+    assert token in parse_tokens(text, "t")
+    assert token not in parse_tokens(text.replace("= s", "= other"), "t")
+    assert token not in parse_tokens(text.replace("= n", "= m"), "t")
+    assert token not in parse_tokens(text + "runners = shell", "t")
+    assert token not in parse_tokens("", "t")
+
+
+def test_a_token_file_that_everyone_can_read_is_noted(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text("[token.a]\nsecret = s\nnamespace = n\n")
+    path.chmod(0o640)
+    assert load_tokens(str(path)).notes == ()
+    path.chmod(0o644)
+    (note,) = load_tokens(str(path)).notes
+    assert note.endswith(f"(mode ends in 4); chmod o= {path}")
+
+
 def test_a_token_is_found_by_its_secret(tmp_path):
     path = tmp_path / "tokens.toml"
     path.write_text(TOKENS)
+    path.chmod(0o600)
     tokens = load_tokens(str(path))
-    assert tokens.find(b"sk_deploy") == Token("deploy", "deploy.")
+    assert tokens.find(b"sk_deploy") == Token("deploy", "deploy.", NO_PROGRAMS)
     assert tokens.find(b"sk_admin") == Token("admin", "*")
     assert tokens.find(b"sk_deplo") is None
     assert tokens.find(b"") is None
@@ -586,7 +637,7 @@ def test_a_token_is_found_by_its_secret(tmp_path):
 
 
 def test_a_namespace_is_a_prefix_and_a_star_is_all():
-    deploy, admin = Token("deploy", "deploy."), Token("admin", "*")
+    deploy, admin = Token("deploy", "deploy.", NO_PROGRAMS), Token("admin", "*")
     assert deploy.covers("deploy.x")
     assert not deploy.covers("deploy")
     assert not deploy.covers("billing.deploy.")
@@ -612,7 +663,7 @@ def test_a_namespace_is_a_prefix_and_a_star_is_all():
 )
 def test_secrets_as_they_may_be_written(written: str, secret: bytes):
     tokens = parse_tokens(f"[token.a]\r\nsecret = {written}\r\nnamespace = n\r\n", "t")
-    assert tokens.find(secret) == Token("a", "n")
+    assert tokens.find(secret) == Token("a", "n", NO_PROGRAMS)
 
 
 def test_the_last_of_two_equal_keys_counts():
@@ -659,16 +710,16 @@ def test_what_an_auth_file_does_not_know_is_noted_but_never_repeated():
         "[token.a]\nsecret = s\nnamespace = n\ncolour = hush\n"
     )
     tokens = parse_tokens(text, "t")
-    assert tokens.find(b"s") == Token("a", "n")
+    assert tokens.find(b"s") == Token("a", "n", NO_PROGRAMS)
     assert tokens.find(b"hush") is None
     assert tokens.notes == (
-        "t:1: not the secret or namespace of a token; ignored",
+        "t:1: not the secret, namespace or runners of a token; ignored",
         "t:2: not a [token.NAME] section; ignored",
-        "t:3: not the secret or namespace of a token; ignored",
+        "t:3: not the secret, namespace or runners of a token; ignored",
         "t:4: not a [token.NAME] section; ignored",
         "t:5: not a [token.NAME] section; ignored",
-        "t:6: not the secret or namespace of a token; ignored",
-        "t:10: not the secret or namespace of a token; ignored",
+        "t:6: not the secret, namespace or runners of a token; ignored",
+        "t:10: not the secret, namespace or runners of a token; ignored",
     )
 
 

@@ -10,6 +10,7 @@ from journeyman.config import Address, LogLevel
 from journeyman.engines.kestrel_outcomes import SaveCheckpoint
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.protocols.kestrel_commands import Get, Key, Put
+from journeyman.servers.access import Access
 from journeyman.servers.connection import Shared
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import FanOutPlan
@@ -36,6 +37,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monke
             failed=mistakes.append,
             shared=Shared.of(loop, ServerLog(clock, lines.append), 64 * 1024 * 1024),
             stop_server=lambda: None,
+            access=Access(),
         )
         await server.start()
         client = Caller()

@@ -260,7 +260,7 @@ def test_a_deleted_queue_is_gone_and_begins_anew():
     filled(disk, 1000, "a")
     life = world(disk)
     life.delete("q")
-    assert [n for n in disk.list_dir(SPOOL) if n.startswith("q.")] == ["q.lock"]
+    assert [n for n in disk.list_dir(SPOOL) if n.startswith("q.")] == []
     life.put("q", b"000001")
     assert numbers(life.drained("q")) == [1]
     life.close()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import pytest
+
 from journeyman.engines import kestrel_state
 from journeyman.engines.kestrel import FanOut
 from journeyman.engines.kestrel_intervals import Intervals
 from journeyman.engines.kestrel_outcomes import (
+    FORBIDDEN,
     Answer,
     Append,
     Checkpoint,
@@ -436,3 +439,123 @@ def test_windows_of_very_many_queues_are_smaller(monkeypatch):
         world.put(*[b"x" * 50] * 20, queue=name)
     sizes = {world.engine.queues[name].window_bytes for name in names[-5:]}
     assert sizes == {100}
+
+
+def many_open() -> World:
+    return World(q=of_reader(max_open=100))
+
+
+@pytest.mark.parametrize("look", ["peek", "sweep", "flush_expired"])
+def test_looking_at_the_next_item_does_not_put_it_before_one_that_comes_back(look):
+    world = many_open()
+    world.put(b"1", b"2", b"3", expiry=500)
+    assert world.get(open=True) == b"1"
+    if look == "peek":
+        assert world.get(peek=True) == b"2"
+    elif look == "sweep":
+        world.now_ns += 2 * S
+        world(Due())
+    else:
+        assert world(FlushExpired(Q)) == b"0\r\n"
+    world.get(abort=True)
+    assert [world.get(), world.get(), world.get(), world.get()] == [b"1", b"2", b"3", b""]
+
+
+def test_looking_at_an_item_that_came_back_leaves_it_first():
+    world = many_open()
+    world.put(b"1", b"2", b"3")
+    world.get(open=True)
+    world.get(open=True)
+    world.get(abort=True)
+    assert world.get(peek=True) == b"1"
+    world.get(abort=True)
+    assert [world.get(), world.get(), world.get()] == [b"1", b"2", b"3"]
+
+
+def test_peek_at_an_item_from_disk_leaves_it_before_the_rest():
+    world = many_open()
+    world.put(*(b"%d" % number for number in range(1, 9)))  # the window holds the last four
+    stored = tuple(ItemPut(n, 0, None, 0, b"%d" % n) for n in range(1, 9))
+    assert world(Get(Q, open=True)) is None
+    (fetch,) = world.effects(Fetch)
+    world(Fetched(fetch, stored[:3]), None)
+    assert world.get(peek=True) == b"2"
+    world.get(abort=True)
+    assert [world.get() for _ in range(3)] == [b"1", b"2", b"3"]
+
+
+def test_monitors_and_gets_of_one_key_take_turns():
+    world = many_open()
+    for client in (1, 2):
+        assert world(Monitor(Q, 10_000, 50), client) is None
+    assert world(Get(Q, wait_ms=10_000), 3) is None
+    given = []
+    for number in range(5):
+        world.put(b"%d" % number)
+        given += [answer.client for answer in world.effects(Answer)]
+    assert given == [1, 2, 3, 1, 2]
+
+
+def test_turns_of_a_batch_that_is_taken_back_are_taken_back():
+    world = many_open()
+    for client in (1, 2):
+        world(Monitor(Q, 10_000, 50), client)
+    world.engine.begin_batch()
+    world.engine.decide(Put("q", 0, b"lost"), NOW)
+    world.engine.undo_batch()
+    world.put(b"kept")
+    assert [answer.client for answer in world.effects(Answer)] == [1]
+
+
+def test_puts_are_counted_though_their_queue_goes():
+    world = World()
+    world.put(b"1", b"2")
+    world.put(b"3", queue="other")
+    world(Delete(Q))
+    assert world.engine.counts.puts == 3
+    world.engine.begin_batch()
+    world.engine.decide(Put("q", 0, b"lost"), NOW)
+    world.engine.undo_batch()
+    assert world.engine.counts.puts == 3
+
+
+def test_while_no_items_are_given_out_open_reads_can_be_closed_and_aborted():
+    world = many_open()
+    world.put(b"1", b"2", b"3", b"4")
+    for _ in range(3):
+        world.get(open=True)
+    world.engine.gives_items = False
+    assert world(Get(Q, close=True)) == END
+    assert world(Get(Q, abort=True)) == END
+    for refused in (Get(Q), Get(Q, peek=True), Get(Q, open=True), Monitor(Q, 0, None)):
+        assert world(refused) == b"SERVER_ERROR\r\n"
+        assert world.outcome.reply == FORBIDDEN
+    assert world(Get(Q, close=True, open=True)) == b"SERVER_ERROR\r\n"  # but it is closed
+    assert world.engine.queues["q"].readers[""].open_items == 0
+    world.engine.gives_items = True
+    assert [world.get(), world.get(), world.get()] == [b"2", b"4", b""]
+
+
+def test_an_item_that_fits_no_segment_of_the_original_is_refused():
+    engine = FanOut(FanOutSettings(max_item_bytes=10))
+    engine.begin_batch()
+    assert engine.decide(Put("q", 0, bytes(10)), NOW).reply == Reply(b"STORED\r\n")
+    assert engine.decide(Put("q", 0, bytes(11)), NOW).reply == Reply(b"NOT_STORED\r\n")
+    engine.commit_batch()
+
+
+def test_an_item_that_fails_too_often_stays_if_the_queue_for_errors_cannot_be_made():
+    world = World(max_queues=1, q=of_reader(max_errors=1, errors_to="dead"))
+    world.put(b"1")
+    world.get(open=True)
+    world.get(abort=True)
+    assert world.get() == b"1"
+
+
+def test_a_queue_that_waits_to_be_imported_is_not_made():
+    world = World()
+    world.engine.not_imported = frozenset({"q"})
+    refusal = b"SERVER_ERROR the queue has journals of kestrel 1.x or 2.x: import them first\r\n"
+    assert world.put(b"1") == [refusal]
+    assert [world(Get(Q)), world(Get(Key("q", "r"))), world(Monitor(Q, 0, None))] == [refusal] * 3
+    assert world.put(b"1", queue="other") == [b"STORED\r\n"]

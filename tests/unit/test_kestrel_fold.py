@@ -125,10 +125,10 @@ def test_a_damaged_checkpoint_starts_at_the_oldest_item_and_loses_nothing():
     assert list(view.readers[""].undelivered([3, 4, 5])) == [3, 4, 5]
 
 
-def test_without_any_reader_a_default_one_starts_at_the_tail():
+def test_without_any_reader_a_default_one_starts_at_the_oldest_item():
     notes: list[Anomaly] = []
-    view = kestrel.open_queue([1, 2, 3], {}, notes.append)
-    assert view == QueueView(3, {"": Reader(3)})
+    view = kestrel.open_queue([2, 3, 4], {}, notes.append)
+    assert view == QueueView(4, {"": Reader(1)})
     assert kinds(notes) == [AnomalyKind.DEFAULT_READER_CREATED]
 
 

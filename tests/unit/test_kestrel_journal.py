@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -27,6 +29,7 @@ from journeyman.formats.kestrel import (
 from journeyman.logs.appender import CommitThread
 from journeyman.logs.kestrel_checkpoints import MAX_PLAUSIBLE_ID
 from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel_opening import remove_stale_locks
 from journeyman.testing import ManualClock, SimulatedDisk
 
 DIRECTORY = "/spool"
@@ -501,17 +504,20 @@ def test_the_last_reader_leaves_a_default_one_at_the_newest_item():
     assert names(disk.after_crash("lose_all_unsynced")) == ["jobs.4", "jobs.read.b"]
 
 
-def test_a_queue_that_has_lost_its_checkpoints_starts_at_the_oldest_item():
+@pytest.mark.parametrize("lost", [["jobs.read."], ["jobs.read.", "jobs.lock"]])
+def test_a_queue_that_has_lost_its_checkpoints_starts_at_the_oldest_item(lost):
     disk = SimulatedDisk()
     with opened(disk) as journal:
         put(journal, b"one", b"two")
         journal.checkpoint("", Reader(2))
-    disk.remove(f"{DIRECTORY}/jobs.read.")
+    for name in lost:
+        disk.remove(f"{DIRECTORY}/{name}")
     noted: list[Anomaly] = []
     with opened(disk, notes=noted.append) as journal:
         assert journal.readers == {"": Reader(0)}
         assert journal.next_id == 3
-    assert [note.kind for note in noted] == [AnomalyKind.CHECKPOINT_DAMAGED]
+    assert [note.kind for note in noted] == [AnomalyKind.DEFAULT_READER_CREATED]
+    assert "oldest item, 1" in noted[0].detail
 
 
 @pytest.mark.parametrize("readers", [(), ("a", "b")])
@@ -523,10 +529,59 @@ def test_an_erased_queue_leaves_nothing_that_could_be_read_again(readers):
     put(journal, b"one", b"two", b"three")
     journal.save_indexes()
     journal.erase()
+    assert disk.list_dir(DIRECTORY) == [".index"]
     assert names(disk.after_crash("lose_all_unsynced")) == [".index"]
     with opened(disk) as journal:
         assert journal.next_id == 1
         assert ids(journal) == []
+
+
+def test_lock_files_without_a_queue_go_and_no_others():
+    files = {
+        "gone.lock": b"",
+        "held.lock": b"",
+        "jobs.lock": b"",
+        "jobs.read.": checkpoint(0),
+        "named.lock": b"by somebody else",
+        "odd name.lock": b"",
+        "other.lock": b"",
+        "other.compressed": b"",
+        "ztick.lock": b"",
+        "ztick": b"",
+    }
+    disk = planted(files)
+    held = disk.lock(f"{DIRECTORY}/held.lock")
+    remove_stale_locks(disk, DIRECTORY, disk.list_dir(DIRECTORY))
+    assert set(files) - set(disk.list_dir(DIRECTORY)) == {"gone.lock"}
+    held.release()
+    workq = planted({"read.lock": b"", "000000001.log": b"", "gone.lock": b""})
+    remove_stale_locks(workq, DIRECTORY, workq.list_dir(DIRECTORY))
+    assert "read.lock" in workq.list_dir(DIRECTORY)
+
+
+def test_a_queue_that_many_make_and_erase_at_once_is_never_had_by_two(tmp_path):
+    inside: list[int] = []
+    made: list[int] = []
+
+    def make_and_erase(who: int) -> None:
+        disk, clock = RealDisk(), ManualClock()
+        while made.count(who) < 30:
+            try:
+                journal = KestrelJournal.open(disk, clock, str(tmp_path), "jobs")
+            except LogLocked:
+                continue
+            inside.append(who)
+            made.append(who)
+            assert inside == [who]
+            assert journal.next_id == 1
+            put(journal, b"item")
+            inside.remove(who)
+            journal.erase()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(make_and_erase, who) for who in range(4)]:
+            done.result(120)
+    assert [name for name in os.listdir(tmp_path) if name.startswith("jobs")] == []
 
 
 def test_a_segment_that_goes_while_it_is_read_is_no_error():

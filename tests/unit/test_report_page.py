@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.spark.report.charts import chart_svg
+from journeyman.spark.report.facts import Chart, Report, Section, Series
 from journeyman.spark.report.page import page
 from journeyman.spark.report.wording import (
+    column_unit,
     length,
     log_ticks,
     moment,
     shown,
+    shown_in,
     tick_moment,
     time_ticks,
     value_ticks,
@@ -101,8 +106,8 @@ def test_little_or_nothing_makes_a_page(name):
         (0, "count", "0"),
         (1204, "count", "1,204"),
         (2.5, "count", "2.5"),
-        (2_400_000, "count", "2.4 M"),
-        (0, "ns", "0 ns"),
+        (2_400_000, "count", "2,400,000"),
+        (0, "ns", "0"),
         (350_000, "ns", "350 µs"),
         (1_300_000_000, "ns", "1.3 s"),
         (60 * 10**9, "ns", "1 min"),
@@ -114,6 +119,94 @@ def test_little_or_nothing_makes_a_page(name):
 )
 def test_values_as_people_read_them(value, unit, text):
     assert shown(value, unit) == text
+
+
+def lines(values: list[list[float | None]], unit: str = "ns", **more: Any) -> Chart:
+    names = zip(("50 %", "99 %", "99.9 %"), ("teal", "violet", "red"), strict=True)
+    series = [Series(name, each, tone) for each, (name, tone) in zip(values, names, strict=False)]
+    times = [at * MINUTE_NS for at in range(len(values[0]))]
+    return Chart("Wait", "", times, MINUTE_NS, series, unit, **more)
+
+
+def ticks_of(picture: str) -> dict[str, float]:
+    """Where the ticks of the vertical axis are, by their text."""
+    found = re.findall(r'<text class="tick" x="574" y="([0-9.]+)">([^<]+)<', picture)
+    return {text: float(y) - 4 for y, text in found}
+
+
+def heights_of(picture: str, tone: str) -> list[float]:
+    (path,) = re.findall(rf'<path class="line [^"]*{tone}" d="M([^"]+)"', picture)
+    return [float(point.split()[1]) for point in path.split("L")]
+
+
+def test_zero_has_a_place_of_its_own_on_a_logarithmic_axis():
+    picture = chart_svg(lines([[0, 10_000, 50 * 10**9]], logarithmic=True))
+    ticks, heights = ticks_of(picture), heights_of(picture, "teal")
+    assert list(ticks)[:2] == ["0", "10 µs"]
+    assert heights[:2] == [ticks["0"], ticks["10 µs"]]
+    assert ticks["0"] > ticks["10 µs"] + 10
+    without = chart_svg(lines([[10_000, 50 * 10**9]], logarithmic=True))
+    assert "0" not in ticks_of(without)
+
+
+def test_lines_that_coincide_are_all_to_be_seen():
+    picture = chart_svg(lines([[1, 2], [5, 5], [5, 5]]))
+    drawn = re.findall(r'class="line (width\d) (\w+)"', picture)
+    # What is drawn first lies below: the widest.
+    assert drawn == [("width2", "red"), ("width1", "violet"), ("width0", "teal")]
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "texts"),
+    [
+        ([300 * 10**6, 1800 * 10**6], "ns", ["0", "0.5 s", "1 s", "1.5 s", "2 s"]),
+        ([90 * 2**10, 2 * 2**20], "bytes", ["0", "0.5 MiB", "1 MiB", "1.5 MiB", "2 MiB"]),
+        ([50_000, 400_000], "count", ["0", "100 k", "200 k", "300 k", "400 k"]),
+        ([50, 4_000], "count", ["0", "1,000", "2,000", "3,000", "4,000"]),
+    ],
+)
+def test_an_axis_has_one_unit(values, unit, texts):
+    assert list(ticks_of(chart_svg(lines([values], unit)))) == texts
+
+
+def test_a_column_has_one_unit_in_which_nothing_vanishes():
+    assert column_unit([12_000, None, 3 * 10**9], "ns") == (10**6, "ms")
+    assert shown_in(12_000, (10**6, "ms")) == "0.012"
+    assert shown_in(3 * 10**9, (10**6, "ms")) == "3,000"
+    assert shown_in(None, (10**6, "ms")) == "-"
+    assert column_unit([0, 0], "ns")[1] == "ns"
+    text = page(report_of(lines([[12_000, 3 * 10**9]])))
+    assert "50 %, ms</th>" in text
+    assert ">3,000</td>" in text
+
+
+def report_of(*charts: Chart) -> Report:
+    return Report("R", 0, [], "", "good", [Section("S", "", (), charts)])
+
+
+def test_buckets_that_are_not_whole_do_not_look_like_an_outage():
+    values: list[float | None] = [3, 9, 9, 9, 1]
+    whole = chart_svg(lines([values], "count"))
+    assert "partial" not in whole
+    assert "dashed" not in whole
+    picture = chart_svg(lines([values], "count", partial=frozenset({0, 4})))
+    solid, dashed = (
+        re.findall(rf'<path class="line width0 teal{more}" d="M([^"]+)"', picture)
+        for more in ("", " dashed")
+    )
+    assert [len(path.split("L")) for path in solid] == [3]
+    assert [len(path.split("L")) for path in dashed] == [2, 2]
+    assert picture.count('class="partial"') == 2
+    bars = chart_svg(lines([values], "count", kind="bars", partial=frozenset({4})))
+    assert bars.count(" pale") == 1
+    assert "(partial)\n50 %: 1" in bars
+    assert "(partial)</td>" in page(report_of(lines([values], "count", partial=frozenset({4}))))
+
+
+@pytest.mark.parametrize("partial", [{0}, {1}, {0, 1}])
+def test_two_buckets_of_which_one_is_not_whole_are_joined_by_a_dashed_line(partial):
+    picture = chart_svg(lines([[3, 9]], "count", partial=frozenset(partial)))
+    assert re.findall(r'class="line width0 teal( dashed)?"', picture) == [" dashed"]
 
 
 def test_moments_and_lengths_in_words():

@@ -11,6 +11,7 @@ from journeyman.clock import SystemClock
 from journeyman.config import parse_tokens
 from journeyman.engines.ztick_outcomes import DONE, JobNotFound
 from journeyman.protocols.ztick import Metrics
+from journeyman.servers.access import Access
 from journeyman.servers.connection import Shared
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import LIST_STALL_S, PARSE_BYTES, WINDOW, Session, Surroundings
@@ -52,7 +53,7 @@ class Table:
             cast(Writer, me),
             ServerLog(SystemClock(), self.lines.append),
             lambda stats: cast(Metrics, stats),
-            parse_tokens(tokens, "tokens") if tokens else None,
+            Access(parse_tokens(tokens, "tokens") if tokens else None),
             unsent_bytes=unsent_bytes,
             shared=Shared.of(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
         )
@@ -60,8 +61,10 @@ class Table:
         self.session.connection_made(me)
 
     # the loop
+    now_s = 0.0
+
     def time(self) -> float:
-        return 0.0
+        return self.now_s
 
     def call_later(self, after_s: float, call: Any, *args: Any) -> Timer:
         timer = Timer(after_s, call, args)
@@ -267,13 +270,33 @@ def test_answers_after_the_connection_is_lost_go_nowhere():
     assert not table.around.sessions
 
 
-def test_a_wrong_secret_is_answered_late_and_nothing_behind_it_counts():
+def test_a_wrong_secret_is_refused_and_nothing_behind_it_counts():
     table = Table(tokens=TOKENS)
     table.session.data_received(b"AUTH wrong\nr GET a.1\n")
     assert table.taken == []
-    assert table.sent == b""
-    table.ring(0.1)
     assert table.sent == b"ERROR auth_failed\n"
+    assert table.is_closed()
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_secret_that_waits_holds_up_what_follows_and_is_always_answered(is_right):
+    """The time for AUTH does not run on meanwhile, and the end of input does not end it."""
+    table = Table(tokens=TOKENS)
+    table.around.access.attempts.ask(cast(Any, table), "10.0.0.1", lambda: None, lambda _: None)
+    secret = b"right" if is_right else b"wrong"
+    table.session.data_received(b"AUTH %b\nr GET a.1\n" % secret)
+    table.session.eof_received()
+    table.ring(5.0)
+    assert (table.sent, table.taken, table.is_closed(), table.aborted) == (b"", [], False, False)
+    table.now_s = 0.1
+    table.ring(0.1)
+    if is_right:
+        assert table.sent == b"OK\n"
+        assert len(table.taken) == 1
+        table.answer(1)
+    else:
+        assert table.sent == b"ERROR auth_failed\n"
+        assert table.taken == []
     assert table.is_closed()
 
 

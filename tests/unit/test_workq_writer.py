@@ -91,6 +91,7 @@ class Caller:
         self.is_leaving = False
         self.is_lost = False
         self.gives_up = lambda request: self.is_leaving
+        self.prefix = ""
         self.dropped = False
         self.rooms = 0
 

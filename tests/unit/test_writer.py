@@ -58,6 +58,9 @@ class Caller:
         self.dropped = False
         self.rooms = 0
 
+    def denies(self, rule: SetRule) -> None:
+        """This one may have any rule."""
+
     def render(self, request: Request, reply: Reply | None) -> Any:
         return (request.request_id, reply if reply is not None else request)
 

@@ -1,6 +1,6 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
-    journeyman dump | verify | repair | compact | clean | generate
+    journeyman dump | verify | repair | compact | clean | generate | import-kestrel
                serve | config | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
@@ -41,6 +41,7 @@ COMMANDS = {
     "config": "journeyman.cli.config:config",
     "dump": "journeyman.cli.dump:dump",
     "generate": "journeyman.cli.generate:generate",
+    "import-kestrel": "journeyman.cli.import_kestrel:import_kestrel",
     "pipeline": "journeyman.cli.pipeline:pipeline",
     "repair": "journeyman.cli.repair:repair",
     "serve": "journeyman.cli.serve:serve",

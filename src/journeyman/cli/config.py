@@ -1,7 +1,8 @@
 """``journeyman config --show``: the settings in effect, and where each of them comes from.
 
 The answer is a configuration file: it can be read back with ``-c``. The same command is the way
-to check a file before a server is started with it: what is wrong is said in one line, exit code 2.
+to check a file before a server is started with it: what ``serve`` would refuse is said in one line,
+exit code 2.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def config(path: str | None, settings: tuple[str, ...], show: bool) -> None:
     Without --show nothing is printed when all is well.
     """
     configuration = load_settings(path, settings)
-    for note in configuration.notes:
+    from journeyman.servers.preflight import check, notes
+
+    access = check(configuration)
+    for note in (*configuration.notes, *notes(configuration.settings, access)):
         warn(note)
     if show:
         from journeyman.config import show as written

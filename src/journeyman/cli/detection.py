@@ -19,9 +19,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.directories import logs_in, without_companion, ztick_files
+from journeyman.cli.directories import (
+    logs_in,
+    old_journal_words,
+    without_companion,
+    ztick_files,
+)
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
+from journeyman.logs.kestrel2_journals import is_old_journal
 from journeyman.logs.segments import kestrel_number, kestrel_reader, workq_sequence
 
 __all__ = ["find_logs", "find_whole_logs"]
@@ -84,6 +90,8 @@ def _of_file(disk: Disk, path: str, dialect: str | None, queue: str | None) -> L
 def _file_dialect(disk: Disk, path: str, name: str) -> str:
     from journeyman.formats import kestrel, workq
 
+    if is_old_journal(disk, path):
+        raise UsageError(old_journal_words(path, posixpath.dirname(path) or "."))
     head = disk.read_at(path, 0, _PEEK_BYTES)
     if workq_sequence(name) is not None or head.startswith(workq.HEADER[:4]):
         return WORKQ

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import posixpath
 
+from journeyman.cli.complaints import warn
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.disk import Disk
 from journeyman.errors import UsageError
+from journeyman.logs.kestrel2_journals import find_old_journals
 from journeyman.logs.segments import (
     APPEND_LOCK,
     ZtickNames,
@@ -24,7 +26,14 @@ from journeyman.logs.segments import (
     workq_segments,
 )
 
-__all__ = ["all_logs_in", "logs_in", "relisted", "without_companion", "ztick_files"]
+__all__ = [
+    "all_logs_in",
+    "logs_in",
+    "old_journal_words",
+    "relisted",
+    "without_companion",
+    "ztick_files",
+]
 
 DEFAULT_ZTICK_NAME = "logfile"  # of the original
 _PEEK_BYTES = 64 * 1024
@@ -43,7 +52,7 @@ def relisted(disk: Disk, log: Log, *, compacted: bool = False) -> Log:
         return Log(ZTICK, log.where, files, whole=True)
     if not log.whole:
         return log
-    names = disk.list_dir(log.where)
+    names, _ = _names_in(disk, log.where)
     return _workq(log.where, names) if log.queue is None else _queue(log.where, names, log.queue)
 
 
@@ -56,7 +65,11 @@ def ztick_files(disk: Disk, active: str) -> list[str]:
 
 def logs_in(disk: Disk, path: str, dialect: str | None, queue: str | None) -> list[Log]:
     """The logs in a directory; ``dialect`` and ``queue`` narrow them down."""
-    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    names, old = _names_in(disk, path)
+    if old and names == [] and queue is None:
+        raise UsageError(old_journal_words(", ".join(old), path))
+    if old:
+        warn(old_journal_words(", ".join(old), path))
     if queue is not None and dialect is None:
         dialect = KESTREL
     if dialect is None:
@@ -68,6 +81,22 @@ def logs_in(disk: Disk, path: str, dialect: str | None, queue: str | None) -> li
     if dialect == KESTREL:
         return _queues(path, names, queue)
     return [_ztick_in_directory(disk, path, names)]
+
+
+def old_journal_words(what: str, directory: str) -> str:
+    """What is said of journals that only ``import-kestrel`` reads."""
+    return (
+        f"{what}: journal of kestrel 1.x or 2.x, not read here: "
+        f"`journeyman import-kestrel {directory}` imports it"
+    )
+
+
+def _names_in(disk: Disk, path: str) -> tuple[list[str], list[str]]:
+    """The files of a directory, and the queues whose journals are of kestrel 1.x or 2.x."""
+    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    found = find_old_journals(disk, path, names)
+    old = {name for files in found.values() for name in files.names}
+    return [name for name in names if name not in old], list(found)
 
 
 def _directory_dialect(disk: Disk, path: str, names: list[str]) -> str:
@@ -82,7 +111,7 @@ def _directory_dialect(disk: Disk, path: str, names: list[str]) -> str:
 
 def all_logs_in(disk: Disk, path: str) -> list[Log]:
     """Every log in a directory, of whatever dialect; none is no error."""
-    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    names, _ = _names_in(disk, path)
     logs: list[Log] = []
     for dialect in _dialects(disk, path, names):
         if dialect == ZTICK:

@@ -80,4 +80,8 @@ def serve(
     configuration = load_settings(path, settings, more)
     from journeyman.servers.process import run
 
-    return run(configuration, stderr=sys.stderr)
+    return run(
+        configuration,
+        stderr=sys.stderr,
+        read_again=lambda: load_settings(path, settings, more),
+    )

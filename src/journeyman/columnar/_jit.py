@@ -2,30 +2,74 @@
 
 A kernel is a function over numpy arrays and integers that numba turns into machine code at its
 first call. The code is kept on disk, so only the first process that ever calls it pays for the
-compilation. numba looks for a place by itself: ``NUMBA_CACHE_DIR`` if set, else ``__pycache__``
-beside the source, else the user's cache directory. Where none of them can be written (a read-only
-image without a home) the kernels still work; then every process compiles for itself.
+compilation.
 
-numba notices a change of the kernel's own file, not of files it calls into. So kernels call only
-functions of their own module and of ``loads``, ``hashing``, ``ztick_plain`` and ``crc32c``, which
-have no reason to change.
+numba notices when the kernel's own file changes, but not when a file changes that the kernel calls
+into. So the cache directory is named after a digest of all sources of this package: any change
+starts an empty one. The directory is made below ``NUMBA_CACHE_DIR`` if that is set, else in
+``__pycache__`` beside this file, else in the user's cache directory. Where none of them can be
+written (a read-only image without a home) the kernels still work; every process then compiles for
+itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numba
-
-__all__ = ["kernel"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def kernel(function: F) -> F:
     """Compile ``function`` with numba at its first call."""
-    try:
-        return cast("F", numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # numba found no directory that it may write
-        return cast("F", numba.njit(nogil=True)(function))
+    directory = _cache_directory()
+    if directory is not None:
+        # numba chooses the place while it decorates; other users of numba keep their own.
+        config = cast(Any, numba.config)
+        before, config.CACHE_DIR = config.CACHE_DIR, directory
+        try:
+            return cast("F", numba.njit(cache=True, nogil=True)(function))
+        except RuntimeError:  # the directory cannot be written after all
+            pass
+        finally:
+            config.CACHE_DIR = before
+    return cast("F", numba.njit(nogil=True)(function))
+
+
+@functools.cache
+def _cache_directory() -> str | None:
+    name = f"journeyman-{_digest_of_sources()}"
+    for parent in _parents():
+        try:
+            (parent / name).mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        return str(parent / name)
+    return None
+
+
+def _parents() -> Iterator[Path]:
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(chosen)
+    yield Path(__file__).parent / "__pycache__"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "journeyman"
+
+
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    folders = [resources.files("journeyman.columnar")]
+    while folders:
+        for entry in sorted(folders.pop().iterdir(), key=lambda entry: entry.name):
+            if entry.is_dir():
+                folders.append(entry)
+            elif entry.name.endswith(".py"):
+                digest.update(entry.name.encode())
+                digest.update(entry.read_bytes())
+    return digest.hexdigest()[:16]

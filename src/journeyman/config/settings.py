@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from journeyman.config.access_settings import AccessSettings
 from journeyman.config.addresses import Address
 from journeyman.config.kinds import (
     Choice,
@@ -272,6 +273,7 @@ class Settings:
     shell: ShellSettings = ShellSettings()
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    access: AccessSettings = AccessSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()

@@ -4,11 +4,17 @@
     [token.deploy]
     secret = "sk_deploy_a1b2c3d4e5f6"
     namespace = "deploy."              # identifiers that begin with this; "*" is all of them
+    runners = "http queue shell"       # what its rules may do; "*" is everything
+
+The namespace holds for jobs, rules and their patterns, and for the names of queues, also those that
+rules put jobs and items on. Without ``runners`` a token of all namespaces may use every runner, any
+other all but those that start programs: shell, direct and awf.
 
 The file is read line by line, as ztick reads it: quotes are optional, backslashes are ordinary,
 the last of two equal keys counts; sections and keys it does not know are ignored with a note.
 Refused are: a token without secret or namespace, or with an empty one, a secret that two tokens
-share, a token that is there twice. An empty file is fine: nobody can log in then.
+share, a token that is there twice, a runner that does not exist. An empty file is fine: nobody can
+log in then. A file that every user of the machine can read is noted.
 
 Secrets are kept as keyed digests only. They cannot be printed. All of them are compared, each in
 constant time, so how long a lookup takes says nothing about how much of a secret was right.
@@ -18,13 +24,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from journeyman.config.files import read_text_file
 from journeyman.errors import UsageError
+from journeyman.formats.ztick_runners import RUNNER_WORDS, Journal, Queue, Runner
 
 __all__ = ["ALL_NAMESPACES", "Token", "Tokens", "load_tokens", "parse_tokens"]
 
@@ -32,7 +41,10 @@ ALL_NAMESPACES = "*"
 
 _HEADING = re.compile(r"\[([^\]]*)\]\s*(?:#.*)?")
 _QUOTED = re.compile(r'"([^"]*)"\s*(?:#.*)?')
-_KEYS = ("secret", "namespace")
+_NEEDED = ("secret", "namespace")
+_KEYS = (*_NEEDED, "runners")
+_PROGRAMS = frozenset({"shell", "direct", "awf"})
+_DIGEST_KEY = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)  # of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +53,34 @@ class Token:
 
     name: str
     namespace: str
+    runners: frozenset[str] = frozenset(RUNNER_WORDS)
+    digest: bytes = field(default=b"", repr=False, compare=False)
 
     def covers(self, identifier: str) -> bool:
         """Whether the job or rule of this identifier is the token's to touch."""
         return self.namespace == ALL_NAMESPACES or identifier.startswith(self.namespace)
 
+    def refuses(self, runner: Runner) -> str:
+        """Why a rule of this token must not do that, or nothing."""
+        word = type(runner).__name__.lower()
+        if word not in self.runners:
+            return f"this token may not use the runner {word}"
+        name = runner.name if isinstance(runner, Queue) else ""
+        name = runner.queue if isinstance(runner, Journal) else name
+        return "" if not name or self.covers(name) else "insufficient namespace scope"
+
 
 class Tokens:
     """The tokens of an auth file, found by their secret."""
 
-    __slots__ = ("_by_digest", "_key", "notes")
+    __slots__ = ("_by_digest", "notes")
 
     def __init__(self, by_secret: Mapping[bytes, Token], notes: tuple[str, ...] = ()) -> None:
-        self._key = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)
-        self._by_digest = {self._digest(secret): token for secret, token in by_secret.items()}
+        digests = {secret: _digest(secret) for secret in by_secret}
+        self._by_digest = {
+            digests[secret]: replace(token, digest=digests[secret])
+            for secret, token in by_secret.items()
+        }
         self.notes = notes
 
     def __len__(self) -> int:
@@ -65,15 +91,20 @@ class Tokens:
 
     def find(self, secret: bytes) -> Token | None:
         """The token that this secret opens. Takes as long whether or not there is one."""
-        digest = self._digest(secret)
+        digest = _digest(secret)
         found = None
         for known, token in self._by_digest.items():
             if hmac.compare_digest(known, digest):
                 found = token
         return found
 
-    def _digest(self, secret: bytes) -> bytes:
-        return hashlib.blake2b(secret, key=self._key).digest()
+    def __contains__(self, token: Token) -> bool:
+        """Whether a token that was found before is still here, with the same secret and rights."""
+        return self._by_digest.get(token.digest) == token
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.blake2b(secret, key=_DIGEST_KEY).digest()
 
 
 @dataclass(slots=True)
@@ -87,7 +118,11 @@ class _Section:
 
 def load_tokens(path: str) -> Tokens:
     """The tokens of an auth file."""
-    return parse_tokens(read_text_file(path), path)
+    tokens = parse_tokens(read_text_file(path), path)
+    if mode := stat.S_IMODE(os.stat(path).st_mode) & 0o007:
+        readable = f"{path}: every user of this machine can read or change the secrets in it"
+        tokens.notes = (*tokens.notes, f"{readable} (mode ends in {mode}); chmod o= {path}")
+    return tokens
 
 
 def parse_tokens(text: str, file: str) -> Tokens:
@@ -96,15 +131,30 @@ def parse_tokens(text: str, file: str) -> Tokens:
     by_secret: dict[bytes, Token] = {}
     for section in _read_sections(text, file, notes):
         place = f"{file}:{section.line}: token.{section.name}"
-        for key in _KEYS:
+        for key in _NEEDED:
             if not section.values.get(key):
                 state = "an empty" if key in section.values else "no"
                 raise UsageError(f'{place} has {state} {key}; give it {key} = "..."')
         secret = section.values["secret"].encode()
         if (other := by_secret.get(secret)) is not None:
             raise UsageError(f"{place} has the same secret as token.{other.name}")
-        by_secret[secret] = Token(section.name, section.values["namespace"])
+        namespace = section.values["namespace"]
+        runners = _runners(section.values.get("runners"), namespace, place)
+        by_secret[secret] = Token(section.name, namespace, runners)
     return Tokens(by_secret, tuple(notes))
+
+
+def _runners(words: str | None, namespace: str, place: str) -> frozenset[str]:
+    every = frozenset(RUNNER_WORDS)
+    if words is None:
+        return every if namespace == ALL_NAMESPACES else every - _PROGRAMS
+    given = {word.lower() for word in re.split(r"[\s,]+", words) if word}
+    if given == {ALL_NAMESPACES}:
+        return every
+    for word in sorted(given - every):
+        allowed = ", ".join(RUNNER_WORDS)
+        raise UsageError(f"{place}: runners: there is no {word!r}; allowed are {allowed}, or *")
+    return frozenset(given)
 
 
 def _read_sections(text: str, file: str, notes: list[str]) -> list[_Section]:
@@ -127,7 +177,7 @@ def _read_sections(text: str, file: str, notes: list[str]) -> list[_Section]:
         key, equals, value = (part.strip() for part in line.partition("="))
         # The line itself is not repeated: it may hold a secret.
         if not equals or current is None or key not in _KEYS:
-            notes.append(f"{place}: not the secret or namespace of a token; ignored")
+            notes.append(f"{place}: not the secret, namespace or runners of a token; ignored")
         else:
             current.values[key] = _unquoted(value)
     return list(sections.values())

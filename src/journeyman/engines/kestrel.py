@@ -28,6 +28,7 @@ from journeyman.engines.kestrel_outcomes import (
     END,
     ERROR,
     ERROR_AND_CLOSE,
+    FORBIDDEN,
     NOT_STORED,
     STORED,
     Checkpoint,
@@ -45,7 +46,7 @@ from journeyman.engines.kestrel_outcomes import (
 from journeyman.engines.kestrel_queue import Queue
 from journeyman.engines.kestrel_reader import FanReader
 from journeyman.engines.kestrel_settings import FanOutSettings
-from journeyman.engines.kestrel_state import NS_PER_MS, TOO_MANY_QUEUES
+from journeyman.engines.kestrel_state import NS_PER_MS
 from journeyman.engines.kestrel_waits import Wait
 from journeyman.engines.kestrel_whole import WholeQueues
 from journeyman.formats.kestrel import ItemPut
@@ -69,6 +70,8 @@ class FanOut(WholeQueues):
         super().__init__(settings)
         self._sweep_due_ns: int | None = None
         self._to_sweep: list[Key] = []
+        # If not, open reads can still be confirmed, closed and aborted.
+        self.gives_items = True
 
     def decide(self, command: Any, now_ns: int, client: Client = None) -> Outcome:
         """``client`` is whoever asks; None for what the server itself has to say."""
@@ -87,10 +90,11 @@ class FanOut(WholeQueues):
         self._writes.clear()
         self._effects.clear()
         known = self._queue_for(queue, now_ns)
-        assert known is not None  # it was there when they were put
+        assert isinstance(known, Queue)  # it was there when they were put
         for item in items:
             self._touch(known)
             self._grown.add(known)
+            self.counts.puts += 1
             known.add(item)
         for reader in tuple(known.waiting):
             self._serve(known, reader, now_ns)
@@ -129,10 +133,12 @@ class FanOut(WholeQueues):
 
     def _put(self, command: ask.Put, now_ns: int, _: Client) -> Reply:
         queue = self._queue_for(command.queue, now_ns)
-        if queue is None:
-            return TOO_MANY_QUEUES
+        if isinstance(queue, Reply):
+            return queue
         most_bytes = queue.settings.max_item_bytes
         if most_bytes is not None and len(command.data) > most_bytes:
+            return NOT_STORED
+        if len(command.data) > self.settings.max_item_bytes:
             return NOT_STORED
         if queue.is_limited and any(reader.is_full for reader in queue.readers.values()):
             return NOT_STORED
@@ -153,6 +159,8 @@ class FanOut(WholeQueues):
                 self._confirm_oldest(known[1], key, client, 1)
             if not command.open:
                 return END
+        if not self.gives_items:
+            return FORBIDDEN
         found = self._reader_for(key, now_ns)
         if isinstance(found, Reply):
             return found
@@ -178,6 +186,8 @@ class FanOut(WholeQueues):
         return END
 
     def _monitor(self, command: ask.Monitor, now_ns: int, client: Client) -> Reply | None:
+        if not self.gives_items:
+            return FORBIDDEN
         found = self._reader_for(command.key, now_ns)
         if isinstance(found, Reply):
             return found

@@ -48,6 +48,7 @@ class Delivery(FanOutState):
     ) -> None:
         self._touch(queue)
         self._grown.add(queue)
+        self.counts.puts += 1
         item = ItemPut(queue.next_id, add_ms, expire_ms, errors, data)
         self._writes.append(Append(queue.name, item))
         queue.add(item)
@@ -92,7 +93,7 @@ class Delivery(FanOutState):
             if not isinstance(item, ItemPut):
                 break
             if not reader.is_expired(item, now_ms):
-                reader.returned.appendleft(item)
+                reader.put_back(item)
                 break
             self._expire(reader, item, now_ns)
             swept += 1
@@ -103,11 +104,15 @@ class Delivery(FanOutState):
         reader.tally.expired += 1
         self._move(reader.settings.expire_to, item, now_ns // NS_PER_MS, now_ns)
 
-    def _move(self, target: str | None, item: ItemPut, add_ms: int, now_ns: int) -> None:
-        """To another queue, without an expiry; if there is none, the item is gone."""
-        queue = self._queue_for(target, now_ns) if target is not None else None
-        if queue is not None:
-            self._append(queue, item.data, add_ms, None, item.error_count, now_ns)
+    def _move(self, target: str | None, item: ItemPut, add_ms: int, now_ns: int) -> bool:
+        """To another queue, without an expiry, or to none; False: that queue cannot be made."""
+        if target is None:
+            return True
+        queue = self._queue_for(target, now_ns)
+        if isinstance(queue, Reply):
+            return False
+        self._append(queue, item.data, add_ms, None, item.error_count, now_ns)
+        return True
 
     def _fetch(self, queue: Queue, reader: FanReader) -> None:
         after = reader.wants()
@@ -146,7 +151,7 @@ class Delivery(FanOutState):
         self.counts.hits += 1
         reader.tally.age_ms = max(0, now_ns // NS_PER_MS - item.add_time_ms)
         if peeks:
-            reader.returned.appendleft(item)
+            reader.put_back(item)
         elif opens:
             self._touch_client(client)
             reader.open(item)
@@ -178,7 +183,7 @@ class Delivery(FanOutState):
                     self._end_waits_that_are_over(queue, reader)
                 return
             if not reader.waiters:  # dealing with what was too old has served them meanwhile
-                reader.returned.appendleft(item)
+                reader.put_back(item)
                 return
             self._serve_first(queue, reader, item, now_ns)
 
@@ -192,6 +197,8 @@ class Delivery(FanOutState):
         self._waits.served(wait, len(item.data))
         if self._monitor_is_full(reader, wait):
             self._end_wait(queue, reader, wait, END)
+        else:
+            reader.waiters.move_to_end(wait)  # the next item is for whoever waits behind it
 
     def _monitor_is_full(self, reader: FanReader, wait: Wait) -> bool:
         assert wait.left is not None
@@ -216,8 +223,12 @@ class Delivery(FanOutState):
         reader.tally.given_back += 1
         item = replace(item, error_count=item.error_count + 1)
         limit = reader.settings.max_errors
-        if limit is not None and item.error_count >= limit:
-            reader.finish(item)
-            self._move(reader.settings.errors_to, item, item.add_time_ms, now_ns)
-        else:
+        target = reader.settings.errors_to
+        if (
+            limit is None
+            or item.error_count < limit
+            or not self._move(target, item, item.add_time_ms, now_ns)
+        ):
             reader.returned.append(item)
+        else:
+            reader.finish(item)

@@ -179,6 +179,7 @@ Effect: TypeAlias = Answer | Fetch | SaveCheckpoint | StopServer
 class Counts:
     """What has happened since the start."""
 
+    puts: int = 0  # of all queues, also of those that are gone
     hits: int = 0  # gets that were given an item
     misses: int = 0
     queues_made: int = 0
@@ -219,4 +220,5 @@ NOT_STORED = Reply(words.NOT_STORED)
 END = Reply(words.END)
 ERROR = Reply(words.ERROR)
 ERROR_AND_CLOSE = Reply(words.ERROR, hangup=True)
+FORBIDDEN = Reply(words.SERVER_ERROR, hangup=True)  # by the status of the server
 DELETED = Reply(words.DELETED)

@@ -44,6 +44,7 @@ class FanReader:
 
     __slots__ = (
         "_queue",
+        "_took_returned",
         "backlog_bytes",
         "backlog_items",
         "buffer",
@@ -88,6 +89,7 @@ class FanReader:
         self.fetching: int | None = None  # items behind this id have been asked for
         self.fetch_limit = 0  # where the window began when they were
         self.returned: deque[ItemPut] = deque()
+        self._took_returned = False  # what was taken last had been given back
         self.waiters: OrderedDict[Wait, None] = OrderedDict()
         # What is before it = backlog + all that was put - all that was finished.
         self.backlog_items = items - queue.puts
@@ -109,6 +111,11 @@ class FanReader:
     def data_bytes(self) -> int:
         total = self.backlog_bytes + self._queue.put_bytes
         return total - self.finished_bytes - self.open_bytes
+
+    @property
+    def age_ms(self) -> int:
+        """How long the last item that was given out had waited; 0 if there are no more."""
+        return self.tally.age_ms if self.items else 0
 
     def place(self) -> Reader:
         """What a checkpoint says. Of very many ids finished out of order it holds the first ones,
@@ -147,6 +154,7 @@ class FanReader:
 
     def take(self) -> ItemPut | NotHere | None:
         """The next item, given back ones first; None: there is none now."""
+        self._took_returned = bool(self.returned)
         if self.returned:
             return self.returned.popleft()
         if self.buffer:
@@ -167,6 +175,14 @@ class FanReader:
         item = queue.window[self.next_id - queue.window_start]
         self.next_id += 1
         return item
+
+    def put_back(self, item: ItemPut) -> None:
+        """What ``take`` gave just now is the next one again.
+
+        An item that nobody had yet does not go among those that were given back: one that is
+        given back later still comes before it.
+        """
+        (self.returned if self._took_returned else self.buffer).appendleft(item)
 
     def open(self, item: ItemPut) -> None:
         self.open_items += 1

@@ -49,6 +49,7 @@ class FanOutSettings:
 
     default: QueueSettings = field(default_factory=QueueSettings)
     queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    max_item_bytes: int = 16 * 1024 * 1024  # of any queue
     max_queues: int = 4096
     max_readers: int = 1000  # of one queue
     window_items: int = 8192

@@ -33,14 +33,17 @@ from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols import kestrel_replies as words
 from journeyman.protocols.kestrel_commands import Key
 
-__all__ = ["NS_PER_MS", "TOO_MANY_QUEUES", "FanOutState", "LoadedReader"]
+__all__ = ["NS_PER_MS", "FanOutState", "LoadedReader"]
 
 NS_PER_MS = 1_000_000
 # With very many queues the window of each is smaller than is set, but never than the least.
 ALL_WINDOWS_BYTES = 256 * 1024 * 1024
 LEAST_WINDOW_BYTES = 64 * 1024
 
-TOO_MANY_QUEUES = Reply(words.server_error("there are too many queues"))
+_TOO_MANY_QUEUES = Reply(words.server_error("there are too many queues"))
+_NOT_IMPORTED = Reply(
+    words.server_error("the queue has journals of kestrel 1.x or 2.x: import them first")
+)
 _TOO_MANY_READERS = Reply(words.server_error("the queue has too many readers"))
 _NAMED_READERS = Reply(words.server_error("the queue has named readers: ask for queue+reader"))
 _NOTHING: deque[ItemPut] = deque()
@@ -62,6 +65,7 @@ class FanOutState:
         self._open: dict[Client, dict[Key, deque[ItemPut]]] = {}
         self._waits = Waits()
         self.counts = Counts()
+        self.not_imported: frozenset[str] = frozenset()  # queues that cannot be made before that
         # Of the command that is being decided.
         self._writes: list[Write] = []
         self._effects: list[Effect] = []
@@ -143,25 +147,25 @@ class FanOutState:
         reader = queue.readers.get(key.reader) if queue is not None else None
         return None if queue is None or reader is None else (queue, reader)
 
-    def _queue_for(self, name: str, now_ns: int) -> Queue | None:
-        """The queue to put into, made if need be; None: there are too many.
+    def _queue_for(self, name: str, now_ns: int) -> Queue | Reply:
+        """The queue to put into, made if need be; or why it cannot be had.
 
         It has a reader: what is put while nobody reads is for whoever comes first.
         """
-        queue = self.queues.get(name)
+        queue: Queue | Reply | None = self.queues.get(name)
         if queue is None:
             queue = self._make_queue(name, now_ns)
-        if queue is not None and not queue.readers:
+        if isinstance(queue, Queue) and not queue.readers:
             self._make_reader(queue, DEFAULT_READER)
         return queue
 
     def _reader_for(self, key: Key, now_ns: int) -> tuple[Queue, FanReader] | Reply:
         """The reader, made if need be; or why it cannot be had."""
-        queue = self.queues.get(key.queue)
+        queue: Queue | Reply | None = self.queues.get(key.queue)
         if queue is None:
             queue = self._make_queue(key.queue, now_ns)
-            if queue is None:
-                return TOO_MANY_QUEUES
+        if isinstance(queue, Reply):
+            return queue
         reader = queue.readers.get(key.reader)
         if reader is None:
             if key.reader == DEFAULT_READER and queue.readers:
@@ -171,9 +175,11 @@ class FanOutState:
             reader = self._make_reader(queue, key.reader)
         return queue, reader
 
-    def _make_queue(self, name: str, now_ns: int) -> Queue | None:
+    def _make_queue(self, name: str, now_ns: int) -> Queue | Reply:
+        if name in self.not_imported:
+            return _NOT_IMPORTED
         if len(self.queues) >= self.settings.max_queues:
-            return None
+            return _TOO_MANY_QUEUES
         self._touch_queues()
         queue = Queue(name, self.settings.of_queue(name), 1, now_ns // NS_PER_MS)
         self.queues[name] = queue

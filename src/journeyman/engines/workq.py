@@ -163,6 +163,13 @@ class WorkQueue:
             return None
         return job_of(entry, self._state.queues.by_number[queue_of(spec_of(entry))].name)
 
+    def queue_of(self, job_id: bytes) -> str | None:
+        """The name of the queue that the job was put on, None if there is none of this id."""
+        entry = self._state.jobs.get(job_id)
+        if entry is None:
+            return None
+        return self._state.queues.by_number[queue_of(spec_of(entry))].name
+
     def stats(self) -> WorkStats:
         return workq_views.stats(self._state)
 

@@ -92,6 +92,14 @@ class Order(Generic[T]):
             offset = 0
         return found
 
+    def rank(self, item: T) -> int:
+        """How many are below it, whether it is there or not."""
+        number = bisect_left(self._lasts, item)
+        below = sum(map(len, self._chunks[:number]))
+        if number < len(self._chunks):
+            below += bisect_left(self._chunks[number], item)
+        return below
+
     def _halve(self, number: int) -> None:
         chunk = self._chunks[number]
         middle = len(chunk) // 2

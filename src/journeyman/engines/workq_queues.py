@@ -125,11 +125,17 @@ class Queues:
         self.by_number[number] = self._by_name[queue.name] = queue
         self._names.add(_key(queue.name))
 
-    def page(self, offset: int, limit: int) -> list[Queue]:
-        return [self._by_name[_name(key)] for key in self._names.page(offset, limit)]
+    def page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+        """In the order of their names, those that begin with ``prefix``."""
+        return self._page(self._names, offset, limit, prefix)
 
-    def paused_page(self, offset: int, limit: int) -> list[Queue]:
-        return [self._by_name[_name(key)] for key in self._paused.page(offset, limit)]
+    def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+        return self._page(self._paused, offset, limit, prefix)
+
+    def _page(self, names: Order[bytes], offset: int, limit: int, prefix: str) -> list[Queue]:
+        begin = _key(prefix)
+        keys = names.page(names.rank(begin) + offset if prefix else offset, limit)
+        return [self._by_name[_name(key)] for key in keys if key.startswith(begin)]
 
     @property
     def paused(self) -> frozenset[str]:

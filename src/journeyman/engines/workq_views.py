@@ -85,11 +85,12 @@ def queue(state: State, command: InspectQueue, _client: Client) -> Reply:
 
 
 def queues(state: State, command: InspectQueues, _client: Client) -> Reply:
-    return _queue_list(state.queues.page(command.offset, command.limit))
+    return _queue_list(state.queues.page(command.offset, command.limit, command.prefix))
 
 
 def paused_queues(state: State, command: InspectPausedQueues, _client: Client) -> Reply:
-    return _queue_list(state.queues.paused_page(command.offset, command.limit))
+    found = state.queues.paused_page(command.offset, command.limit, command.prefix)
+    return _queue_list(found)
 
 
 def server(state: State, _command: InspectServer, _client: Client) -> Reply:

@@ -57,7 +57,7 @@ class AnomalyKind(StrEnum):
     CHECKPOINT_DAMAGED = "checkpoint-damaged"
     CHECKPOINT_AHEAD = "checkpoint-ahead"  # of the newest item: items were lost
     CHECKPOINT_BEHIND = "checkpoint-behind"  # the oldest item: items were erased
-    DEFAULT_READER_CREATED = "default-reader-created"  # at the tail, behind the backlog
+    DEFAULT_READER_CREATED = "default-reader-created"  # no checkpoint: at the oldest item
     DEFAULT_READER_DROPPED = "default-reader-dropped"  # named readers exist
 
 

@@ -188,8 +188,9 @@ def open_queue(
 ) -> QueueView:
     """Where a queue and its readers stand; None for a reader whose checkpoint is not to be trusted.
 
-    Such a reader starts at the oldest item, for it is better to deliver twice than never. All
-    others keep their place, as far as the items reach. The given readers are not changed.
+    Such a reader starts at the oldest item, for it is better to deliver twice than never; so does
+    the default reader of a queue that has no checkpoint at all. All others keep their place, as far
+    as the items reach. The given readers are not changed.
     """
     first, tail = _span(item_ids, readers)
     names = set(readers)
@@ -207,9 +208,9 @@ def open_queue(
             opened[name] = _placed(reader, first, tail, name, notes)
     if not opened:
         if first <= tail:
-            detail = f"no reader: a default one starts at the tail, {tail}"
+            detail = f"no checkpoint: a default reader starts at the oldest item, {first}"
             _note(notes, AnomalyKind.DEFAULT_READER_CREATED, DEFAULT_READER, detail)
-        opened[DEFAULT_READER] = Reader(tail)
+        opened[DEFAULT_READER] = Reader(first - 1)
     return QueueView(tail, opened)
 
 

@@ -24,6 +24,7 @@ import posixpath
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
@@ -61,6 +62,7 @@ class KestrelJournal:
         self,
         disk: Disk,
         clock: Clock,
+        lock_path: str,
         lock: Lock,
         appender: Appender,
         found: FoundQueue,
@@ -69,6 +71,7 @@ class KestrelJournal:
     ) -> None:
         self._disk = disk
         self._clock = clock
+        self._lock_path = lock_path
         self._lock = lock
         self._checkpoints = found.checkpoints
         self._segment_bytes = segment_bytes
@@ -110,7 +113,6 @@ class KestrelJournal:
         check_queue_name(queue)
         disk.make_dirs(directory)
         lock_path = posixpath.join(directory, kestrel_lock_name(queue))
-        was_ours = disk.exists(lock_path)
         try:
             lock = disk.lock(lock_path)
         except LogLocked as error:
@@ -122,7 +124,6 @@ class KestrelJournal:
                 clock,
                 directory,
                 queue,
-                was_ours=was_ours,
                 thorough=thorough,
                 names=names,
                 notes=notes,
@@ -136,7 +137,7 @@ class KestrelJournal:
         except BaseException:
             lock.release()
             raise
-        return cls(disk, clock, lock, appender, found, segment_bytes, archive_directory)
+        return cls(disk, clock, lock_path, lock, appender, found, segment_bytes, archive_directory)
 
     @property
     def next_id(self) -> int:
@@ -359,6 +360,8 @@ class KestrelJournal:
                 remove_durably(self._disk, path)
                 remove_index(self._disk, path)
             self._checkpoints.drop(DEFAULT_READER)
+            with suppress(FileNotFoundError):
+                self._disk.remove(self._lock_path)  # last, while it is held: see Disk.lock
             self._lock.release()
 
     def _active_path(self) -> str:

@@ -12,19 +12,28 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
+from journeyman.errors import LogLocked
 from journeyman.folds.anomaly import Notes
-from journeyman.folds.kestrel import DEFAULT_READER, QueueView, Reader, open_queue
+from journeyman.folds.kestrel import QueueView, Reader, open_queue
 from journeyman.logs.kestrel_checkpoints import Checkpoints
 from journeyman.logs.kestrel_retention import SegmentCatalog, recover_segments
 from journeyman.logs.publication import finish, journal_path, pending
 from journeyman.logs.recovery import RecoveryReport
-from journeyman.logs.segments import kestrel_lock_name, kestrel_segments, kestrel_temporaries
+from journeyman.logs.segments import (
+    LOCK_SUFFIX,
+    is_queue_name,
+    kestrel_lock_name,
+    kestrel_segments,
+    kestrel_temporaries,
+    workq_segments,
+)
 
-__all__ = ["FoundQueue", "find_queue", "finish_publication"]
+__all__ = ["FoundQueue", "find_queue", "finish_publication", "remove_stale_locks"]
 
 _NS_PER_MS = 1_000_000
 
@@ -44,14 +53,12 @@ def find_queue(
     directory: str,
     queue: str,
     *,
-    was_ours: bool,
     thorough: bool = False,
     names: Sequence[str] | None = None,
     notes: Notes = None,
 ) -> FoundQueue:
-    """``was_ours``: the queue was open here before, and not only in the original.
+    """``thorough``: every segment is read, whatever its index says.
 
-    ``thorough``: every segment is read, whatever its index says.
     ``names`` are the files that belong to it, for whoever has listed the directory already.
     """
     if finish_publication(disk, directory, queue) or names is None:
@@ -63,10 +70,6 @@ def find_queue(
     catalog = SegmentCatalog(segments)
     checkpoints = Checkpoints(disk, directory, queue)
     found, reader_reports = checkpoints.load(names, catalog.tail)
-    if was_ours and not found and len(catalog):
-        # Here a queue has a checkpoint before it has an item, so one was lost. (That the
-        # original leaves none means that nobody has read yet, and begins at the tail.)
-        found = {DEFAULT_READER: None}
     view = open_queue(catalog.edge_ids(), found, notes)
     checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
     report = RecoveryReport((*reports, *reader_reports))
@@ -82,7 +85,8 @@ def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
     """
     publication = pending(disk, journal_path(directory))
     names = () if publication is None else (*publication.renames.values(), *publication.removes)
-    others = {posixpath.basename(name).partition(".")[0] for name in names} - {queue}
+    files = (posixpath.basename(name) for name in names)
+    others = {file.partition(".")[0].partition("+")[0] for file in files} - {queue}
     locks: list[Lock] = []
     try:
         for other in sorted(others):
@@ -94,6 +98,27 @@ def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
         for lock in locks:
             lock.release()
     return publication is not None
+
+
+def remove_stale_locks(disk: Disk, directory: str, names: Sequence[str]) -> None:
+    """Remove lock files of queues that are no more: a crash while one was erased leaves its lock.
+
+    Only files that nobody else can have put there: empty, not held, named like a queue that has
+    no file. ``names`` are those in the directory.
+    """
+    if workq_segments(names):  # it has locks of its own here, and the original does not look twice
+        return
+    owned = {name.partition(".")[0] for name in names if not name.endswith(LOCK_SUFFIX)}
+    for name in names:
+        queue = name.removesuffix(LOCK_SUFFIX)
+        if queue == name or queue in owned or not is_queue_name(queue):
+            continue
+        path = posixpath.join(directory, name)
+        with suppress(LogLocked, FileNotFoundError):
+            if disk.size(path) == 0:
+                lock = disk.lock(path)
+                disk.remove(path)
+                lock.release()
 
 
 def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:

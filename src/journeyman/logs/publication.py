@@ -111,12 +111,16 @@ def _apply(disk: Disk, journal: str, publication: Publication) -> None:
         source, target = posixpath.join(directory, staged), posixpath.join(directory, name)
         if disk.exists(source):
             disk.rename(source, target)
+            if disk.exists(source):  # two names of one file, after a crash: rename does nothing
+                disk.remove(source)
         elif not disk.exists(target):
             raise LogError(journal, f"cannot be finished: neither {staged} nor {name} is there")
     for name in publication.removes:
         path = posixpath.join(directory, name)
         if disk.exists(path):
             disk.remove(path)
+    for place in _directories(publication.renames.values()):  # first: else a file may be in neither
+        disk.sync_dir(posixpath.join(directory, place))
     disk.sync_dir(directory)
     for staging in _directories(publication.renames):
         if disk.is_dir(posixpath.join(directory, staging)):

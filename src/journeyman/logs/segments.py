@@ -33,6 +33,7 @@ from journeyman.errors import LogError, UsageError
 __all__ = [
     "APPEND_LOCK",
     "ARCHIVE_PREFIX",
+    "LOCK_SUFFIX",
     "MAX_WORKQ_SEQUENCE",
     "QUARANTINE",
     "READ_LOCK",
@@ -45,6 +46,7 @@ __all__ = [
     "ZtickPlan",
     "check_queue_name",
     "check_reader_name",
+    "is_queue_name",
     "kestrel_archive_name",
     "kestrel_lock_name",
     "kestrel_number",
@@ -64,12 +66,14 @@ __all__ = [
 QUARANTINE = "quarantine"
 TEMPORARY_MARK = "~~"
 ARCHIVE_PREFIX = "archive~"
+LOCK_SUFFIX = ".lock"
 READ_LOCK = "read.lock"
 APPEND_LOCK = "append.lock"
 MAX_WORKQ_SEQUENCE = 999_999_999  # what nine digits hold; a tenth would hide the file from readers
 MAX_NAME_BYTES = 200  # of a queue or a reader; file names end at 255 on common file systems
 
 _WORKQ_NAME = re.compile(r"([0-9]{9})\.log", re.ASCII)
+_QUEUE_NAME = re.compile(rf"[A-Za-z0-9:_-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
 
@@ -254,7 +258,12 @@ def kestrel_archive_name(segment: str) -> str:
 
 def kestrel_lock_name(queue: str) -> str:
     check_queue_name(queue)
-    return f"{queue}.lock"
+    return queue + LOCK_SUFFIX
+
+
+def is_queue_name(text: str) -> bool:
+    """Whether the original would take it for the name of a queue."""
+    return _QUEUE_NAME.fullmatch(text) is not None
 
 
 def kestrel_number(queue: str, name: str) -> int | None:

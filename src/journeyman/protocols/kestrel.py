@@ -11,7 +11,8 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
         |        | a SIZE over the limit +---------+
         |        | --------------------> | discard | passed -> PutTooLarge, or Refused -> line
         +--------+                       +---------+
-             | quit, a line over the limit, an unknown command, a SIZE that is missing or no number
+             | quit, a line over the limit, an unknown command, a line of HTTP (-> Foreign),
+             | a SIZE that is missing or no number
              +----------------> closed      feeds give nothing more
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
@@ -29,6 +30,8 @@ from typing import NamedTuple
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols import kestrel_readers as readers
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
 from journeyman.protocols.kestrel_commands import (
     Delete,
     Event,
@@ -49,6 +52,7 @@ from journeyman.protocols.kestrel_commands import (
 __all__ = ["LINE_LIMIT_BYTES", "Parser"]
 
 LINE_LIMIT_BYTES = 4096  # the longest that means anything is a dump_stats of many queues
+AUTH_LIMIT_BYTES = 2048  # of a user name and a secret
 _ITEM_END_BYTES = 2
 _SHORT_LINE_BYTES = 256  # those that are remembered
 _KNOWN_LINES = 1024
@@ -57,6 +61,7 @@ _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 _HANGUP = Hangup()
+_ENDINGS = (Hangup, Foreign)
 _SHORT_SET = Refused("an argument is missing", hangup=True)
 _UNKNOWN = Refused("unknown command", hangup=True)
 _BAD_SIZE = Refused("the size of the item is no number", hangup=True)
@@ -97,9 +102,11 @@ class _Pending(NamedTuple):
 class Parser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_buffer", "_pending", "_to_pass", "closed")
+    __slots__ = ("_awaits_auth", "_buffer", "_pending", "_rest", "_to_pass", "closed")
 
-    def __init__(self) -> None:
+    def __init__(self, *, auth_required: bool = False) -> None:
+        self._awaits_auth = auth_required
+        self._rest = b""
         self._buffer = bytearray()
         self._pending: _Pending | None = None
         self._to_pass: int | None = None  # bytes of an item that is not kept
@@ -118,7 +125,12 @@ class Parser:
         return refused
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events of the commands that ``data`` completes."""
+        """The events of the commands that ``data`` completes.
+
+        Behind ``Auth`` nothing is read: see ``take_rest``.
+        """
+        if self._awaits_auth:
+            return self._feed_first(data)
         if self._buffer:
             # Only what is new can hold the end, so a trickle of bytes is not searched twice.
             may_end = self._pending is not None or b"\n" in data
@@ -135,6 +147,34 @@ class Parser:
             self._buffer += memoryview(data)[at:]
         return events
 
+    def take_rest(self) -> bytes:
+        """What came with the secret behind it: to be fed again, when the secret was right."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def _feed_first(self, data: bytes) -> list[Event]:
+        if self.closed:
+            return []
+        data = bytes(self._buffer) + data
+        self._buffer.clear()
+        line, end, rest = data.partition(b"\n")
+        words = line.removesuffix(b"\r").split(b" ")
+        size = words[4].decode("latin-1") if len(words) >= _LEAST_SET_WORDS else ""
+        events: list[Event] = []
+        if not end and len(line) < LINE_LIMIT_BYTES:
+            self._buffer += data
+        elif words[0].lower() != b"set" or not _SIZE.fullmatch(size):
+            self._end_with(foreign(line[:HEAD_BYTES]) or AuthRequired(), events)
+        elif int(size) > AUTH_LIMIT_BYTES:
+            self._end_with(AuthRequired(), events)
+        elif len(rest) < int(size) + _ITEM_END_BYTES:
+            self._buffer += data
+        else:
+            self._awaits_auth = False
+            self._rest = rest[int(size) + _ITEM_END_BYTES :]
+            events.append(Auth(rest[: int(size)].partition(b" ")[2]))
+        return events
+
     def _may_go_on(self, may_end: bool) -> bool:
         if self._pending is not None:
             return len(self._buffer) >= self._pending.size + _ITEM_END_BYTES
@@ -149,12 +189,12 @@ class Parser:
         end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
         if end < 0:
             if len(data) - at >= LINE_LIMIT_BYTES:
-                self._end_with(_LINE_TOO_LONG, events)
+                self._end_with(foreign(data[at : at + HEAD_BYTES]) or _LINE_TOO_LONG, events)
             return None
         line = data[at:end]
         read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
         if not isinstance(read, _Pending):
-            if read is _HANGUP or (type(read) is Refused and read.hangup):
+            if type(read) in _ENDINGS or (type(read) is Refused and read.hangup):
                 self._end_with(read, events)
             else:
                 events.append(read)
@@ -200,6 +240,8 @@ class Parser:
 
 def _read_line(line: bytes) -> Event | _Pending:
     """A line without its LF: the command, or what its item will be."""
+    if (found := foreign(line)) is not None:
+        return found
     words = line.removesuffix(b"\r").decode("latin-1").split(" ")
     command = words[0].lower()
     if command in _ITEM_COMMANDS:

@@ -14,8 +14,11 @@ A KEY is a queue, or ``queue+reader``. OPTIONs of get: ``t=MS`` waits so long, `
 item unconfirmed, ``close`` confirms the oldest item that this connection has open, ``abort`` gives
 it back, ``peek`` only looks.
 
-Two more things can come out of a connection: ``Refused`` (it only has to be answered; some refusals
-end the connection) and ``Hangup`` (close; what was asked before is still answered).
+Three more things can come out of a connection: ``Refused`` (it only has to be answered; some
+refusals end the connection), ``Hangup`` (close; what was asked before is still answered) and
+``Foreign`` (the same, because the client speaks HTTP). Where tokens are asked for, the first
+command is ``Auth``: a ``set`` of any key whose item is a user name, a space and the secret, as
+memcached has it. Anything else is ``AuthRequired``.
 
 Names have been checked, numbers read. What depends on settings, the state or the time is left to
 the engine. Named tuples, because one is made for every command.
@@ -24,6 +27,9 @@ the engine. Named tuples, because one is made for every command.
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
+
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
     "MAX_WAIT_MS",
@@ -121,13 +127,16 @@ class FlushAllExpired(NamedTuple):
 
 
 class Stats(NamedTuple):
-    pass
+    """Of the server, and of the queues whose names begin with ``prefix``."""
+
+    prefix: str = ""
 
 
 class DumpStats(NamedTuple):
-    """Of these queues; of all if none is named."""
+    """Of these queues; of all if none is named. Only those that begin with ``prefix``."""
 
     queues: tuple[str, ...]
+    prefix: str = ""
 
 
 class Version(NamedTuple):
@@ -177,4 +186,4 @@ Command: TypeAlias = (
     | Reload
     | Shutdown
 )
-Event: TypeAlias = Command | Refused | Hangup
+Event: TypeAlias = Command | Refused | Hangup | Foreign | Auth | AuthRequired

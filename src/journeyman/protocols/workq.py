@@ -13,7 +13,8 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
              | LF without CR, a line over      | no CR LF behind the bytes
-             | the limit: -> Hangup            | -> Refused (payload), Hangup
+             | the limit: -> Hangup;           | -> Refused (payload), Hangup
+             | a line of HTTP: -> Foreign      |
              +----------------> closed <-------+
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
@@ -31,6 +32,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from journeyman.protocols import workq_readers as readers
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import HEAD_BYTES, foreign
 from journeyman.protocols.workq_commands import (
     MAX_PAYLOAD_BYTES,
     Complaint,
@@ -58,7 +61,9 @@ __all__ = ["LINE_LIMIT_BYTES", "Parser"]
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000
 LINE_END = b"\r\n"
+AUTH_LINE_LIMIT_BYTES = 4096  # as long as nobody knows who it is
 
+_AUTH = b"auth "
 _HANGUP = Hangup()
 _UNKNOWN = Refused(Complaint.UNKNOWN_COMMAND)
 _BAD_ARGS = Refused(Complaint.ARGS)
@@ -125,9 +130,11 @@ _OBJECTS: dict[bytes, _Line] = {
 class Parser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_buffer", "_discard", "_pending", "closed")
+    __slots__ = ("_auth_required", "_buffer", "_discard", "_is_first", "_pending", "closed")
 
-    def __init__(self) -> None:
+    def __init__(self, *, auth_required: bool = False) -> None:
+        self._auth_required = auth_required
+        self._is_first = True  # nothing but perhaps a part of the first line has come
         self._buffer = bytearray()
         self._pending: _Pending | None = None
         self._discard = 0
@@ -140,6 +147,8 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events of the commands that ``data`` completes."""
+        if self._is_first:
+            return self._feed_first(data)
         if self._buffer:
             # Only what is new can hold the end, so a trickle of bytes is not searched twice.
             ends = self._pending is not None or b"\n" in data
@@ -161,6 +170,28 @@ class Parser:
             self._buffer += memoryview(data)[at:]
         return events
 
+    def _feed_first(self, data: bytes) -> list[Event]:
+        """``auth SECRET`` can only be the first line, and must be if it is asked for."""
+        if self.closed:
+            return []
+        data = bytes(self._buffer) + data
+        self._buffer.clear()
+        if not (self._auth_required or _AUTH.startswith(data[: len(_AUTH)])):
+            self._is_first = False
+            return self.feed(data)
+        events: list[Event] = []
+        line, end, rest = data.partition(b"\n")
+        if len(line) >= AUTH_LINE_LIMIT_BYTES or (end and not line.endswith(b"\r")):
+            self._hang_up(events, foreign(line[:HEAD_BYTES]) or _HANGUP)
+        elif not end:
+            self._buffer += data
+        elif not line.startswith(_AUTH):
+            self._hang_up(events, foreign(line) or AuthRequired())
+        else:
+            self._is_first = False
+            events = [Auth(line[len(_AUTH) : -1]), *self.feed(rest)]
+        return events
+
     def _may_go_on(self, ends: bool) -> bool:
         if self._pending is not None:
             return len(self._buffer) >= self._pending.size + len(LINE_END)
@@ -177,10 +208,10 @@ class Parser:
         end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
         if end < 0:
             if len(data) - at >= LINE_LIMIT_BYTES:
-                self._hang_up(events)
+                self._hang_up(events, foreign(data[at : at + HEAD_BYTES]) or _HANGUP)
             return None
         if end == at or data[end - 1] != 0x0D:
-            self._hang_up(events)
+            self._hang_up(events, foreign(data[at:end]) or _HANGUP)
             return None
         self._read_line(data[at : end - 1], events)
         return end + 1
@@ -218,6 +249,10 @@ class Parser:
         kind = _KINDS.get(first)
         if kind is _INSPECT and len(words) > 1:
             kind = _OBJECTS.get(words[1])
+        # Scripts can invent methods, `lease /x HTTP/1.1` too.
+        if (kind is None or b" HTTP/" in line) and (found := foreign(line)) is not None:
+            self._hang_up(events, found)
+            return
         if type(kind) is _WithPayload and len(words) == kind.words:
             self._await_payload(kind, words, flags, events)
         elif flags is None:
@@ -245,8 +280,8 @@ class Parser:
             self._discard = size
             self._pending = _ANSWERED
 
-    def _hang_up(self, events: list[Event]) -> None:
-        events.append(_HANGUP)
+    def _hang_up(self, events: list[Event], why: Event = _HANGUP) -> None:
+        events.append(why)
         self.closed = True
         self._pending = None
 

@@ -18,9 +18,12 @@
     requeue ID                                               Requeue
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
+    auth SECRET, as the first line of a connection           Auth
 
-Two more things can come out of a connection: ``Refused`` (it only has to be answered) and
-``Hangup`` (close without an answer; what was asked before it is still answered).
+Three more things can come out of a connection: ``Refused`` (it only has to be answered),
+``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
+(the same, because the client speaks HTTP). Where tokens are asked for, anything but ``Auth`` in the
+first line is ``AuthRequired``.
 
 All that can be checked without knowing the state or the time has been checked: what is left to
 the engine is whether the TTL is over already (``Invalid Time``) and whether the id is taken. An id
@@ -35,6 +38,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
+
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
     "MAX_COUNT",
@@ -109,6 +115,7 @@ class Complaint(StrEnum):
     DUPLICATE_JOB = "Duplicate job"
     DUPLICATE_RESULT = "Duplicate result"
     NOT_DEAD = "Job is not dead"  # ours, of requeue
+    SCOPE = "Insufficient namespace scope"  # ours, of a token
 
 
 class Add(NamedTuple):
@@ -192,10 +199,11 @@ class InspectServer:
 
 @dataclass(frozen=True, slots=True)
 class InspectQueues:
-    """By name, in the order of their bytes."""
+    """By name, in the order of their bytes; those that begin with ``prefix``."""
 
     offset: int
     limit: int
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +245,7 @@ class InspectDeadJobs:
 class InspectPausedQueues:
     offset: int
     limit: int
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,4 +302,4 @@ class Hangup:
     """The bytes no longer make sense as lines: close, and read nothing more."""
 
 
-Event: TypeAlias = Command | Refused | Hangup
+Event: TypeAlias = Command | Refused | Hangup | Foreign | Auth | AuthRequired

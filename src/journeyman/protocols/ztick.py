@@ -10,7 +10,8 @@
              anything else  |                                   |  a line over the limit
              -> AuthRequired|          +--------+               |  -> TooLong
                             +--------> | closed | <-------------+
-                                       +--------+   feeds give nothing more
+             HTTP, TLS               ^ +--------+   feeds give nothing more
+             -> Foreign  ------------+
 
 It is not a session: whether a secret is right, who may see what, when a client has waited too long
 and what a command does is all decided elsewhere. In particular the machine goes on behind
@@ -19,6 +20,7 @@ that refuses the secret closes the connection and drops the events behind it.
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
 - No bytes raise. Malformed lines and unknown commands give no event: the protocol is silent there.
+  Lines of HTTP are the exception, or a web page could have the lines that follow executed.
 - Between feeds at most one unfinished line is kept, of less than LINE_LIMIT_BYTES.
 
 Lines and tokens are in ztick_tokens, the wording of answers in ztick_replies; both are part of
@@ -30,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
 from journeyman.protocols.ztick_commands import (
     Auth,
     AuthRequired,
@@ -126,7 +129,7 @@ class Parser:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come: after AuthRequired or TooLong."""
+        """Whether nothing more will come: after AuthRequired, TooLong or Foreign."""
         return self._state is _State.CLOSED
 
     @property
@@ -141,20 +144,28 @@ class Parser:
         events: list[Event] = []
         for line in self._lines.feed(data):
             tokens = tokenize(line)
-            event = _read(tokens) if self._state is _State.OPEN else self._read_first(tokens)
+            if self._state is _State.OPEN:
+                event = _read(tokens, line)
+            else:
+                event = self._read_first(tokens, line)
             if event is not None:
                 events.append(event)
                 if event is _AUTH_REQUIRED:
                     return events
+                if type(event) is Foreign:
+                    self._close()
+                    return events
         if self._lines.overflowed:
+            events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or TooLong())
             self._close()
-            events.append(TooLong())
         return events
 
-    def _read_first(self, tokens: list[bytes]) -> Event | None:
+    def _read_first(self, tokens: list[bytes], line: bytes) -> Event | None:
         if len(tokens) > 1 and tokens[0] == b"AUTH":
             self._state = _State.OPEN
             return Auth(tokens[1])
+        if found := foreign(line):
+            return found
         if len(tokens) > 1 or tokens == [b"AUTH"]:
             self._close()
             return _AUTH_REQUIRED
@@ -165,11 +176,16 @@ class Parser:
         self._lines = LineBuffer()  # what is left of the last feed is of no use any more
 
 
-def _read(tokens: list[bytes]) -> Event | None:
+def _read(tokens: list[bytes], line: bytes) -> Event | None:
     """What the line asks for, or None if it is to be passed over in silence."""
-    if len(tokens) < 2 or tokens[0] == b"AUTH":
+    if len(tokens) < 2:
+        return foreign(line)
+    if tokens[0] == b"AUTH":
         return None
     read = _READERS.get(tokens[1])
+    # The value of a header may read like a command: `Referer: SET job 0`.
+    if (read is None or tokens[0].endswith(b":")) and (found := foreign(line)) is not None:
+        return found
     return read(tokens) if read is not None else None
 
 

@@ -11,8 +11,9 @@
     <request_id> STAT                                    Stat
     AUTH <secret>                                        Auth
 
-Three more things can come out of a connection: ``Refused`` (a known command whose arguments are
-wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close).
+Four more things can come out of a connection: ``Refused`` (a known command whose arguments are
+wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close),
+and ``Foreign`` (the client speaks HTTP: close at once).
 
 A request id is whatever bytes the client chose, so it stays bytes. Identifiers, patterns and
 runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and always encodable.
@@ -20,11 +21,13 @@ runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Runner
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 
 __all__ = [
     "Auth",
@@ -124,20 +127,8 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Auth:
-    """The first command where authentication is on. The secret stays out of ``repr``."""
-
-    secret: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AuthRequired:
-    """A command came before AUTH: answer ``ERROR auth_required`` and close."""
-
-
-@dataclass(frozen=True, slots=True)
 class TooLong:
     """A line goes over the limit: close without an answer."""
 
 
-Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong
+Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong | Foreign

@@ -37,14 +37,18 @@ _MUST_BE_QUOTED = re.compile(rb'[ "\r\n]')
 
 
 class LineBuffer:
-    """Cuts a stream of bytes into lines; ``overflowed`` once a line goes over the limit."""
+    """Cuts a stream of bytes into lines; ``overflowed`` once a line goes over the limit.
 
-    __slots__ = ("_limit_bytes", "_rest", "overflowed")
+    ``too_long`` is that line as far as it was received.
+    """
+
+    __slots__ = ("_limit_bytes", "_rest", "overflowed", "too_long")
 
     def __init__(self, limit_bytes: int = LINE_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._rest = b""
         self.overflowed = False
+        self.too_long = b""
 
     @property
     def kept_bytes(self) -> int:
@@ -66,8 +70,9 @@ class LineBuffer:
             self._rest = data
         else:
             lines = self._cut(data) if b'"' in data else self._cut_unquoted(data)
-        if len(self._rest) >= self._limit_bytes:
+        if len(self._rest) >= self._limit_bytes and not self.overflowed:
             self.overflowed = True
+            self.too_long = self._rest
         if self.overflowed:
             self._rest = b""
         return lines
@@ -82,6 +87,7 @@ class LineBuffer:
             for number, line in enumerate(lines):
                 if len(line) >= self._limit_bytes:
                     self.overflowed = True
+                    self.too_long = line
                     return whole[:number]
         return whole
 

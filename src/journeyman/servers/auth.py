@@ -1,66 +1,134 @@
-"""Who guesses secrets waits: delays that grow with each failed AUTH from one address.
+"""Guessing secrets takes time: attempts of one address are checked one after another, slowly.
 
-    failures of an address   1    2    3    4    5 ...
-    delay of the answer, s   0.1  0.2  0.4  0.8  1.6   up to MAX_DELAY_S
+    failed so far, in a row         0    1    2    3    4    5 ...
+    time before the next check, s   0    0.1  0.2  0.4  0.8  up to MAX_DELAY_S
 
-The delay comes before the answer, so that a guesser on many connections learns nothing sooner:
-while an address is being delayed, further attempts from it queue up behind. A right secret is
-answered at once and forgets the failures. The table is bounded: when it is full, the address that
-failed longest ago is forgotten first. An IPv6 client owns a whole /64, so that counts as one.
+An attempt waits until its address may try again. Only then is the secret checked, and the answer
+follows at once, whether it is right or wrong: how long an answer takes says nothing about the
+secret. Attempts of all ports and connections wait in one line for each address, so that many
+connections guess no faster than one: at most ten secrets a second, and fewer the longer it goes on.
+A right secret ends the delays. A client that went away is not checked.
+
+The table is bounded: when it is full, the address that failed longest ago is forgotten first. So
+are the lines: an attempt for which there is no room is answered as a wrong one, without a check.
+An IPv6 client owns a whole /64, so that counts as one address.
 
 Whether a secret is right is journeyman.config.Tokens' to say, which compares keyed digests.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
-__all__ = ["FORGET_AFTER_S", "MAX_ADDRESSES", "MAX_DELAY_S", "Attempts"]
+from journeyman.config import Token
+
+__all__ = ["FORGET_AFTER_S", "MAX_ADDRESSES", "MAX_DELAY_S", "MAX_WAITING", "Attempts"]
 
 FIRST_DELAY_S = 0.1
-MAX_DELAY_S = 5.0
+MAX_DELAY_S = 1.0
 MAX_ADDRESSES = 10_000
+MAX_WAITING = 100  # attempts of one address that wait to be checked
 FORGET_AFTER_S = 600.0
 
 _MAX_DOUBLINGS = 16  # far beyond MAX_DELAY_S; keeps the arithmetic small
 _IPV6_NETWORK_BITS = 64
 
 
-@dataclass(slots=True)
-class _Failures:
-    count: int
-    last_s: float
-    answer_due_s: float
+class _Attempt(NamedTuple):
+    check: Callable[[], Token | None]
+    tell: Callable[[Token | None], None]
+    is_wanted: Callable[[], bool]
+
+
+class _Address:
+    """One that has failed lately."""
+
+    __slots__ = ("failures", "last_s", "line", "next_check_s", "timer")
+
+    def __init__(self, now_s: float) -> None:
+        self.failures = 0
+        self.last_s = now_s
+        self.next_check_s = now_s
+        self.line: deque[_Attempt] = deque()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def failed(self, now_s: float) -> None:
+        doublings = min(self.failures, _MAX_DOUBLINGS)
+        self.failures += 1
+        self.last_s = now_s
+        self.next_check_s = now_s + min(FIRST_DELAY_S * 2**doublings, MAX_DELAY_S)
 
 
 class Attempts:
-    """Failed attempts by address. Times are monotonic seconds."""
+    """The addresses that failed lately, and who of them waits to be checked."""
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._failures)
+        return len(self._addresses)
 
-    def failed(self, host: str, now_s: float) -> float:
-        """Note a failure; how many seconds its answer must wait."""
-        key = _network(host)
-        known = self._failures.pop(key, None)
-        if known is None or now_s - known.last_s > FORGET_AFTER_S:
-            known = _Failures(0, now_s, now_s)
-        known.count += 1
-        known.last_s = now_s
-        delay_s = min(FIRST_DELAY_S * 2 ** min(known.count - 1, _MAX_DOUBLINGS), MAX_DELAY_S)
-        known.answer_due_s = min(max(known.answer_due_s, now_s) + delay_s, now_s + FORGET_AFTER_S)
-        self._failures[key] = known
-        while len(self._failures) > MAX_ADDRESSES:
-            self._failures.popitem(last=False)
-        return known.answer_due_s - now_s
+    def ask(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        check: Callable[[], Token | None],
+        tell: Callable[[Token | None], None],
+        *,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Have ``check`` called when ``host`` may try, and ``tell`` with what it found.
 
-    def succeeded(self, host: str) -> None:
-        self._failures.pop(_network(host), None)
+        That may be before this returns. ``is_wanted`` no: neither is called.
+        """
+        key, now_s = _network(host), loop.time()
+        address = self._addresses.get(key)
+        if address is not None and not address.line and self._is_over(address, now_s):
+            del self._addresses[key]
+            address = None
+        if address is None:
+            address = _Address(now_s)
+        if len(address.line) >= MAX_WAITING:
+            loop.call_later(MAX_DELAY_S, tell, None)
+            return
+        address.line.append(_Attempt(check, tell, is_wanted))
+        if address.timer is None:
+            self._serve(loop, key, address)
+
+    def _is_over(self, address: _Address, now_s: float) -> bool:
+        return now_s - address.last_s > FORGET_AFTER_S
+
+    def _serve(self, loop: asyncio.AbstractEventLoop, key: str, address: _Address) -> None:
+        """Check those whose turn it is; come back for the rest."""
+        address.timer = None
+        while address.line:
+            now_s = loop.time()
+            if now_s < address.next_check_s:
+                delay_s = address.next_check_s - now_s
+                address.timer = loop.call_later(delay_s, self._serve, loop, key, address)
+                return
+            attempt = address.line.popleft()
+            if not attempt.is_wanted():
+                continue
+            found = attempt.check()
+            if found is None:
+                address.failed(now_s)
+                self._remember(key, address)
+            else:
+                address.failures = 0
+            attempt.tell(found)
+        if address.failures == 0 and self._addresses.get(key) is address:
+            del self._addresses[key]
+
+    def _remember(self, key: str, address: _Address) -> None:
+        self._addresses[key] = address
+        self._addresses.move_to_end(key)
+        while len(self._addresses) > MAX_ADDRESSES:
+            self._addresses.popitem(last=False)
 
 
 def _network(host: str) -> str:

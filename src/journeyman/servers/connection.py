@@ -11,6 +11,7 @@ Everything here is bounded, whatever the client does:
     asks for a long list               the list leaves in slices, and nothing behind it starts
     asks for something large           it is made when there is room to send it, not before
     stalls, goes away, half-closes     answers to what was received are sent, then it is closed
+    speaks HTTP                        the connection is closed, nothing after that is executed
     says nothing                       it is closed after the idle timeout of its port, if set
 
 An answer is bytes, if it is small. Otherwise it is a call that makes the bytes, or an iterator of
@@ -30,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
+from journeyman.protocols.foreign import Foreign
 from journeyman.servers.group_commit import Submitter
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.slices import Slices
@@ -371,6 +373,19 @@ class Connection(asyncio.Protocol):
             data, self._unparsed = data[:PARSE_BYTES], data[PARSE_BYTES:]
         self._window_bytes = len(data) + (self._window_bytes if self._in_flight else 0)
         self._backlog.extend(self._parse(data))
+
+    def _turn_away(self, found: Foreign) -> None:
+        """A web page may be behind it: what follows must not be executed."""
+        where = self._transport.get_extra_info
+        self._neighbours.messages.warn(
+            f"a client speaks {found.protocol} to a port that does not: closed, nothing after it "
+            "was executed",
+            client=address_of(where("peername")),
+            port=address_of(where("sockname")),
+        )
+        self._drop_input()
+        self._stop_reading()
+        self._ending = True
 
     def _drop_input(self) -> None:
         self._unparsed = b""

@@ -12,6 +12,7 @@ journals, writer and ticker. A failed sync stops all of them at once.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -30,6 +31,7 @@ from journeyman.engines.kestrel_state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.sync import SyncMode
+from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.connection import Shared
 from journeyman.servers.fanout_calls import FanOutCalls
@@ -51,6 +53,7 @@ __all__ = ["FanOutServer"]
 
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 NS_PER_MS = 1_000_000
+SHOWN_OLD_JOURNALS = 5
 
 
 class FanOutServer:
@@ -66,6 +69,7 @@ class FanOutServer:
         failed: Callable[[BaseException], None],
         shared: Shared,
         stop_server: Callable[[], None],
+        access: Access,
     ) -> None:
         self._plan = plan
         self._clock = clock
@@ -73,6 +77,7 @@ class FanOutServer:
         self._failed = failed
         self._shared = shared
         self._stop_server = stop_server
+        self._access = access
         self._loop = asyncio.get_running_loop()
         self._journals = Journals(
             disk,
@@ -119,9 +124,16 @@ class FanOutServer:
         try:
             for queue, journal in self._journals.open_all().items():
                 self._load(queue, journal)
+            self._see_to_old_journals()
+            for queue, note in self._journals.new_notes():
+                self._messages.warn(f"{note.kind}: {note.detail}", queue=queue, reader=note.key)
             self._build()
             self._listener = await listen(
-                self.around, self._plan.listen, make_session=lambda: FanOutSession(self.around)
+                self.around,
+                self._plan.listen,
+                make_session=lambda: FanOutSession(self.around),
+                tls=self._access.tls,
+                handshake_timeout_s=self._plan.handshake_timeout_s,
             )
         except BaseException:
             self._journals.close()
@@ -134,6 +146,21 @@ class FanOutServer:
         )
         self._messages.info(f"the fan-out queues listen on {self._listener.address}")
         self._plan_checkpoint()
+
+    def _see_to_old_journals(self) -> None:
+        """Say which queues wait to be imported; nothing is put into them until then."""
+        found = self._journals.old_journals
+        if not found:
+            return
+        self._engine.not_imported = frozenset(files.parent for files in found.values())
+        listed = sorted(found)
+        shown = ", ".join(listed[:SHOWN_OLD_JOURNALS])
+        more = len(listed) - SHOWN_OLD_JOURNALS
+        self._messages.warn(
+            f"found {len(listed)} journals of kestrel 1.x or 2.x, which are not read: stop the "
+            f"server and run `journeyman import-kestrel {os.path.abspath(self._journals.folder)}`",
+            queues=shown if more <= 0 else f"{shown} and {more} more",
+        )
 
     def _load(self, queue: str, journal: KestrelJournal) -> None:
         tell_recovery(self._messages, journal.recovery)
@@ -175,6 +202,7 @@ class FanOutServer:
             max_connections=plan.max_connections,
             sessions=sessions,
             shared=self._shared,
+            access=self._access,
         )
         self._idle = IdleWatch(self._loop, sessions, plan.idle_timeout_ms / 1000)
         self._ticker = Ticker(

@@ -3,10 +3,14 @@
     UP           everything
     WRITEAVOID   everything; says that puts should rather go elsewhere
     READONLY     no set, delete, flush
-    QUIESCENT    nothing but confirm, and questions like these
+    QUIESCENT    no items either: open reads can be confirmed, closed and aborted, and questions
+                 like these are answered
 
 The names of the figures, and their order, are those of the original. Where it counts something
 that does not exist here the figure is 0.
+
+The version begins with that of the last kestrel whose protocol this is: libmemcached refuses to
+talk to servers of a major version 0, and older clients choose commands by it.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Any, NamedTuple
 from journeyman import __version__
 from journeyman.clock import Clock
 from journeyman.engines.kestrel import FanOut
-from journeyman.engines.kestrel_outcomes import Reply
+from journeyman.engines.kestrel_outcomes import FORBIDDEN, Reply
 from journeyman.engines.kestrel_queue import Queue
 from journeyman.engines.kestrel_reader import FanReader
 from journeyman.protocols import kestrel_commands as ask
@@ -33,13 +37,12 @@ NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
 STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
+VERSION = f"2.4.1-journeyman-{__version__}"
 
 _NOT_RELOADED = Reply(words.server_error("settings are read when the server starts"))
 _BAD_STATUS = Reply(words.CLIENT_ERROR, hangup=True)
-_FORBIDDEN = Reply(words.SERVER_ERROR, hangup=True)
 _CHANGES = (ask.Put, ask.PutTooLarge, ask.Delete, ask.Flush, ask.FlushAll)
 _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
-_READS = (ask.Get, ask.Monitor)
 _USUAL: frozenset[type] = frozenset({ask.Put, ask.Get, ask.Confirm})
 _NONE: frozenset[type] = frozenset()
 
@@ -81,13 +84,13 @@ class FanOutFacts:
         if kind is ask.Refused:
             return self._refused(request)
         if kind is ask.Stats:
-            return Reply(words.stat_lines(self._all_figures()))
+            return Reply(words.stat_lines(self._all_figures(request.prefix)))
         if kind is ask.DumpStats:
-            return Reply(words.queue_dump(self._dumped(request.queues)))
+            return Reply(words.queue_dump(self._dumped(request.queues, request.prefix)))
         if kind is Described:
             return Reply(self._described(request))
         if kind is ask.Version:
-            return Reply(words.version(__version__))
+            return Reply(words.version(VERSION))
         if kind is ask.Reload:
             return _NOT_RELOADED
         if kind is ask.Status:
@@ -106,15 +109,12 @@ class FanOutFacts:
         if word not in STATUSES:
             return _BAD_STATUS
         self.status = word
+        self._engine.gives_items = word != QUIESCENT
         return Reply(words.END)
 
     def _forbidden(self, kind: type) -> Reply | None:
         changes = kind in _CHANGES or kind in _CHANGES_MORE
-        if (self.status == READONLY and changes) or (
-            self.status == QUIESCENT and (changes or kind in _READS)
-        ):
-            return _FORBIDDEN
-        return None
+        return FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
 
     def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
         """A batch was answered."""
@@ -122,15 +122,14 @@ class FanOutFacts:
 
     # -- figures --
 
-    def _all_figures(self) -> list[tuple[str, object]]:
+    def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
         stats, around, counts = self._engine.stats(), self._around(), self._engine.counts
-        queues = self._engine.queues.values()
         figures: list[tuple[str, object]] = [
             ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
             ("time", self._clock.now_ns() // NS_PER_S),
-            ("version", __version__),
+            ("version", VERSION),
             ("curr_items", stats.items),
-            ("total_items", sum(queue.puts for queue in queues)),
+            ("total_items", counts.puts),
             ("bytes", stats.data_bytes),
             ("reserved_memory_ratio", "0.000"),
             ("curr_connections", len(around.sessions)),
@@ -146,13 +145,14 @@ class FanOutFacts:
             ("queue_deletes", counts.queues_deleted),
             ("queue_expires", counts.queues_expired),
         ]
-        for name, its_figures in self._dumped(()).items():
+        for name, its_figures in self._dumped((), prefix).items():
             figures += ((f"queue_{name}_{key}", value) for key, value in its_figures)
         return figures
 
-    def _dumped(self, names: Iterable[str]) -> dict[str, list[tuple[str, object]]]:
-        chosen = list(names) or sorted(self._engine.queues)
-        found = [self._engine.queues[name] for name in chosen if name in self._engine.queues]
+    def _dumped(self, names: Iterable[str], prefix: str) -> dict[str, list[tuple[str, object]]]:
+        queues = self._engine.queues
+        chosen = list(names) or sorted(queues)
+        found = [queues[name] for name in chosen if name in queues and name.startswith(prefix)]
         return {
             (f"{queue.name}+{reader.name}" if reader.name else queue.name): self._of_reader(
                 queue, reader
@@ -185,7 +185,7 @@ class FanOutFacts:
                     "expired": reader.tally.expired,
                     "discarded": reader.tally.discarded,
                     "given_back": reader.tally.given_back,
-                    "age_ms": reader.tally.age_ms,
+                    "age_ms": reader.age_ms,
                 }
                 for reader in queue.readers.values()
             ],
@@ -201,7 +201,7 @@ class FanOutFacts:
             ("expired_items", tally.expired),
             ("mem_items", len(queue.window)),
             ("mem_bytes", queue.window_bytes),
-            ("age", tally.age_ms),
+            ("age", reader.age_ms),
             ("discarded", tally.discarded),
             ("waiters", len(reader.waiters)),
             ("open_transactions", reader.open_items),

@@ -30,9 +30,11 @@ from journeyman.engines.kestrel_outcomes import (
     Write,
 )
 from journeyman.errors import LogError, LogPoisoned
+from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.kestrel import ItemPut
+from journeyman.logs.kestrel2_journals import OldFiles, find_old_journals
 from journeyman.logs.kestrel_journal import DEFAULT_SEGMENT_BYTES, KestrelJournal
-from journeyman.logs.kestrel_opening import finish_publication
+from journeyman.logs.kestrel_opening import finish_publication, remove_stale_locks
 from journeyman.logs.segments import kestrel_queues
 from journeyman.logs.sync import SyncPolicy
 
@@ -87,6 +89,8 @@ class Journals:
         self._unsynced: set[str] = set()
         # Of readers that were not loaded, by queue and name; see AddReader.
         self._serials: dict[str, dict[str, int]] = {}
+        self.old_journals: dict[str, OldFiles] = {}  # of kestrel 1.x and 2.x; they are left alone
+        self._notes: list[tuple[str, Anomaly]] = []  # by queue, of those that were opened
         self._unindexed: set[str] = set()  # queues that have closed segments without an index
 
     # -- start and end --
@@ -96,6 +100,10 @@ class Journals:
         self._disk.make_dirs(self._directory)
         finish_publication(self._disk, self._directory)
         names = self._disk.list_dir(self._directory)
+        remove_stale_locks(self._disk, self._directory, names)
+        self.old_journals = find_old_journals(self._disk, self._directory, names)
+        old = {name for files in self.old_journals.values() for name in files.names}
+        names = [name for name in names if name not in old]
         by_queue: dict[str, list[str]] = {}  # so that not every queue looks through all names
         for name in names:
             by_queue.setdefault(name.partition(".")[0], []).append(name)
@@ -126,6 +134,7 @@ class Journals:
             segment_bytes=self._segment_bytes,
             archive_directory=self._archive_directory,
             names=names,
+            notes=lambda anomaly: self._notes.append((queue, anomaly)),
         )
         self._journals[queue] = journal
         return journal
@@ -264,6 +273,11 @@ class Journals:
         went = journal.retain() if saved else []
         journal.save_indexes()
         return went
+
+    def new_notes(self) -> list[tuple[str, Anomaly]]:
+        """Readers that do not stand where their checkpoints said, by queue, since the last time."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def new_damages(self) -> list[tuple[str, int, str]]:
         """Damage met in reading since the last time: path, offset, reason."""

@@ -14,10 +14,13 @@ from typing import Any
 from journeyman.config import Address, QueueLimits, Settings
 from journeyman.config.queue_limits import READER_KEYS
 from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.logs.kestrel_journal import DEFAULT_SEGMENT_BYTES
 from journeyman.logs.sync import SyncMode
 
 __all__ = ["FanOutPlan", "plan_of"]
+
+ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class FanOutPlan:
     max_connections: int = 1024
     waiting_commands: int = 10_000
     idle_timeout_ms: int = 0
+    handshake_timeout_s: float = 10.0
 
 
 def plan_of(settings: Settings) -> FanOutPlan:
@@ -49,6 +53,7 @@ def plan_of(settings: Settings) -> FanOutPlan:
             queues={
                 each.queue: _queue_settings(kestrel.default.given, each) for each in kestrel.queue
             },
+            max_item_bytes=_max_item_bytes(kestrel.segment_bytes),
             max_queues=kestrel.max_queues,
             max_readers=kestrel.max_readers,
             window_items=kestrel.window_items,
@@ -65,7 +70,15 @@ def plan_of(settings: Settings) -> FanOutPlan:
         max_connections=limits.connections,
         waiting_commands=limits.waiting_commands,
         idle_timeout_ms=kestrel.idle_timeout_ms,
+        handshake_timeout_s=limits.handshake_timeout_ms / 1000,
     )
+
+
+def _max_item_bytes(segment_bytes: int) -> int:
+    """What fits a segment. The original cannot open a queue whose last segment is longer than its
+    own setting, 16 MiB unless told otherwise; so smaller segments here may grow up to that."""
+    room = max(segment_bytes, DEFAULT_SEGMENT_BYTES) - ITEM_OVERHEAD_BYTES
+    return min(room, MAX_DATA_BYTES)
 
 
 def _queue_settings(default: Mapping[str, Any], limits: QueueLimits) -> QueueSettings:

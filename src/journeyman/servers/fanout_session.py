@@ -17,10 +17,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from journeyman.engines.kestrel_outcomes import Reply
+from journeyman.protocols import kestrel_replies as words
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import Parser
 from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor, Put, Refused
-from journeyman.servers.connection import Connection, Shared
+from journeyman.servers.access import Access
+from journeyman.servers.connection import Shared
+from journeyman.servers.fanout_scope import in_scope
 from journeyman.servers.fanout_writer import item_bytes
+from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
 
 if TYPE_CHECKING:
@@ -32,6 +38,7 @@ LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds
 READ_AHEAD_BYTES = 64 * 1024
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
+_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
 _TOO_MUCH = Refused("too many large items are on their way", hangup=True)
 
 
@@ -44,6 +51,7 @@ class FanOutSurroundings:
     messages: ServerLog
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
+    access: Access = field(default_factory=Access)
     sessions: set[FanOutSession] = field(default_factory=set)
     total_connections: int = 0
     bytes_read: int = 0
@@ -52,22 +60,26 @@ class FanOutSurroundings:
     shared: Shared = field(kw_only=True)
 
 
-class FanOutSession(Connection):
+class FanOutSession(Guarded):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = ("_around", "_kept", "_load", "_parser", "is_lost")
 
     window_bytes = LOAD_BYTES
+    welcome = words.STORED
+    secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
+    secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
 
     def __init__(self, around: FanOutSurroundings) -> None:
-        super().__init__(around)
+        super().__init__(around, around.access)
         self._around = around
-        self._parser = Parser()
+        self._parser = Parser(auth_required=around.access.tokens is not None)
         self._kept = 0  # bytes of an item that is not whole yet
         self._load = 0  # bytes of items in flight, at most
         self.is_lost = False
 
     def _connected(self) -> None:
+        super()._connected()
         self._around.total_connections += 1
 
     def _parse(self, data: bytes) -> list[Event]:
@@ -80,7 +92,7 @@ class FanOutSession(Connection):
             self._kept = kept
             if around.kept_bytes > MAX_KEPT_BYTES:
                 self._turn_one_away(events)
-        return events
+        return [in_scope(event, self.prefix) for event in events] if self.prefix else events
 
     def _turn_one_away(self, events: list[Event]) -> None:
         """The one that keeps most goes, not the one that came last: ``events`` are our own."""
@@ -96,9 +108,19 @@ class FanOutSession(Connection):
             around.loop.call_soon(largest._advance)
 
     def _is_for_the_door(self, event: Any) -> bool:
-        return type(event) is Hangup
+        return type(event) in _FOR_THE_DOOR
 
-    def _handle(self, event: Any) -> None:  # noqa: ARG002 - there is only one
+    def _handle(self, event: Any) -> None:
+        if type(event) is Auth:
+            self._unparsed = self._parser.take_rest() + self._unparsed
+            self._authenticate(event.secret)
+            return
+        if type(event) is AuthRequired:
+            self._refuse(self.secret_is_missing)
+            return
+        if type(event) is Foreign:
+            self._turn_away(event)
+            return
         self._drop_input()
         self._ending = True
 
@@ -118,7 +140,7 @@ class FanOutSession(Connection):
         while backlog and in_flight < window and not self._alone:
             event = backlog[0]
             kind = type(event)
-            if kind is Hangup:
+            if kind in _FOR_THE_DOOR:
                 break
             batch.append(backlog.popleft())
             in_flight += 1

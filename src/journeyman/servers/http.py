@@ -9,8 +9,7 @@
 With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
 wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
 
-It is plain HTTP: tokens cross the network in the clear unless it listens on this machine alone or
-stands behind something that speaks TLS. The server says so when it starts.
+With a certificate (controller.tls_cert) it is HTTPS, as the other ports are inside TLS then.
 
 Bounded like the rest: connections, the size of a body, the time a connection may take without a
 whole request, whether it sends nothing or a byte now and then, and what clients do not fetch: that
@@ -23,7 +22,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
 from aiohttp import web
@@ -32,8 +30,9 @@ from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_http import add_fan_out_routes
 from journeyman.servers.http_api import Api, ApiError, Call, add_routes
+from journeyman.servers.http_cross_site import CrossSite
 from journeyman.servers.http_sender import HttpSender
-from journeyman.servers.listener import BACKLOG, cannot_listen, where_it_listens
+from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import Surroundings
@@ -44,7 +43,6 @@ from journeyman.storage import Storage
 
 __all__ = ["HttpPort", "open_http"]
 
-MAX_GUESS_DELAY_S = 5.0
 SWEEP_S = 0.5
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -56,11 +54,11 @@ class HttpPort:
 
     address: Address
     _runner: web.AppRunner
-    _server: asyncio.Server
+    _listener: Listener
     _doorway: _Doorway
 
     async def close(self) -> None:
-        self._server.close()
+        self._listener.close()
         self._doorway.close()
         await self._runner.cleanup()
 
@@ -76,9 +74,11 @@ async def open_http(
     work: WorkqCalls | None = None,
     fan_out: FanOutCalls | None = None,
     store: Storage | None = None,
+    allowed_hosts: tuple[str, ...] = (),
+    handshake_timeout_s: float = 10.0,
 ) -> HttpPort:
     """Open the port; OSError, worded for people, when that cannot be."""
-    gate = _Gate(around)
+    gate = _Gate(around, CrossSite(address, allowed_hosts))
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
     doorway = _Doorway(around, timeout_s)
     app.middlewares.insert(0, doorway.note)
@@ -105,22 +105,17 @@ async def open_http(
     assert runner.server is not None
     doorway.make = runner.server
     try:
-        server = await around.loop.create_server(
-            doorway, address.host, address.port, backlog=BACKLOG, reuse_address=True
+        listener = await listen(
+            doorway,
+            address,
+            make_session=doorway,
+            tls=around.access.tls,
+            handshake_timeout_s=handshake_timeout_s,
         )
-    except OSError as error:
+    except OSError:
         await runner.cleanup()
-        raise cannot_listen(address, error) from error
-    return HttpPort(where_it_listens(server.sockets, address), runner, server, doorway)
-
-
-def is_loopback(address: Address) -> bool:
-    if address.host == "localhost":
-        return True
-    try:
-        return ip_address(address.host).is_loopback
-    except ValueError:
-        return False
+        raise
+    return HttpPort(listener.address, runner, listener, doorway)
 
 
 async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
@@ -133,16 +128,19 @@ def answer(value: Any, status: int = 200) -> web.Response:
 
 
 class _Gate:
-    """Every request passes here: the token, and errors made into JSON."""
+    """Every request passes here: where it comes from, the token, and errors made into JSON."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, cross_site: CrossSite) -> None:
         self._around = around
+        self._cross_site = cross_site
 
     @web.middleware
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if request.path != "/health":
-                request["namespace"] = await self._namespace(request)
+                self._check_site(request)
+                token = request["token"] = await self._token(request)
+                request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
             return await handler(request)
         except ApiError as error:
             return answer({"error": error.message}, error.status)
@@ -157,22 +155,38 @@ class _Gate:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
 
-    async def _namespace(self, request: web.Request) -> str:
-        around = self._around
-        if around.tokens is None:
-            return ALL_NAMESPACES
+    def _check_site(self, request: web.Request) -> None:
+        try:
+            self._cross_site.check(request)
+        except ApiError as error:
+            self._around.messages.warn(
+                f"HTTP request refused: {error.message}", client=request.remote or ""
+            )
+            raise
+
+    async def _token(self, request: web.Request) -> Token | None:
+        """None: nobody is asked for one."""
+        around, access = self._around, self._around.access
+        tokens = access.tokens
+        if tokens is None:
+            return None
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             raise web.HTTPUnauthorized(reason="auth_required")
-        host = request.remote or ""
-        token: Token | None = around.tokens.find(secret.strip().encode(errors="surrogateescape"))
+        host, key = request.remote or "", secret.strip().encode(errors="surrogateescape")
+        found: asyncio.Future[Token | None] = around.loop.create_future()
+        access.attempts.ask(
+            around.loop,
+            host,
+            lambda: tokens.find(key),
+            lambda token: None if found.done() else found.set_result(token),
+            is_wanted=lambda: not found.done(),
+        )
+        token = await found
         if token is None:
             around.messages.warn("authentication failed", client=host, over="http")
-            delay_s = around.attempts.failed(host, around.loop.time())
-            await asyncio.sleep(min(delay_s, MAX_GUESS_DELAY_S))
             raise web.HTTPUnauthorized(reason="auth_failed")
-        around.attempts.succeeded(host)
-        return token.namespace
+        return token
 
 
 class _Doorway:
@@ -183,6 +197,8 @@ class _Doorway:
         self._timeout_s = timeout_s
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
         self._senders: dict[Any, HttpSender] = {}
+        self.loop, self.messages = around.loop, around.messages
+        self.max_connections, self.sessions = around.max_connections, self._since
         self.make: Callable[[], Any]
         self._timer = around.loop.call_later(SWEEP_S, self._sweep)
 

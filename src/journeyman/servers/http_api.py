@@ -27,7 +27,7 @@ from typing import Any
 
 from aiohttp import web
 
-from journeyman.config import ALL_NAMESPACES
+from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.engines.ztick_drawers import JobListing
 from journeyman.engines.ztick_outcomes import (
     JobNotFound,
@@ -77,6 +77,9 @@ class Call:
     def __init__(self, loop: asyncio.AbstractEventLoop, namespace: str) -> None:
         self.namespace = namespace
         self.reply: asyncio.Future[Reply | None] = loop.create_future()
+
+    def denies(self, rule: SetRule) -> None:
+        """``put_rule`` looks at that itself."""
 
     def render(self, request: Request, reply: Reply | None) -> Reply | None:  # noqa: ARG002
         return reply
@@ -172,6 +175,9 @@ class Api:
         runner = read_runner([name, *args])
         if isinstance(runner, str):
             raise ApiError(400, runner)
+        token: Token | None = request["token"]
+        if token is not None and (reason := token.refuses(runner)):
+            raise ApiError(403, reason)
         rule = RuleSet(identifier, pattern, runner)
         _check(rule)
         await self.ask(request, SetRule(_NO_ID, identifier, pattern, runner))

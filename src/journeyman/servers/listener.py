@@ -11,15 +11,32 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from typing import Protocol
 
 from journeyman.config import Address
-from journeyman.servers.connection import Neighbours
+from journeyman.servers.server_log import ServerLog
 from journeyman.servers.tls import TlsAdapter
 
 __all__ = ["Listener", "cannot_listen", "listen", "where_it_listens"]
 
 BACKLOG = 1024  # connections the system keeps for us while we are busy
+
+
+class Port(Protocol):
+    """What a listener must know of the connections behind it."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def messages(self) -> ServerLog: ...
+
+    @property
+    def max_connections(self) -> int: ...
+
+    @property
+    def sessions(self) -> Sized: ...
 
 
 class Listener:
@@ -35,7 +52,7 @@ class Listener:
 
 
 async def listen(
-    around: Neighbours,
+    around: Port,
     address: Address,
     *,
     make_session: Callable[[], asyncio.Protocol],

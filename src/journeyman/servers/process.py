@@ -1,5 +1,6 @@
 """The server's process: event loop, signals, exit code.
 
+    SIGHUP            read tokens, certificate and log level again (see access.py)
     SIGTERM, SIGINT   stop in order (see schedule.py), exit 0
     a second one      stop at once: what still runs is killed, the log is synced, exit 1
     the log failed    no more answers, exit 1 with the reason
@@ -23,10 +24,12 @@ from typing import Any, TextIO, TypeAlias
 from journeyman.clock import SystemClock
 from journeyman.config import Configuration, Settings
 from journeyman.disk import RealDisk
+from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
 from journeyman.servers.connection import Shared
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
+from journeyman.servers.preflight import check, notes
 from journeyman.servers.schedule import ScheduleServer
 from journeyman.servers.server_log import LineThread, ServerLog
 from journeyman.servers.workqueue import WorkQueueServer
@@ -47,8 +50,13 @@ SWITCH_INTERVAL_S = 0.0005
 GC_THRESHOLDS = (10_000, 20, 100)
 
 
-def run(configuration: Configuration, *, stderr: TextIO) -> int:
-    """Serve until told to stop; the exit code."""
+def run(
+    configuration: Configuration,
+    *,
+    stderr: TextIO,
+    read_again: Callable[[], Configuration] | None = None,
+) -> int:
+    """Serve until told to stop; the exit code. ``read_again`` gives the settings on SIGHUP."""
     clock = SystemClock()
 
     def write(line: str) -> None:
@@ -68,12 +76,18 @@ def run(configuration: Configuration, *, stderr: TextIO) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(configuration, clock, messages))
+            reading = read_again or (lambda: configuration)
+            return runner.run(_serve(configuration, clock, messages, reading))
     finally:
         lines.close()
 
 
-async def _serve(configuration: Configuration, clock: SystemClock, messages: ServerLog) -> int:
+async def _serve(
+    configuration: Configuration,
+    clock: SystemClock,
+    messages: ServerLog,
+    read_again: Callable[[], Configuration],
+) -> int:
     loop = asyncio.get_running_loop()
     stopping, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
@@ -98,10 +112,15 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
     loop.set_exception_handler(on_mistake)
     disk, settings = RealDisk(), configuration.settings
     shared = Shared.of(loop, messages, settings.limits.total_unsent_bytes)
+    access = check(configuration)  # before anything listens
+    for note in notes(settings, access):
+        messages.warn(note)
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
     if settings.workq.enabled:
-        work = WorkQueueServer(configuration, disk, clock, messages, failed=failed, shared=shared)
+        work = WorkQueueServer(
+            configuration, disk, clock, messages, failed=failed, shared=shared, access=access
+        )
     if settings.kestrel.enabled:
         fan_out = FanOutServer(
             plan_of(settings),
@@ -111,6 +130,7 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
             failed=failed,
             shared=shared,
             stop_server=stopping.set,
+            access=access,
         )
     runners = RunnerSet(
         settings,
@@ -125,15 +145,32 @@ async def _serve(configuration: Configuration, clock: SystemClock, messages: Ser
         runners,
         failed=failed,
         shared=shared,
+        access=access,
         work=work,
         fan_out=fan_out,
     )
     # The work queue first: if it cannot open its store, no port has opened yet.
     doors: Doors = [door for door in (work, fan_out) if door is not None]
+
+    def on_hangup() -> None:
+        connections = [each for port in (server, *doors) for each in port.around.sessions]
+        try:
+            fresh = read_again().settings
+            done = access.reload(fresh, connections)
+        except JourneymanError as error:
+            messages.error("SIGHUP: nothing was reloaded", reason=error)
+            return
+        messages.level = fresh.log.level
+        done.append(f"log level {fresh.log.level}")
+        for note in access.notes:
+            messages.warn(note)
+        messages.info(f"SIGHUP: reloaded {', '.join(done)}; other settings need a restart")
+
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     # Before the ports open: who sees that we listen may tell us to stop at once.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
     await _start(doors, server)
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again

@@ -25,8 +25,6 @@ from journeyman.config import (
     Configuration,
     Interrupted,
     Persistence,
-    Tokens,
-    load_tokens,
 )
 from journeyman.disk import Disk
 from journeyman.engines.ztick import Schedule
@@ -46,6 +44,7 @@ from journeyman.logs.ztick_compaction import Compactor
 from journeyman.logs.ztick_log import ZtickLog
 from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
+from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.compaction import CompactionWatch
 from journeyman.servers.connection import Shared
@@ -61,7 +60,6 @@ from journeyman.servers.session import Session, Surroundings
 from journeyman.servers.stat import ServerFacts
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ticker import Ticker
-from journeyman.servers.tls import server_context
 from journeyman.servers.writer import RETRY_S, Writer
 
 if TYPE_CHECKING:
@@ -85,6 +83,7 @@ class ScheduleServer:
         *,
         failed: Callable[[BaseException], None],
         shared: Shared,
+        access: Access,
         work: WorkQueueServer | None = None,
         fan_out: FanOutServer | None = None,
     ) -> None:
@@ -96,6 +95,7 @@ class ScheduleServer:
         self._runner = runner
         self._failed = failed
         self._shared = shared
+        self._access = access
         self._work = work
         self._fan_out = fan_out
         self._loop = asyncio.get_running_loop()
@@ -120,18 +120,14 @@ class ScheduleServer:
     async def start(self) -> None:
         """Load and listen. Raises what stands in the way; nothing is left open then."""
         controller, limits = self._settings.controller, self._settings.limits
-        tokens = self._load_tokens()
-        tls = None
-        if controller.tls_cert is not None and controller.tls_key is not None:
-            tls = server_context(controller.tls_cert, controller.tls_key)
         schedule = self._open_log()
         try:
-            self._build(schedule, tokens, tls_enabled=tls is not None)
+            self._build(schedule)
             self._listener = await listen(
                 self.around,
                 controller.listen,
                 make_session=lambda: Session(self.around),
-                tls=tls,
+                tls=self._access.tls,
                 handshake_timeout_s=limits.handshake_timeout_ms / 1000,
             )
             self._log.info(f"listening on {self._listener.address}")
@@ -151,7 +147,7 @@ class ScheduleServer:
         address, limits = self._settings.http.listen, self._settings.limits
         if address is None:
             return
-        from journeyman.servers.http import is_loopback, open_http
+        from journeyman.servers.http import open_http
 
         self._http = await open_http(
             self.around,
@@ -163,21 +159,10 @@ class ScheduleServer:
             work=None if self._work is None else self._work.calls,
             fan_out=None if self._fan_out is None else self._fan_out.calls,
             store=None if self._work is None else self._work.store,
+            allowed_hosts=self._settings.access.allowed_hosts,
+            handshake_timeout_s=limits.handshake_timeout_ms / 1000,
         )
         self._log.info(f"HTTP listening on {self._http.address}")
-        if self.around.tokens is not None and not is_loopback(address):
-            self._log.warn("HTTP is not encrypted: tokens can be read on the network")
-
-    def _load_tokens(self) -> Tokens | None:
-        path = self._settings.controller.auth_file
-        if path is None:
-            return None
-        tokens = load_tokens(path)
-        for note in tokens.notes:
-            self._log.warn(note)
-        if not len(tokens):
-            self._log.warn("the auth file holds no token: nobody can log in", path=path)
-        return tokens
 
     def _open_log(self) -> Schedule:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
@@ -205,7 +190,7 @@ class ScheduleServer:
                 "a compaction that was cut short could not be finished", reason=log.leftover_error
             )
 
-    def _build(self, schedule: Schedule, tokens: Tokens | None, *, tls_enabled: bool) -> None:
+    def _build(self, schedule: Schedule) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
         journal = LogJournal(self._ztick_log) if self._ztick_log is not None else None
         self.runs = self._build_runs()
@@ -250,8 +235,7 @@ class ScheduleServer:
             self.writer,
             self._log,
             self._metrics,
-            tokens,
-            auth_timeout_s=limits.auth_timeout_ms / 1000,
+            self._access,
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
             shared=self._shared,
@@ -263,8 +247,8 @@ class ScheduleServer:
             self.around.sessions,
             "memory" if self._ztick_log is None else "logfile",
             lambda: self._compaction.status if self._compaction is not None else "idle",
-            auth_enabled=tokens is not None,
-            tls_enabled=tls_enabled,
+            auth_enabled=self._access.tokens is not None,
+            tls_enabled=self._access.tls is not None,
             framerate=settings.database.framerate,
         )
         if settings.telemetry.enabled:

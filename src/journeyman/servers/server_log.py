@@ -52,8 +52,17 @@ class ServerLog:
     ) -> None:
         self._clock = clock
         self._write = write
-        self._rank = _RANK[level]
+        self.level = level
         self._json = format_ is MessageFormat.JSON
+
+    @property
+    def level(self) -> LogLevel:
+        return self._level
+
+    @level.setter
+    def level(self, level: LogLevel) -> None:
+        self._level = level
+        self._rank = _RANK[level]
 
     @property
     def debugging(self) -> bool:

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from journeyman.clock import Clock
@@ -35,6 +35,9 @@ from journeyman.servers.metric_families import Family
 from journeyman.servers.metrics import COMMAND_WORDS, ServerMetrics, outcome_word, runner_word
 from journeyman.servers.runs import EndedRun
 from journeyman.servers.server_log import ServerLog
+
+if TYPE_CHECKING:
+    from journeyman.servers.telemetry_otlp import OtlpExporter
 
 __all__ = [
     "MAX_SPANS_A_SECOND",
@@ -214,7 +217,8 @@ class Telemetry:
         self._troubled = bool(reason)
 
 
-def _otlp_exporter(settings: TelemetrySettings, now_ns: int) -> Exporter:
+def check_telemetry(settings: TelemetrySettings) -> type[OtlpExporter]:
+    """What exports; UsageError if the settings or the installation do not allow it."""
     endpoint = settings.endpoint or ""
     try:
         parts = urlsplit(endpoint)
@@ -233,6 +237,14 @@ def _otlp_exporter(settings: TelemetrySettings, now_ns: int) -> Exporter:
             f"telemetry.enabled = true: {error.name} is not installed; "
             "install journeyman[telemetry]"
         ) from error
-    return OtlpExporter(
-        endpoint, service_name=settings.service_name, limit_s=EXPORT_LIMIT_S, started_ns=now_ns
+    return OtlpExporter
+
+
+def _otlp_exporter(settings: TelemetrySettings, now_ns: int) -> Exporter:
+    exporter = check_telemetry(settings)
+    return exporter(
+        settings.endpoint or "",
+        service_name=settings.service_name,
+        limit_s=EXPORT_LIMIT_S,
+        started_ns=now_ns,
     )

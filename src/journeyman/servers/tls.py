@@ -32,6 +32,12 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
     """What a listener needs; UsageError names the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_certificate(context, certificate, key)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Have new handshakes use these files; nothing changes if they cannot be used: UsageError."""
     for name, path in (("tls_cert", certificate), ("tls_key", key)):
         try:
             with open(path, "rb"):
@@ -40,14 +46,15 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(f"controller.{name} = {path!r}: {reason}") from None
     try:
-        context.load_cert_chain(certificate, key, password=_no_password)
+        # Tried elsewhere first: a context with half of a new pair would serve nobody.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password)
+        context.load_cert_chain(certificate, key, _no_password)
     except ssl.SSLError as error:
         reason = error.reason or str(error)
         raise UsageError(
             f"controller.tls_cert = {certificate!r}, controller.tls_key = {key!r}: not a PEM "
             f"certificate with its key ({reason.lower().replace('_', ' ')})"
         ) from None
-    return context
 
 
 def _no_password() -> str:
@@ -64,6 +71,8 @@ class TlsTransport(asyncio.Transport):
         self._adapter = adapter
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "sslcontext":
+            return self._adapter.context
         return self._raw.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
@@ -108,6 +117,7 @@ class TlsAdapter(asyncio.Protocol):
 
         ``refused`` is told why a connection ended without a session.
         """
+        self.context = context
         self._shaking = shaking
         self._is_full = is_full
         self._make_session = make_session

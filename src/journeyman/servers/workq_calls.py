@@ -53,6 +53,7 @@ class _Call:
     """One command, as a client of the writer."""
 
     is_lost = False
+    prefix = ""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.reply: asyncio.Future[Reply | NotDone] = loop.create_future()

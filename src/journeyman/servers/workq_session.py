@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.workq import Parser
 from journeyman.protocols.workq_commands import (
     Event,
@@ -44,7 +46,9 @@ from journeyman.protocols.workq_replies import (
     job_list_parts,
     reply_bytes,
 )
-from journeyman.servers.connection import Answer, Connection, Shared
+from journeyman.servers.access import Access
+from journeyman.servers.connection import Answer, Shared
+from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.workq_writer import CAN_WAIT, payload_bytes
 
@@ -66,6 +70,7 @@ _ALONE = CAN_WAIT | {
     InspectQueues,
     InspectPausedQueues,
 }
+_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
 
 
 @dataclass(slots=True)
@@ -78,21 +83,26 @@ class WorkqSurroundings:
     started_ns: int
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
+    access: Access = field(default_factory=Access)
     sessions: set[WorkqSession] = field(default_factory=set)
     shared: Shared = field(kw_only=True)
 
 
-class WorkqSession(Connection):
+class WorkqSession(Guarded):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = ("_around", "_is_finishing", "_load", "_parser", "_waits_for_result", "is_lost")
 
     window_bytes = LOAD_BYTES
 
+    welcome = _OK
+    secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
+    secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
+
     def __init__(self, around: WorkqSurroundings) -> None:
-        super().__init__(around)
+        super().__init__(around, around.access)
         self._around = around
-        self._parser = Parser()
+        self._parser = Parser(auth_required=around.access.tokens is not None)
         self._load = 0  # bytes of payload in flight, at most
         self._waits_for_result = False  # the command that stands alone is a result
         self._is_finishing = False  # the server stops
@@ -102,9 +112,18 @@ class WorkqSession(Connection):
         return self._parser.feed(data)
 
     def _is_for_the_door(self, event: Any) -> bool:
-        return type(event) is Hangup
+        return type(event) in _FOR_THE_DOOR
 
-    def _handle(self, event: Any) -> None:  # noqa: ARG002 - there is only one
+    def _handle(self, event: Any) -> None:
+        if type(event) is Auth:
+            self._authenticate(event.secret)
+            return
+        if type(event) is AuthRequired:
+            self._refuse(self.secret_is_missing)
+            return
+        if type(event) is Foreign:
+            self._turn_away(event)
+            return
         self._around.messages.debug("not the workq protocol: closing", client=self._peer)
         self._drop_input()
         self._ending = True

@@ -46,6 +46,7 @@ from journeyman.protocols.workq_commands import (
 from journeyman.protocols.workq_replies import DONE, TIMED_OUT, Reply
 from journeyman.servers.group_commit import Batch, Submitter, Told
 from journeyman.servers.queue_writer import QueueWriter
+from journeyman.servers.workq_scope import REFUSALS, in_scope
 
 __all__ = ["CAN_WAIT", "Client", "Journal", "Request", "WorkqWriter", "payload_bytes"]
 
@@ -80,6 +81,11 @@ class Client(Submitter, Protocol):
     @property
     def is_lost(self) -> bool:
         """It takes no answers any more."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its queues must begin with."""
         ...
 
     def render(self, reply: Reply) -> Any: ...
@@ -160,6 +166,12 @@ class WorkqWriter(QueueWriter):
             elif client.is_lost and kind in CAN_WAIT:
                 outcomes.append(None)
                 continue
+            if client is not None and client.prefix:
+                request = in_scope(self._queue, request, client.prefix)  # noqa: PLW2901
+                if type(request) in REFUSALS:
+                    batch.answer(client, client.render(request))
+                    outcomes.append(request)
+                    continue
             outcome = decide(request, now_ns, client)
             records, reply, effects = outcome
             outcomes.append(reply)
@@ -232,6 +244,10 @@ class WorkqWriter(QueueWriter):
     def _decide_again(self, anew: Batch, client: Any, request: Any, now_ns: int) -> bool:
         """Whether it could be decided without a record."""
         if client.is_lost and type(request) in CAN_WAIT:
+            return True
+        request = in_scope(self._queue, request, client.prefix)
+        if type(request) in REFUSALS:
+            anew.answer(client, client.render(request))
             return True
         self._queue.begin_batch()
         outcome = self._queue.decide(request, now_ns, client)

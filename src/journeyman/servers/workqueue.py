@@ -21,6 +21,7 @@ from journeyman.config import Address, Configuration, WorkqPersistence
 from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq_commands import Add
+from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.connection import Shared
 from journeyman.servers.group_commit import RETRY_S
@@ -54,6 +55,7 @@ class WorkQueueServer:
         *,
         failed: Callable[[BaseException], None],
         shared: Shared,
+        access: Access,
     ) -> None:
         self._settings = configuration.settings
         self._disk = disk
@@ -61,6 +63,7 @@ class WorkQueueServer:
         self._messages = messages
         self._failed = failed
         self._shared = shared
+        self._access = access
         self._loop = asyncio.get_running_loop()
         self._in_trouble = False
         self._keeping: Keeping
@@ -94,6 +97,8 @@ class WorkQueueServer:
                 self.around,
                 self._settings.workq.listen,
                 make_session=lambda: WorkqSession(self.around),
+                tls=self._access.tls,
+                handshake_timeout_s=self._settings.limits.handshake_timeout_ms / 1000,
             )
         except BaseException:
             keeping.stop()
@@ -137,6 +142,7 @@ class WorkQueueServer:
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
             shared=self._shared,
+            access=self._access,
         )
         idle_s = self._settings.workq.idle_timeout_ms / 1000
         self._idle = IdleWatch(loop, self.around.sessions, idle_s)

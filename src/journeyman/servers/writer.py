@@ -18,7 +18,14 @@ from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_outcomes import Due, Finished, Reply, Resume, StartRun
+from journeyman.engines.ztick_outcomes import (
+    OUT_OF_SCOPE,
+    Due,
+    Finished,
+    Reply,
+    Resume,
+    StartRun,
+)
 from journeyman.errors import JourneymanError
 from journeyman.protocols.ztick import (
     Command,
@@ -51,6 +58,10 @@ class Client(Submitter, Protocol):
 
     @property
     def namespace(self) -> str: ...
+
+    def denies(self, rule: SetRule) -> Refused | None:
+        """What to answer instead, if the client may not have such a rule."""
+        ...
 
     def render(self, request: Request, reply: Reply | None) -> Any:
         """``reply`` is None for a Refused."""
@@ -119,6 +130,10 @@ class Writer(GroupCommit):
                 if isinstance(request, Refused):
                     batch.answer(client, client.render(request, None))
                     outcomes.append(None)
+                    continue
+                if type(request) is SetRule and (denied := client.denies(request)) is not None:
+                    batch.answer(client, client.render(denied, None))
+                    outcomes.append(OUT_OF_SCOPE)
                     continue
                 outcome = decide(request, now_ns, client.namespace)
                 batch.answer(client, client.render(request, outcome.reply))

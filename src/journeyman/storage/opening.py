@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Final
 
 from journeyman.config import StorageEngine
@@ -32,8 +33,19 @@ _NO_OPTIONS: Final = {
 }
 
 
+_LIBRARIES: Final = {
+    StorageEngine.ROCKSDB: ("rocksdict", "storage"),
+    StorageEngine.POSTGRES: ("psycopg", "postgres"),
+}
+
+
 def open_backend(engine: str, path: str, options: EngineOptions) -> Backend:
     """An open store; UsageError for what cannot be asked, StorageError if it cannot be opened."""
+    return _OPENERS[check_engine(engine, options)](path, options)
+
+
+def check_engine(engine: str, options: EngineOptions) -> StorageEngine:
+    """The engine of this name; UsageError for what cannot be asked of it, or is not installed."""
     try:
         name = StorageEngine(engine)
     except ValueError:
@@ -46,14 +58,17 @@ def open_backend(engine: str, path: str, options: EngineOptions) -> Backend:
         ):
             if value is not None:
                 raise UsageError(f"storage.{option}: {name} has none ({_NO_OPTIONS[name]})")
-    return _OPENERS[name](path, options)
+    library, extra = _LIBRARIES.get(name, ("", ""))
+    if library and find_spec(library) is None:
+        raise UsageError(
+            f"storage.engine {name}: its library is missing; pip install 'journeyman[{extra}]'"
+        )
+    return name
 
 
 def _open_rocksdb(path: str, options: EngineOptions) -> Backend:
-    try:
-        from journeyman.storage.rocksdb import RocksBackend
-    except ImportError:
-        raise _missing(StorageEngine.ROCKSDB, "storage") from None
+    from journeyman.storage.rocksdb import RocksBackend
+
     return RocksBackend(_directory(path), options)
 
 
@@ -63,10 +78,8 @@ def _open_sqlite(path: str, options: EngineOptions) -> Backend:
 
 def _open_postgres(path: str, options: EngineOptions) -> Backend:
     del options
-    try:
-        from journeyman.storage.postgres import PostgresBackend
-    except ImportError:
-        raise _missing(StorageEngine.POSTGRES, "postgres") from None
+    from journeyman.storage.postgres import PostgresBackend
+
     return PostgresBackend(path)
 
 
@@ -83,15 +96,9 @@ _OPENERS: Final[dict[StorageEngine, Callable[[str, EngineOptions], Backend]]] = 
 }
 
 
-def _missing(name: StorageEngine, extra: str) -> UsageError:
-    return UsageError(
-        f"storage.engine {name}: its library is missing; pip install 'journeyman[{extra}]'"
-    )
-
-
 def _directory(path: str) -> str:
     try:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"failed to create storage data directory {path!r}: {reason}") from None

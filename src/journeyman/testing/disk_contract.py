@@ -16,12 +16,13 @@ import threading
 
 import pytest
 
-from journeyman.disk import AppendFile, Disk
+from journeyman.disk import AppendFile, Disk, Lock
 from journeyman.errors import LogLocked
 
 __all__ = ["DiskContract"]
 
 _LONG_ENOUGH_S = 30.0
+_OPENED_BY_THEN_S = 0.05  # if not, the test proves less, and passes all the same
 
 
 def _write(disk: Disk, path: str, data: bytes) -> None:
@@ -259,6 +260,23 @@ class DiskContract:
         held.release()
         thread.join()
         assert had == [True]
+
+    def test_a_lock_is_on_the_file_that_has_the_name_now(self, disk: Disk, path: str) -> None:
+        """Who waited for a lock whose file was removed meanwhile does not share it with others."""
+        held = disk.lock(path)
+        had: list[Lock] = []
+        waiting = threading.Thread(
+            target=lambda: had.append(disk.lock(path, timeout_s=_LONG_ENOUGH_S))
+        )
+        waiting.start()
+        waiting.join(_OPENED_BY_THEN_S)
+        disk.remove(path)
+        held.release()
+        waiting.join()
+        with pytest.raises(LogLocked):
+            disk.lock(path)
+        had[0].release()
+        disk.lock(path).release()
 
     def test_waiting_for_a_lock_gives_up_in_time(self, disk: Disk, path: str) -> None:
         held = disk.lock(path)

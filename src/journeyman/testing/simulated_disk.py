@@ -268,12 +268,17 @@ class SimulatedDisk:
 
     def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
         self._check_power()
-        with self._mutex:
-            node = self._file_made_if_missing(path)
-        lock = self._locks.acquire(node, shared, timeout_s)
-        if lock is None:
-            raise LogLocked(path, "another process is using this log")
-        return lock
+        while True:
+            with self._mutex:
+                node = self._file_made_if_missing(path)
+            lock = self._locks.acquire(node, shared, timeout_s)
+            if lock is None:
+                raise LogLocked(path, "another process is using this log")
+            with self._mutex:
+                directory, name = self._place(path)
+                if directory.entries.get(name) is node:
+                    return lock
+            lock.release()
 
     # --- inside ---
 

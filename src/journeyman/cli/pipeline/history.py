@@ -44,7 +44,9 @@ __all__ = ["history"]
     help="Jobs whose time to live is over then have expired; nothing later is shown.",
 )
 @click.option("--exact", is_flag=True, help="Exact percentiles, at a price.")
-@click.option("--runs", metavar="DIR", help="ztick: where the runs were noted, if not beside it.")
+@click.option(
+    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
+)
 @pipeline_dialect_option
 @session_options
 @answer_options

@@ -31,7 +31,9 @@ DEFAULT_OUTPUT = "report.html"
 @click.option(
     "--as-of", type=MOMENT, help="When jobs count as late. [default: the last moment in the logs]"
 )
-@click.option("--runs", metavar="DIR", help="ztick: where the runs were noted, if not beside it.")
+@click.option(
+    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
+)
 @click.option("--force", is_flag=True, help="Replace the file that --output names.")
 @pipeline_dialect_option
 @session_options

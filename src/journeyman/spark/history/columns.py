@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from journeyman.errors import UsageError
 
-__all__ = ["ATTEMPTS", "GROUPINGS", "as_attempts", "grouped_by", "moment"]
+__all__ = ["ATTEMPTS", "GROUPINGS", "as_attempts", "expired_by", "grouped_by", "moment"]
 
 _STRING, _LONG, _INT, _BOOLEAN = StringType(), LongType(), IntegerType(), BooleanType()
 
@@ -43,6 +43,7 @@ ATTEMPTS = StructType(
         StructField("runner", _STRING),  # ztick
         StructField("life", _INT),  # workq: an id may be used again; 0 without an add
         StructField("attempt", _INT),  # from 1; without started_ns it is the one waited for
+        StructField("first", _BOOLEAN),  # the first row of its job (life), plan or item
         StructField("created_ns", _LONG),
         StructField("ready_ns", _LONG),
         StructField("started_ns", _LONG),
@@ -87,6 +88,24 @@ def _between(frame: DataFrame, known: set[str], begin: str, end: str) -> Column:
         return F.lit(None).cast(_LONG)
     length = F.try_subtract(frame[end], frame[begin])
     return F.when(length < 0, F.lit(0).cast(_LONG)).otherwise(length)
+
+
+def expired_by(rows: DataFrame, as_of_ns: int) -> DataFrame:
+    """Rows of attempts in which whatever nobody can have any more at this time has expired.
+
+    A work queue may not have logged it yet, and a journal never does.
+    """
+    is_open = F.col("outcome").isin("waiting", "leased")
+    is_over = is_open & F.coalesce(F.col("expires_ns") <= as_of_ns, F.lit(False))
+    ended_ns = F.when(is_over, F.col("expires_ns")).otherwise(F.col("ended_ns"))
+    length = F.try_subtract(ended_ns, F.col("started_ns"))
+    return rows.withColumns(
+        {
+            "ended_ns": ended_ns,
+            "run_ns": F.when(length < 0, F.lit(0).cast(_LONG)).otherwise(length),
+            "outcome": F.when(is_over, F.lit("expired")).otherwise(F.col("outcome")),
+        }
+    )
 
 
 def grouped_by(by: str) -> Column:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark.history.columns import as_attempts
+from journeyman.spark.history.columns import as_attempts, expired_by
 
 __all__ = ["attempts", "lag"]
 
@@ -35,22 +35,23 @@ def attempts(items: DataFrame, readers: DataFrame, as_of_ns: int | None = None) 
     finished = F.forall(
         "readers", lambda reader: _is_past(F.col("item_id"), reader["head"], reader["done"])
     )
-    expired = F.lit(False) if as_of_ns is None else F.coalesce(expires_ns <= as_of_ns, F.lit(False))
-    outcome = F.when(finished, F.lit("finished")).when(expired, F.lit("expired"))
-    return as_attempts(
+    outcome = F.when(finished, F.lit("finished")).otherwise(F.lit("waiting"))
+    rows = as_attempts(
         items.join(F.broadcast(standing), "_log", "left").select(
             "_log",
             F.lit("kestrel").alias("dialect"),
             F.col("item_id").cast("string").alias("key"),
             "queue",
             F.lit(1).alias("attempt"),
+            F.lit(True).alias("first"),
             put_ns.alias("created_ns"),
             put_ns.alias("ready_ns"),
             expires_ns.alias("expires_ns"),
-            outcome.otherwise(F.lit("waiting")).alias("outcome"),
+            outcome.alias("outcome"),
             F.col("_position").alias("position"),
         )
     )
+    return rows if as_of_ns is None else expired_by(rows, as_of_ns)
 
 
 def lag(items: DataFrame, readers: DataFrame) -> DataFrame:

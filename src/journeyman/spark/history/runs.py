@@ -53,7 +53,7 @@ def run_directories(options: SourceOptions, elsewhere: Sequence[str] = ()) -> di
             raise UsageError("a directory of runs belongs to one log: give one of each")
         directory = absolute(elsewhere[0])
         if not _is_directory(directory):
-            raise UsageError(f"{directory} is no directory of runs")
+            raise UsageError(f"{directory} is not a directory of runs")
         return {logs[0]: directory}
     beside = {log: log + DIRECTORY_SUFFIX for log in logs}
     return {log: directory for log, directory in beside.items() if _is_directory(directory)}

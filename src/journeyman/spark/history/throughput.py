@@ -8,10 +8,12 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark.history.buckets import bucket_of
 from journeyman.spark.history.columns import grouped_by, moment
 
-__all__ = ["COUNTS", "throughput"]
+__all__ = ["COUNTS", "end_or_plan", "throughput"]
 
 # What is counted, in the bucket of which time, and for which rows. A job is added once, whatever
-# attempts follow; a plan of a schedule is due once, and the log does not say when it was made.
+# attempts follow; a plan of a schedule is due once, and the log does not say when it was made. A
+# run that nobody recorded (no rule matched, or the server kept no history) has no times of its own:
+# its end counts at the time it was planned for.
 COUNTS = (
     "added",
     "due",
@@ -49,7 +51,7 @@ def throughput(
 
 
 def _happenings() -> Column:
-    first = F.col("attempt") == 1
+    first = F.col("first")
     dropped = F.col("outcome").isin("replanned", "removed")
     is_plan = (F.col("dialect") == "ztick") & first & ~dropped
     what_ended = F.lit(None).cast("string")
@@ -59,8 +61,14 @@ def _happenings() -> Column:
         _happening(F.when(first, F.col("created_ns")), F.lit("added")),
         _happening(F.when(is_plan, F.col("ready_ns")), F.lit("due")),
         _happening(F.col("started_ns"), F.lit("started")),
-        _happening(F.col("ended_ns"), what_ended),
+        _happening(end_or_plan(), what_ended),
     )
+
+
+def end_or_plan() -> Column:
+    """When a row ended; of runs of a schedule that nobody recorded, when they were planned."""
+    unrecorded = (F.col("dialect") == "ztick") & F.col("outcome").isin("executed", "failed")
+    return F.coalesce("ended_ns", F.when(unrecorded, F.col("ready_ns")))
 
 
 def _happening(ns: Column, what: Column) -> Column:

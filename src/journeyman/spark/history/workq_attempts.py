@@ -21,11 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from journeyman.formats.workq import Command
 from journeyman.spark.history import attempt_kernel as at
-from journeyman.spark.history.columns import as_attempts
+from journeyman.spark.history.columns import as_attempts, expired_by
 
 __all__ = ["Followed", "attempts", "follow", "in_job_order"]
 
@@ -57,6 +64,7 @@ _ROWS = StructType(
         StructField("queue", StringType()),
         StructField("life", IntegerType()),
         StructField("attempt", IntegerType()),
+        StructField("first", BooleanType()),
         StructField("created_ns", LongType()),
         StructField("ready_ns", LongType()),
         StructField("started_ns", LongType()),
@@ -85,15 +93,8 @@ def attempts(records: DataFrame, as_of_ns: int | None = None) -> DataFrame:
             "exhausted": F.col("exhausted") == 1,
         }
     )
-    if as_of_ns is not None:
-        over = F.col("outcome").isin("waiting", "leased") & (F.col("expires_ns") <= as_of_ns)
-        rows = rows.withColumns(
-            {
-                "ended_ns": F.when(over, F.col("expires_ns")).otherwise(F.col("ended_ns")),
-                "outcome": F.when(over, F.lit("expired")).otherwise(F.col("outcome")),
-            }
-        )
-    return as_attempts(rows)
+    found = as_attempts(rows)
+    return found if as_of_ns is None else expired_by(found, as_of_ns)
 
 
 def in_job_order(records: DataFrame, *more_columns: str) -> DataFrame:
@@ -204,6 +205,7 @@ def _attempt_table(followed: Followed) -> pa.Table:
     began = pa.array(rows[at.BEGAN_ROW])
     add_row = rows[at.ADD_ROW]
     adds = pa.array(add_row, mask=add_row < 0)
+    begins_with_add = rows[at.BEGAN_ROW] == add_row
     return pa.table(
         {
             "_log": records["_log"].take(began),
@@ -211,6 +213,8 @@ def _attempt_table(followed: Followed) -> pa.Table:
             "queue": records["name"].take(adds),
             "life": _ints(rows[at.LIFE]),
             "attempt": _ints(rows[at.ATTEMPT]),
+            # The attempt a retry waits for may be the first as well, if nobody had leased the job.
+            "first": pa.array(np.where(add_row < 0, rows[at.ATTEMPT] == 1, begins_with_add)),
             "created_ns": records["created_ns"].take(adds),
             "ready_ns": _moments(rows[at.READY_NS]),
             "started_ns": _moments(rows[at.STARTED_NS]),

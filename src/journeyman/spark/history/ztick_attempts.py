@@ -49,6 +49,7 @@ def attempts(records: DataFrame, runs: DataFrame) -> DataFrame:
             {
                 "dialect": F.lit("ztick"),
                 "attempt": F.coalesce("attempt", F.lit(1)),
+                "first": F.coalesce(F.col("attempt") == 1, F.lit(True)),
                 "outcome": F.coalesce("run_outcome", "outcome"),
             }
         )

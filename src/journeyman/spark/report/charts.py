@@ -4,32 +4,38 @@
     | -------------------------------  400 |   horizontal lines, each with its value
     | ----------/\\-------------------  200 |   series: lines, or stacked bars
     | -------------------------------    0 |
-    |   12:00      12:30      13:00        |   moments
+    |   12:00      12:30      13:00        |   times
     +--------------------------------------+
 
-Above the series lie invisible strips, one a bucket: they carry the values in words, as a tooltip
-of the browser itself; the script of the page makes a better one of them. Colours and text sizes
-are the page's style alone. All texts are escaped here.
+Invisible strips lie over the series, one per bucket: they carry the values as text, which browsers
+show as a tooltip; the script of the page makes a better one of it. Colours and text sizes are up to
+the style of the page. All texts are escaped here.
+
+Lines that coincide stay visible: the first series is the thinnest and lies on top, and each further
+one is a little wider than the one above it. Buckets that the logs cover only in part are shaded,
+and lines into them are dashed. A logarithmic axis has a place for 0 below its lowest tick.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import count
 
 from journeyman.spark.report.facts import Bars, Chart, Series
 from journeyman.spark.report.wording import (
+    axis_unit,
     log_ticks,
     moment,
     shown,
+    shown_in,
     tick_moment,
     time_ticks,
     value_ticks,
 )
 
-__all__ = ["bars_svg", "chart_svg"]
+__all__ = ["bars_svg", "bucket_name", "chart_svg"]
 
 WIDTH, HEIGHT = 640, 240
 _TOP, _BOTTOM, _LEFT, _RIGHT = 10, 208, 0, 566
@@ -46,8 +52,8 @@ def chart_svg(chart: Chart) -> str:
     ticks, y = _vertical(chart)
     step = (_RIGHT - _LEFT) / len(chart.times_ns)
     draw = _bars if chart.kind == "bars" else _lines
-    body = [*_grid(ticks, y, chart.unit), *_moments(chart), *draw(chart, y, step)]
-    body += _strips(chart, step)
+    body = [*_shades(chart, step), *_grid(ticks, y), *_moments(chart)]
+    body += [*draw(chart, y, step), *_strips(chart, step)]
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{name}t {name}d">'
         f'<title id="{name}t">{escape(chart.title)}</title>'
@@ -56,43 +62,56 @@ def chart_svg(chart: Chart) -> str:
 
 
 def _description(chart: Chart) -> str:
-    told = []
+    ranges = []
     for series in chart.series:
         values = [value for value in series.values if value is not None]
         if values:
             least, most = (shown(edge, chart.unit) for edge in (min(values), max(values)))
-            told.append(f"{series.name} from {least} to {most}")
+            ranges.append(f"{series.name} from {least} to {most}")
     last = chart.times_ns[-1] + chart.bucket_ns
-    return f"{moment(chart.times_ns[0])} to {moment(last)} UTC: {'; '.join(told)}."
+    return f"{moment(chart.times_ns[0])} to {moment(last)} UTC: {'; '.join(ranges)}."
 
 
 # -- scales and axes -----------------------------------------------------------------------------
 
 
-def _vertical(chart: Chart) -> tuple[list[float], _Scale]:
-    """The ticks, and where a value stands."""
+def _vertical(chart: Chart) -> tuple[dict[float, str], _Scale]:
+    """The ticks with their texts, and where a value is drawn."""
     values = [value for series in chart.series for value in series.values if value is not None]
     if chart.kind == "bars":
         values = [sum(s.values[at] or 0 for s in chart.series) for at in range(len(chart.times_ns))]
     if chart.logarithmic and max(values) > 0:
         lowest = min((value for value in values if value > 0), default=1)
         ticks = log_ticks(lowest, max(values), chart.unit)
+        texts = {tick: shown(tick, chart.unit) for tick in ticks}
         low, high = math.log10(ticks[0]), math.log10(ticks[-1])
-        return ticks, lambda value: _between(math.log10(max(value, ticks[0])), low, high)
+        if min(values) > 0:
+            return texts, lambda value: _between(math.log10(value), low, high)
+        zero = low - (high - low) / len(ticks)  # as far below the lowest tick as ticks are apart
+        place = lambda value: zero if value <= 0 else math.log10(value)  # noqa: E731
+        return {0.0: "0", **texts}, lambda value: _between(place(value), zero, high)
     ticks = value_ticks(max(values), chart.unit)
-    return ticks, lambda value: _between(value, 0, ticks[-1])
+    unit = axis_unit(max(values), chart.unit)
+    texts = {tick: shown_in(tick, unit, named=True) for tick in ticks}
+    return texts, lambda value: _between(value, 0, ticks[-1])
 
 
 def _between(value: float, low: float, high: float) -> float:
     return _BOTTOM - (value - low) / (high - low) * (_BOTTOM - _TOP)
 
 
-def _grid(ticks: Sequence[float], y: _Scale, unit: str) -> Iterator[str]:
-    for tick in ticks:
+def _shades(chart: Chart, step: float) -> Iterator[str]:
+    for at in sorted(chart.partial):
+        place = f'x="{_LEFT + at * step:.2f}" y="{_TOP}" width="{step:.2f}"'
+        yield f'<rect class="partial" {place} height="{_BOTTOM - _TOP}"/>'
+
+
+def _grid(ticks: Mapping[float, str], y: _Scale) -> Iterator[str]:
+    for tick, text in ticks.items():
         at = f"{y(tick):.1f}"
         yield f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{at}" y2="{at}"/>'
         place = f'x="{_RIGHT + 8}" y="{y(tick) + 4:.1f}"'
-        yield f'<text class="tick" {place}>{shown(tick, unit)}</text>'
+        yield f'<text class="tick" {place}>{text}</text>'
 
 
 def _moments(chart: Chart) -> Iterator[str]:
@@ -110,22 +129,34 @@ def _moments(chart: Chart) -> Iterator[str]:
 
 
 def _lines(chart: Chart, y: _Scale, step: float) -> Iterator[str]:
-    for series in chart.series:
+    for number, series in reversed(list(enumerate(chart.series))):
         for run in _runs(series):
             points = [(_LEFT + (at + 0.5) * step, y(value)) for at, value in run]
             if len(points) == 1:
                 place = f'cx="{points[0][0]:.1f}" cy="{points[0][1]:.1f}"'
-                yield f'<circle class="dot {series.tone}" {place} r="{_DOT}"/>'
+                yield f'<circle class="dot {series.tone}" {place} r="{_DOT + number}"/>'
                 continue
-            path = "L".join(f"{x:.1f} {height:.1f}" for x, height in points)
             if len(chart.series) == 1:
-                edges = f"M{points[0][0]:.1f} {_BOTTOM}L{path}L{points[-1][0]:.1f} {_BOTTOM}Z"
-                yield f'<path class="area {series.tone}" d="{edges}"/>'
-            yield f'<path class="line {series.tone}" d="M{path}"/>'
+                first, last = (f"{points[end][0]:.1f} {_BOTTOM}" for end in (0, -1))
+                yield f'<path class="area {series.tone}" d="M{first}L{_path(points)}L{last}Z"/>'
+            tone = f"line width{number} {series.tone}"
+            whole = [at not in chart.partial for at, _ in run]
+            begin = 0 if whole[0] else 1
+            end = len(points) if whole[-1] else len(points) - 1
+            if begin:
+                yield f'<path class="{tone} dashed" d="M{_path(points[:2])}"/>'
+            if end - begin > 1:
+                yield f'<path class="{tone}" d="M{_path(points[begin:end])}"/>'
+            if end < len(points) and len(points) > begin + 1:
+                yield f'<path class="{tone} dashed" d="M{_path(points[-2:])}"/>'
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "L".join(f"{x:.1f} {height:.1f}" for x, height in points)
 
 
 def _runs(series: Series) -> Iterator[list[tuple[int, float]]]:
-    """Values that stand beside each other; a gap is not drawn over."""
+    """Stretches of values without a gap; lines do not bridge gaps."""
     run: list[tuple[int, float]] = []
     for at, value in enumerate(series.values):
         if value is None:
@@ -146,21 +177,28 @@ def _bars(chart: Chart, y: _Scale, step: float) -> Iterator[str]:
             value = series.values[at] or 0
             if value > 0:
                 top, bottom = y(below + value), y(below)
+                pale = " pale" if at in chart.partial else ""
                 yield (
-                    f'<rect class="bar {series.tone}" x="{_LEFT + at * step + gap / 2:.1f}" '
+                    f'<rect class="bar {series.tone}{pale}" x="{_LEFT + at * step + gap / 2:.1f}" '
                     f'y="{top:.1f}" width="{step - gap:.1f}" height="{bottom - top:.1f}"/>'
                 )
             below += value
 
 
+def bucket_name(chart: Chart, at: int) -> str:
+    """When it begins, and whether it is not a whole one."""
+    return moment(chart.times_ns[at]) + (" (partial)" if at in chart.partial else "")
+
+
 def _strips(chart: Chart, step: float) -> Iterator[str]:
-    for at, time_ns in enumerate(chart.times_ns):
+    for at in range(len(chart.times_ns)):
         values = "\n".join(
             f"{series.name}: {shown(series.values[at], chart.unit)}" for series in chart.series
         )
         yield (
             f'<rect class="hit" x="{_LEFT + at * step:.2f}" y="0" width="{step:.2f}" '
-            f'height="{_BOTTOM}"><title>{escape(moment(time_ns))}\n{escape(values)}</title></rect>'
+            f'height="{_BOTTOM}"><title>{escape(bucket_name(chart, at))}\n{escape(values)}'
+            "</title></rect>"
         )
 
 
@@ -168,18 +206,18 @@ def _strips(chart: Chart, step: float) -> Iterator[str]:
 
 
 def bars_svg(bars: Bars) -> str:
-    """A bar a row, its label above it."""
+    """One bar per row, its label above it."""
     name = f"bars{next(_numbers)}"
     most = max((sum(values) for _, values in bars.rows), default=0) or 1
     body: list[str] = []
     for at, (label, values) in enumerate(bars.rows):
         body += _row(bars, label, values, at * _ROW, most)
     height = max(len(bars.rows) * _ROW, _ROW)
-    told = "; ".join(f"{label}: {_parts(bars, values)}" for label, values in bars.rows)
+    text = "; ".join(f"{label}: {_parts(bars, values)}" for label, values in bars.rows)
     return (
         f'<svg class="rows" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-labelledby="{name}t {name}d"><title id="{name}t">{escape(bars.title)}</title>'
-        f'<desc id="{name}d">{escape(told)}</desc>{"".join(body)}</svg>'
+        f'<desc id="{name}d">{escape(text)}</desc>{"".join(body)}</svg>'
     )
 
 
@@ -209,5 +247,5 @@ def _parts(bars: Bars, values: Sequence[float]) -> str:
 
 
 def _short(label: str, most: int = 60) -> str:
-    """The end of a long name says more than its beginning."""
+    """A long name loses its beginning: the end says more."""
     return label if len(label) <= most else "…" + label[1 - most :]

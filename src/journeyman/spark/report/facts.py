@@ -1,13 +1,13 @@
 """What a report says, as plain values: no Spark, no HTML.
 
     Report
-      Section "Work queue"        one a dialect, then the audit, then the files
+      Section "Work queue"        one per dialect, then the audit, then the files
         Tile     a number that matters
         Chart    lines or bars over time, at most a few hundred points
-        Bars     a bar a row: shares, lag
+        Bars     one bar per row: shares, lag
         Table    rows of text
 
-Texts may come out of a log and are not to be trusted; whoever writes them into a page escapes them.
+Texts may come from a log and cannot be trusted: the page escapes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Bars", "Chart", "Report", "Section", "Series", "Table", "Tile"]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a chart: a value for each of its moments, None where there is none."""
+    """One line of a chart: a value for each bucket, None where there is none."""
 
     name: str
     values: Sequence[float | None]
@@ -39,6 +39,7 @@ class Chart:
     unit: str = "count"
     kind: str = "lines"  # or "bars": stacked
     logarithmic: bool = False
+    partial: frozenset[int] = frozenset()  # buckets that the logs cover only in part
 
     @property
     def is_empty(self) -> bool:
@@ -86,6 +87,6 @@ class Report:
     title: str
     made_ns: int
     logs: Sequence[str]
-    verdict: str  # one line
-    is_serious: bool
+    verdict: str  # one or two sentences
+    severity: str  # good, warning or serious
     sections: Sequence[Section] = field(default_factory=tuple)

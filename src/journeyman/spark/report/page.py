@@ -1,11 +1,11 @@
 """A report as one HTML file that needs nothing else: no network, no file beside it.
 
-Style and script stand beside this module, as page.css and page.js. The script only makes reading
+Style and script are beside this module, as page.css and page.js. The script only makes reading
 nicer: without it the browser shows its own tooltips, and every chart has its table.
 
-That nothing is needed is said to the browser as well: the content security policy allows this one
-style and this one script, by their digests, and nothing from anywhere. Were a hostile text of a log
-to get past the escaping, it could neither run nor call home.
+The content security policy allows this one style and this one script, by their digests, and
+nothing else. A hostile text from a log that got past the escaping could neither run nor connect
+anywhere.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
-from journeyman.spark.report.charts import bars_svg, chart_svg
+from journeyman.spark.report.charts import bars_svg, bucket_name, chart_svg
 from journeyman.spark.report.facts import Bars, Chart, Report, Section, Table, Tile
-from journeyman.spark.report.wording import moment, shown
+from journeyman.spark.report.wording import Unit, column_unit, moment, shown_in
 
 __all__ = ["page"]
 
 _SHOWN_LOGS = 20
 _FOOTER = (
-    "All times are UTC. Point at a chart, or focus it and use the arrow keys, to see its values; "
-    "each has them as a table, too."
+    "All times are UTC. To see the values of a chart, point at it, focus it and use the arrow "
+    "keys, or open the table below it."
 )
 
 
 def page(report: Report) -> str:
     """The whole file."""
     sections = list(report.sections)
-    mark = f'<span class="mark{" serious" if report.is_serious else ""}"></span>'
+    mark = f'<span class="mark {escape(report.severity)}"></span>'
     body = [
         '<header class="top">',
         f"<h1>{escape(report.title)}</h1>",
-        f'<p class="soft">Made {moment(report.made_ns // 10**9 * 10**9)} UTC</p>',
+        f'<p class="soft">Created {moment(report.made_ns // 10**9 * 10**9)} UTC</p>',
         *_logs(report.logs),
         f'<p class="verdict">{mark}<b>{escape(report.verdict)}</b></p>',
         f"<nav>{''.join(_link(at, section) for at, section in enumerate(sections))}</nav>",
@@ -66,7 +66,7 @@ def _head(title: str) -> Iterator[str]:
 
 
 def _asset(name: str) -> str:
-    """The style or the script; it ends no element, whatever it holds."""
+    """The style or the script; neither contains the end of its element."""
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
@@ -130,18 +130,24 @@ def _figure(heading: str, legend: Sequence[tuple[str, str]], picture: str, table
 
 
 def _chart_table(chart: Chart) -> str:
+    unit = column_unit((value for each in chart.series for value in each.values), chart.unit)
     rows = [
-        [moment(time_ns), *(shown(series.values[at], chart.unit) for series in chart.series)]
-        for at, time_ns in enumerate(chart.times_ns)
+        [bucket_name(chart, at), *(shown_in(series.values[at], unit) for series in chart.series)]
+        for at in range(len(chart.times_ns))
     ]
-    columns = ["From", *(series.name for series in chart.series)]
+    columns = ["From", *(_heading(series.name, unit) for series in chart.series)]
     return _table(columns, rows, frozenset(range(1, len(columns))), ())
 
 
 def _bars_table(bars: Bars) -> str:
-    rows = [[label, *(shown(value, bars.unit) for value in values)] for label, values in bars.rows]
-    columns = ["", *(name for name, _ in bars.parts)]
+    unit = column_unit((value for _, values in bars.rows for value in values), bars.unit)
+    rows = [[label, *(shown_in(value, unit) for value in values)] for label, values in bars.rows]
+    columns = ["", *(_heading(name, unit) for name, _ in bars.parts)]
     return _table(columns, rows, frozenset(range(1, len(columns))), ())
+
+
+def _heading(name: str, unit: Unit) -> str:
+    return f"{name}, {unit[1]}" if unit[1] else name
 
 
 def _table(

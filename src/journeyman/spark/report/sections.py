@@ -1,4 +1,4 @@
-"""Numbers -> what is said about them: tiles, charts, tables, each with its one sentence."""
+"""Numbers -> tiles, charts and tables, each with one sentence that says what it shows."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from journeyman.spark.report.facts import Bars, Chart, Section, Series, Table, Tile
-from journeyman.spark.report.measuring import Measured
-from journeyman.spark.report.wording import length, moment, shown
+from journeyman.spark.report.measuring import TOP, Measured
+from journeyman.spark.report.wording import column_unit, length, moment, shown, shown_in
 
-__all__ = ["section_of"]
+__all__ = ["TITLES", "section_of"]
 
-_TITLES = {"workq": "Work queue", "ztick": "Schedule", "kestrel": "Fan-out queues"}
+TITLES = {"workq": "Work queue", "ztick": "Schedule", "kestrel": "Fan-out queues"}
 _INTROS = {
     "workq": "Jobs that workers lease, from the command log.",
-    "ztick": "Jobs that run at a time planned for, from the log and the runs noted beside it.",
-    "kestrel": "Items put once and given to every reader, from the journals and checkpoints.",
+    "ztick": "Jobs that run at a planned time, from the log and the runs recorded beside it.",
+    "kestrel": "Items put once and delivered to every reader, from journals and checkpoints.",
 }
 _OUTCOME_TONES = {
     "completed": "teal",
@@ -29,57 +29,56 @@ _OUTCOME_TONES = {
     "leased": "violet",
     "triggered": "violet",
 }
-_NAMELESS = {"queue": "(added before the log begins)", "rule": "(no run noted)", "prefix": "-"}
+_NAMELESS = {"queue": "(added before the log begins)", "rule": "(no run recorded)", "prefix": "-"}
 _WAITS = {
-    "workq": "from being ready to being leased",
-    "ztick": "from the time planned for to the start",
+    "workq": "Time from ready to leased",
+    "ztick": "Time from the planned time to the start",
 }
 
 
 def section_of(measured: Measured) -> Section:
     """The section of one dialect."""
-    title, intro = _TITLES[measured.dialect], _INTROS[measured.dialect]
-    if not measured.rows:
-        return Section(title, f"{intro} Nothing is recorded.")
+    title, intro = TITLES[measured.dialect], _INTROS[measured.dialect]
+    if measured.is_empty:
+        return Section(title, f"{intro} The logs are empty.")
     parts: list[Chart | Bars | Table] = [
         *_charts_over_time(measured),
         *_due(measured),
         *_lag(measured),
         _outcomes(measured),
-        _groups(measured),
+        _stored(measured) if measured.dialect == "kestrel" else _groups(measured),
     ]
     return Section(title, f"{intro} {_span(measured)}".strip(), _tiles(measured), parts)
 
 
 def _span(measured: Measured) -> str:
-    if not measured.times_ns or measured.last_ns is None:
+    if measured.first_ns is None or measured.last_ns is None:
         return ""
-    return f"From {moment(measured.times_ns[0])} to {moment(measured.last_ns)}."
+    return f"From {moment(measured.first_ns)} to {moment(measured.last_ns)}."
 
 
 # -- tiles ---------------------------------------------------------------------------------------
 
 
 def _tiles(measured: Measured) -> list[Tile]:
-    outcomes = measured.outcomes
     if measured.dialect == "kestrel":
-        behind = sum(each.items for each in measured.lag)
-        return [
-            Tile("Items", shown(measured.rows, "count")),
-            Tile("Finished", shown(outcomes.get("finished", 0), "count"), "by every reader"),
-            Tile("Waiting", shown(outcomes.get("waiting", 0), "count"), "for some reader"),
-            Tile("Lag", shown(behind, "count"), "items, over all readers"),
-        ]
-    ended = sum(outcomes.get(name, 0) for name in ("completed", "executed"))
-    failed = sum(outcomes.get(name, 0) for name in ("failed", "timed-out", "cut-off"))
-    open_ = sum(outcomes.get(name, 0) for name in ("waiting", "leased", "planned", "triggered"))
-    share = f"{100 * failed / (ended + failed):.1f} % of what ended" if ended + failed else ""
+        return _item_tiles(measured)
+    outcomes = measured.outcomes
+    waiting = sum(outcomes.get(name, 0) for name in ("waiting", "planned"))
+    running = sum(outcomes.get(name, 0) for name in ("leased", "triggered"))
+    share = ""
+    if measured.failed + measured.succeeded:
+        share = f"{100 * measured.failed_share:.1f} % of those that ended"
     tiles = [
-        Tile("Attempts" if measured.dialect == "workq" else "Plans and runs", _count(measured)),
-        Tile("Succeeded", shown(ended, "count")),
-        Tile("Failed", shown(failed, "count"), share),
-        Tile("Open", shown(open_, "count"), "waiting or running at the end"),
+        *_attempt_tiles(measured),
+        Tile("Succeeded", _count(measured.succeeded)),
+        Tile("Failed", _count(measured.failed), share),
     ]
+    if outcomes.get("expired"):
+        note = "not finished within their time to live"
+        tiles.append(Tile("Expired", _count(outcomes["expired"]), note))
+    open_ = f"{_count(waiting)} waiting, {_count(running)} running at the end"
+    tiles.append(Tile("Open", _count(waiting + running), open_))
     overall = measured.overall
     if overall.get("wait_p50_ns") is not None:
         late = "Lateness" if measured.dialect == "ztick" else "Wait"
@@ -88,8 +87,36 @@ def _tiles(measured: Measured) -> list[Tile]:
     return tiles
 
 
-def _count(measured: Measured) -> str:
-    return shown(measured.rows, "count")
+def _attempt_tiles(measured: Measured) -> list[Tile]:
+    if measured.dialect == "workq":
+        return [
+            Tile("Jobs", _count(measured.jobs), "added"),
+            Tile("Attempts", _count(measured.started), "leases"),
+        ]
+    note = ""
+    if measured.unrecorded:
+        note = f"{_count(measured.unrecorded)} more ended without a recorded run"
+    return [
+        Tile("Plans", _count(measured.jobs), "a job and the time it was planned for"),
+        Tile("Runs", _count(measured.started), note),
+    ]
+
+
+def _item_tiles(measured: Measured) -> list[Tile]:
+    outcomes = measured.outcomes
+    tiles = [
+        Tile("Items put", _count(measured.items_put), "by the highest id of each queue"),
+        Tile("Stored", _count(measured.rows), "in segments that still exist"),
+        Tile("Waiting", _count(outcomes.get("waiting", 0)), "for at least one reader"),
+    ]
+    if outcomes.get("expired"):
+        tiles.append(Tile("Expired", _count(outcomes["expired"]), "before every reader had them"))
+    tiles.append(Tile("Lag", _count(measured.items_behind), "items, summed over all readers"))
+    return tiles
+
+
+def _count(number: int) -> str:
+    return shown(number, "count")
 
 
 def _percentile_tile(name: str, overall: dict[str, int | None], what: str) -> Tile:
@@ -124,23 +151,61 @@ def _chart(
     kind: str = "lines",
     *,
     logarithmic: bool = False,
+    by_bucket: bool = False,
 ) -> Chart:
+    """``by_bucket``: its values are sums over a bucket, so they are low where one is not whole."""
     times, bucket_ns = measured.times_ns, measured.bucket_ns
-    return Chart(title, note, times, bucket_ns, series, unit, kind, logarithmic)
+    partial = _partial(measured) if by_bucket else frozenset()
+    if partial:
+        note += f" Shaded: less than {_a(length(bucket_ns))} of data."
+    return Chart(title, note, times, bucket_ns, series, unit, kind, logarithmic, partial)
+
+
+def _a(duration: str) -> str:
+    if duration[0].isdigit():
+        return duration
+    return f"{'an' if duration.startswith('h') else 'a'} {duration}"
+
+
+def _partial(measured: Measured) -> frozenset[int]:
+    """The first and the last bucket, unless the logs begin and end where they do."""
+    first, last = measured.times_ns[0], measured.times_ns[-1]
+    found = set()
+    if measured.first_ns is not None and measured.first_ns > first:
+        found.add(0)
+    if measured.last_ns is not None and measured.last_ns < last + measured.bucket_ns - 1:
+        found.add(len(measured.times_ns) - 1)
+    return frozenset(found)
 
 
 def _throughput(measured: Measured) -> Chart:
-    names = {
-        "workq": (("added", "blue"), ("started", "violet"), ("completed", "teal")),
-        "ztick": (("started", "violet"), ("completed", "teal")),
-        "kestrel": (("added", "blue"),),
-    }[measured.dialect]
     each = length(measured.bucket_ns)
-    series = [Series(_WORDS.get(name, name), measured.counts[name], tone) for name, tone in names]
-    return _chart(measured, "Throughput", f"How many each {each}.", series)
+    counts = measured.counts
+    if measured.dialect == "kestrel":
+        note = f"Items put per {each}."
+        if measured.items_put > measured.rows:
+            gone = _count(measured.items_put - measured.rows)
+            note += f" Without the {gone} items of segments that were removed."
+        series = [Series("put", counts["added"], "blue")]
+        return _chart(measured, "Items put", note, series, by_bucket=True)
+    first = "added" if measured.dialect == "workq" else "due"
+    series = [
+        Series(first, counts[first], "blue"),
+        Series("started", counts["started"], "violet"),
+        Series("succeeded", counts["completed"], "teal"),
+    ]
+    what = {
+        "workq": "Jobs added, leases started and jobs completed",
+        "ztick": "Plans due, runs started and runs that succeeded",
+    }
+    note = f"{what[measured.dialect]}, per {each}."
+    return _chart(measured, "Throughput", note + _untimed(measured), series, by_bucket=True)
 
 
-_WORDS = {"added": "added", "started": "started", "completed": "succeeded"}
+def _untimed(measured: Measured) -> str:
+    if not measured.unrecorded:
+        return ""
+    return " A run without recorded times counts at its planned time."
 
 
 def _percentiles(measured: Measured, what: str) -> Chart:
@@ -153,10 +218,11 @@ def _percentiles(measured: Measured, what: str) -> Chart:
     values = [value for each in series for value in each.values if value]
     logarithmic = bool(values) and max(values) > 50 * min(values)
     if what == "run":
-        title, note = "Run time", "So many of the runs that started then took no longer."
+        title, time = "Run time", "Time from start to end"
     else:
         title = "Lateness" if measured.dialect == "ztick" else "Wait"
-        note = f"So many waited no longer, {_WAITS[measured.dialect]}."
+        time = _WAITS[measured.dialect]
+    note = f"{time}, by percentile, of what started in each {length(measured.bucket_ns)}."
     return _chart(measured, title, note, series, "ns", logarithmic=logarithmic)
 
 
@@ -164,18 +230,20 @@ def _depth(measured: Measured) -> list[Chart]:
     depth = measured.depth
     if measured.dialect == "kestrel":
         series = [Series("waiting", depth["ready"], "blue")]
-        note = "What waits now, by when it was put. When items were finished is not recorded."
+        note = (
+            "Items that still wait, by the time they were put. Journals do not record deliveries."
+        )
         return [_chart(measured, "Backlog", note, series)]
     waiting = "due, not started" if measured.dialect == "ztick" else "ready"
     series = [
         Series(waiting, depth["ready"], "blue"),
         Series("running", depth["running"], "violet"),
     ]
-    note = f"How many wait and run, at the end of each {length(measured.bucket_ns)}."
+    note = f"Jobs waiting and jobs running at the end of each {length(measured.bucket_ns)}."
     charts = [_chart(measured, "Depth", note, series)]
     if any(depth["scheduled"]):
         ahead = [Series("scheduled", depth["scheduled"], "grey")]
-        note = "How many were added for a later time that had not come yet."
+        note = "Jobs added for a later time that had not come yet."
         charts.append(_chart(measured, "Scheduled ahead", note, ahead))
     return charts
 
@@ -188,12 +256,12 @@ def _failures(measured: Measured) -> Chart:
         for name, tone in tones.items()
         if any(measured.counts[name]) or name == "failed"
     ]
-    each = length(measured.bucket_ns)
-    return _chart(measured, "Failures", f"What did not succeed, each {each}.", series, kind="bars")
+    note = f"Attempts that did not succeed, per {length(measured.bucket_ns)}.{_untimed(measured)}"
+    return _chart(measured, "Failures", note, series, kind="bars", by_bucket=True)
 
 
 def _growth(measured: Measured) -> Chart:
-    note = "Bytes of all records written up to then, whether or not they are still needed."
+    note = "Total bytes of the records written so far, needed or not."
     total = list(accumulate(measured.growth))
     series = [Series("bytes", total, "teal")]
     return _chart(measured, "Growth of the log", note, series, "bytes")
@@ -202,8 +270,7 @@ def _growth(measured: Measured) -> Chart:
 def _due(measured: Measured) -> list[Chart]:
     if not measured.due:
         return []
-    each = length(measured.due_bucket_ns)
-    note = f"Jobs by the time they are planned for, past and to come, each {each}."
+    note = f"Plans by planned time, past and future, per {length(measured.due_bucket_ns)}."
     series = [Series("planned for", measured.due, "blue")]
     times, bucket_ns = measured.due_times_ns, measured.due_bucket_ns
     return [Chart("Plans", note, times, bucket_ns, series, kind="bars")]
@@ -216,7 +283,9 @@ def _lag(measured: Measured) -> list[Bars]:
     if not measured.lag:
         return []
     rows = [(_reader(each.queue, each.reader), [float(each.items)]) for each in measured.lag]
-    note = "Items that each reader has yet to finish, as of its last checkpoint."
+    note = "Items each reader has not finished, as of its last checkpoint."
+    if len(measured.lag) == TOP:
+        note += f" The {TOP} furthest behind."
     return [Bars("Reader lag", note, [("items", "blue")], rows)]
 
 
@@ -233,7 +302,14 @@ def _outcomes(measured: Measured) -> Bars:
         (name, [float(count) if tone == own else 0.0 for tone in used])
         for (name, count), own in zip(rows, tones, strict=True)
     ]
-    return Bars("Outcomes", "What became of every attempt, or what it waits for.", parts, values)
+    return Bars("Outcomes", _OUTCOME_NOTES[measured.dialect], parts, values)
+
+
+_OUTCOME_NOTES = {
+    "workq": "How each attempt ended; waiting jobs have not started theirs.",
+    "ztick": "How each run ended, and the plans that have not run.",
+    "kestrel": "Items in segments that still exist.",
+}
 
 
 def _part_name(rows: Sequence[tuple[str, int]], tones: Sequence[str], tone: str) -> str:
@@ -242,26 +318,41 @@ def _part_name(rows: Sequence[tuple[str, int]], tones: Sequence[str], tone: str)
 
 def _groups(measured: Measured) -> Table:
     what = {"queue": "Queue", "rule": "Rule", "prefix": "Identifier begins"}[measured.grouping]
-    columns = [what, "Jobs", "Started", "Failed", "Wait 50 %", "99 %", "Run 50 %", "99 %"]
-    if measured.dialect == "kestrel":
-        rows = [[each.name, shown(each.jobs, "count")] for each in measured.groups]
-        return Table("Busiest queues", "By items.", columns[:2], rows, frozenset({1}))
+    lengths = [
+        ("Wait 50 %", [each.wait_p50_ns for each in measured.groups]),
+        ("Wait 99 %", [each.wait_p99_ns for each in measured.groups]),
+        ("Run 50 %", [each.run_p50_ns for each in measured.groups]),
+        ("Run 99 %", [each.run_p99_ns for each in measured.groups]),
+    ]
+    units = [column_unit(values, "ns") for _, values in lengths]
+    is_workq = measured.dialect == "workq"
+    columns = [
+        what,
+        *(("Jobs", "Attempts", "Failed") if is_workq else ("Plans", "Runs", "Failed")),
+        *(f"{name}, {unit[1]}" for (name, _), unit in zip(lengths, units, strict=True)),
+    ]
     rows = [
         [
             each.name or _NAMELESS[measured.grouping],
-            *(shown(number, "count") for number in (each.jobs, each.started, each.failed)),
-            *(
-                shown(number, "ns")
-                for number in (
-                    each.wait_p50_ns,
-                    each.wait_p99_ns,
-                    each.run_p50_ns,
-                    each.run_p99_ns,
-                )
-            ),
+            *(_count(number) for number in (each.jobs, each.started, each.failed)),
+            *(shown_in(values[at], unit) for (_, values), unit in zip(lengths, units, strict=True)),
         ]
-        for each in measured.groups
+        for at, each in enumerate(measured.groups)
     ]
     title = {"queue": "Busiest queues", "rule": "Busiest rules", "prefix": "Busiest names"}
-    note = "By jobs; the first twelve."
+    note = f"By {'jobs' if is_workq else 'plans'}{_first(measured.groups)}."
     return Table(title[measured.grouping], note, columns, rows, frozenset(range(1, 8)))
+
+
+def _stored(measured: Measured) -> Table:
+    rows = [
+        [each.queue, *(_count(number) for number in (each.put, each.stored, each.waiting))]
+        for each in measured.queues
+    ]
+    columns = ["Queue", "Items put", "Stored", "Waiting"]
+    note = f"By items put{_first(measured.queues)}."
+    return Table("Busiest queues", note, columns, rows, frozenset({1, 2, 3}))
+
+
+def _first(rows: Sequence[object]) -> str:
+    return f"; the first {TOP}" if len(rows) == TOP else ""

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Trace the walk of a command through the code: which modules it passes from socket to reply.
+
+    python scripts/walk.py              SET, add, put and a replay on Spark
+    python scripts/walk.py set add      only these
+
+For a command the real server runs in a child process under a profiler. A few commands go first, so
+that nothing is imported or built during the walk; then one command is recorded, in all threads,
+from the moment it is sent until its reply is there. For the replay, the driver and every Python
+worker are recorded, from start to end.
+
+A module counts once, however often it is entered; "changes" counts each time that the walk goes
+from one module into another. Modules outside of journeyman are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import journeyman
+
+PACKAGE = str(Path(journeyman.__file__).parent) + os.sep
+WALK_FILE = "JOURNEYMAN_WALK"
+WARM_UP = 5
+PATIENCE_S = 60.0
+
+Exchange = Callable[[socket.socket], None]
+
+
+# -- inside the traced process --
+
+
+class Recorder:
+    """Writes the name of a module each time that the walk enters another one."""
+
+    def __init__(self, path: str, *, on: bool) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._last: dict[int, str] = {}
+        self.on = on
+
+    def install(self) -> None:
+        threading.setprofile(self)
+        sys.setprofile(self)
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if not self.on or event != "call":
+            return
+        name = frame.f_code.co_filename
+        if not name.startswith(PACKAGE) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            return  # bodies of modules and classes are not optimized code: importing is not walking
+        thread = threading.get_ident()
+        if self._last.get(thread) != name:
+            self._last[thread] = name
+            os.write(self._file, name.removeprefix(PACKAGE).encode() + b"\n")
+
+
+def serve_under_the_recorder(arguments: list[str]) -> None:
+    from journeyman.cli import main
+
+    recorder = Recorder(os.environ[WALK_FILE], on=False)
+
+    def switch(*_: object) -> None:
+        recorder.on = not recorder.on
+        os.write(recorder._file, b"-\n")
+
+    signal.signal(signal.SIGUSR1, switch)
+    recorder.install()
+    sys.argv = ["journeyman", *arguments]
+    main()
+
+
+# -- outside --
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"walk: no {what} within {PATIENCE_S:.0f} s")
+        time.sleep(0.02)
+
+
+def ask(connection: socket.socket, words: bytes, ending: bytes = b"\n") -> None:
+    connection.sendall(words)
+    answer = b""
+    while not answer.endswith(ending):
+        part = connection.recv(65536)
+        if not part:
+            sys.exit(f"walk: the server closed the connection after {words!r}")
+        answer += part
+
+
+def numbered(words: str) -> Exchange:
+    """An exchange whose words hold a number that is another one each time."""
+    numbers = iter(range(1, 1000))
+    return lambda connection: ask(connection, words.format(next(numbers)).encode())
+
+
+COMMANDS: dict[str, tuple[str, Exchange]] = {
+    "set": ("schedule", numbered("w{0} SET walk.{0} 4102444800000000000\n")),
+    "add": (
+        "work queue",
+        numbered("add 61a444a0-6128-41c0-8078-cc757d3b{0:04d} walk 1000 60000 2\r\nhi\r\n"),
+    ),
+    "put": ("fan-out queues", numbered("set walk 0 0 5\r\n{0:05d}\r\n")),
+}
+
+
+def walk_of(command: str, folder: Path) -> list[str]:
+    service, exchange = COMMANDS[command]
+    ports = {"schedule": free_port(), "work queue": free_port(), "fan-out queues": free_port()}
+    walk = folder / "walk"
+    configuration = folder / "walk.toml"
+    listen = {name: f'listen = "127.0.0.1:{port}"' for name, port in ports.items()}
+    configuration.write_text(
+        f'[controller]\n{listen["schedule"]}\n[database]\nlogfile_path = "{folder}/logfile"\n'
+        f'[workq]\n{listen["work queue"]}\ncmdlog_path = "{folder}/workq"\n'
+        f'[kestrel]\n{listen["fan-out queues"]}\nqueue_path = "{folder}/kestrel"\n'
+    )
+    server = subprocess.Popen(
+        [sys.executable, __file__, "--serve", "serve", "-c", str(configuration)],
+        env={**os.environ, WALK_FILE: str(walk)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        return _record(server, ports[service], exchange, walk)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _record(
+    server: subprocess.Popen[bytes], port: int, exchange: Exchange, walk: Path
+) -> list[str]:
+    def is_open() -> bool:
+        if server.poll() is not None:
+            sys.exit(f"walk: the server ended with exit code {server.returncode}")
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def marks() -> int:
+        return walk.read_text().count("-\n") if walk.exists() else 0
+
+    wait_for(is_open, "open port")
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        for _ in range(WARM_UP):
+            exchange(connection)
+        server.send_signal(signal.SIGUSR1)
+        wait_for(lambda: marks() == 1, "recorder")
+        exchange(connection)
+        server.send_signal(signal.SIGUSR1)
+        wait_for(lambda: marks() == 2, "end of the recording")
+    return walk.read_text().split("-\n")[1].split()
+
+
+def walk_of_replay(folder: Path) -> list[str]:
+    log, walk, site = folder / "log", folder / "walk", folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        f"import os, sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import walk\nwalk.Recorder(os.environ[{WALK_FILE!r}], on=True).install()\n"
+    )
+    journeyman_command = [sys.executable, "-m", "journeyman"]
+    generate = [*journeyman_command, "generate", "ztick", "--records", "2000", str(log)]
+    subprocess.run(generate, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    subprocess.run(
+        [*journeyman_command, "pipeline", "replay", str(log), "--output", str(folder / "out")],
+        env={**os.environ, WALK_FILE: str(walk), "PYTHONPATH": path},
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return walk.read_text().split()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("walks", nargs="*", metavar="WALK", help="set, add, put or replay")
+    parser.add_argument("--modules", action="store_true", help="also list the modules in order")
+    options = parser.parse_args()
+    walks = options.walks or [*COMMANDS, "replay"]
+    if unknown := set(walks) - {*COMMANDS, "replay"}:
+        parser.error(f"unknown walk: {', '.join(sorted(unknown))}")
+    print("walk     modules  changes")
+    for name in walks:
+        with tempfile.TemporaryDirectory() as folder:
+            steps = (
+                walk_of_replay(Path(folder)) if name == "replay" else walk_of(name, Path(folder))
+            )
+        print(f"{name:8} {len(set(steps)):7} {len(steps):8}")
+        if options.modules:
+            print(*(f"    {step}" for step in dict.fromkeys(steps)), sep="\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        serve_under_the_recorder(sys.argv[2:])
+    else:
+        main()

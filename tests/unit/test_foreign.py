@@ -1,0 +1,175 @@
+"""HTTP and TLS on a line protocol: the first such line ends the connection, commands do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from journeyman.protocols import kestrel, workq, ztick
+from journeyman.protocols.foreign import HTTP, TLS, foreign
+from journeyman.protocols.kestrel_commands import Delete, Get, Key
+from journeyman.protocols.workq_commands import Complaint, InspectServer, Refused
+from journeyman.protocols.ztick import Auth, AuthRequired, Set, Stat
+
+METHODS = ["GET", "POST", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "CONNECT", "TRACE"]
+HEADERS = [
+    "Host: 127.0.0.1:5678",
+    "Host:127.0.0.1",
+    "host: x",
+    "User-Agent: SET job 0",
+    "Content-Type: text/plain",
+    "Content-Length: 12",
+    "Content-Disposition: form-data",
+    "Origin: http://evil.example",
+    "Referer: http://evil.example/",
+    "Accept: */*",
+    "Accept-Encoding: gzip",
+    "Connection: keep-alive",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    'sec-ch-ua: "Chromium";v="1"',
+    "X-Requested-With: SET job 0",
+    "Cookie: a=b",
+    "Access-Control-Request-Method: PUT",
+    "Transfer-Encoding: chunked",
+]
+REQUESTS = [
+    *(f"{method} / HTTP/1.1" for method in METHODS),
+    "POST /a?b=-c=d HTTP/1.0",
+    "CONNECT 127.0.0.1:5678 HTTP/1.1",
+    "OPTIONS * HTTP/1.1",
+    "GET http://127.0.0.1:5678/ HTTP/1.1",
+    "GET /index.html",
+    "PRI * HTTP/2.0",
+    "add / HTTP/1.1",
+    "lease /x HTTP/1.1",
+    "fail /x HTTP/1.1",
+    "delete /x HTTP/1.1",
+    "STAT / HTTP/1.1",
+    "POST  /  HTTP/1.1",
+    " POST / HTTP/1.1",
+]
+ENDS = [b"\r\n", b"\n"]
+ATTACK = {
+    "ztick": b"x RULE SET r p. shell id\nx SET p.1 0\n",
+    "workq": b"add 6ba7b810-9dad-41d1-80b4-00c04fd430c8 q 1000 1000 0\r\n\r\n",
+    "kestrel": b"set q 0 0 1\r\nx\r\n",
+}
+
+
+def parser_of(protocol: str) -> ztick.Parser | workq.Parser | kestrel.Parser:
+    if protocol == "ztick":
+        return ztick.Parser()
+    return workq.Parser() if protocol == "workq" else kestrel.Parser()
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("line", [*REQUESTS, *HEADERS])
+@pytest.mark.parametrize("protocol", ATTACK)
+def test_a_line_of_http_ends_the_connection_and_nothing_after_it_is_read(protocol, line, end, size):
+    parser = parser_of(protocol)
+    data = line.encode() + end + ATTACK[protocol]
+    events = [
+        event for at in range(0, len(data), size) for event in parser.feed(data[at : at + size])
+    ]
+    assert events == [HTTP]
+    assert parser.closed
+    assert parser.kept_bytes == 0
+
+
+@pytest.mark.parametrize("protocol", ATTACK)
+def test_http_is_seen_after_commands_too(protocol):
+    before = {"ztick": b"r1 STAT\n\n\n", "workq": b"inspect server\r\n", "kestrel": b"get q\r\n"}
+    parser = parser_of(protocol)
+    events = parser.feed(before[protocol] + b"POST / HTTP/1.1\r\n" + ATTACK[protocol])
+    assert len(events) == 2
+    assert events[1] == HTTP
+
+
+@pytest.mark.parametrize("protocol", ATTACK)
+def test_a_request_line_that_never_ends_is_http(protocol):
+    parser = parser_of(protocol)
+    events = parser.feed(b"GET /" + b"a" * 1_100_000)
+    assert events == [HTTP]
+    assert parser.closed
+
+
+def test_an_overlong_request_line_with_its_end_is_http():
+    parser = ztick.Parser()
+    assert parser.feed(b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nx SET j 0\n") == [HTTP]
+
+
+@pytest.mark.parametrize("protocol", ["ztick", "kestrel"])
+def test_a_tls_handshake_ends_the_connection(protocol):
+    """A session ticket is bytes of the other server's choice, line breaks included."""
+    parser = parser_of(protocol)
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03ticket:\n"
+    assert parser.feed(hello + ATTACK[protocol]) == [TLS]
+
+
+def test_a_quote_in_the_request_line_hides_nothing():
+    parser = ztick.Parser()
+    data = b'POST /" HTTP/1.1\r\nHost: a\r\n\r\n" \nx SET p.1 0\n'
+    assert parser.feed(data) == [HTTP]
+
+
+def test_before_auth_http_is_told_from_a_missing_secret():
+    assert ztick.Parser(auth_required=True).feed(b"POST / HTTP/1.1\r\nAUTH x\n") == [HTTP]
+    assert ztick.Parser(auth_required=True).feed(b"Host:x\nAUTH x\n") == [HTTP]
+    assert ztick.Parser(auth_required=True).feed(b"r1 STAT\n") == [AuthRequired()]
+    assert ztick.Parser(auth_required=True).feed(b"AUTH HTTP/1.1\n") == [Auth(b"HTTP/1.1")]
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        (b"r1 GET HTTP/1.1", ztick.Get(b"r1", "HTTP/1.1")),
+        (b"GET GET /path", ztick.Get(b"GET", "/path")),
+        (b"host:1 STAT", Stat(b"host:1")),
+        (b"POST SET Host: 5", Set(b"POST", "Host:", 5)),
+        (b"r: STAT", Stat(b"r:")),
+        (b"Hosts: STAT", Stat(b"Hosts:")),
+    ],
+)
+def test_commands_of_the_schedule_are_not_taken_for_http(line, command):
+    assert ztick.Parser().feed(line + b"\n") == [command]
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        (b"get name", Get(Key("name"))),
+        (b"GET name", Get(Key("name"))),
+        (b"get HTTP", Get(Key("HTTP"))),
+        (b"delete name", Delete(Key("name"))),
+        (b"DELETE name", Delete(Key("name"))),
+        (b"get host:80", Get(Key("host:80"))),
+    ],
+)
+def test_commands_of_the_fan_out_queues_are_not_taken_for_http(line, command):
+    assert kestrel.Parser().feed(line + b"\r\n") == [command]
+
+
+def test_commands_and_payloads_of_the_work_queue_are_not_taken_for_http():
+    parser = workq.Parser()
+    body = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n"
+    line = b"add 6ba7b810-9dad-41d1-80b4-00c04fd430c8 q 1000 1000 %d\r\n" % len(body)
+    (added,) = parser.feed(line + body + b"\r\n")
+    assert added.payload == body  # type: ignore[union-attr]
+    assert parser.feed(b"inspect server\r\nGET\r\n") == [
+        InspectServer(),
+        Refused(Complaint.UNKNOWN_COMMAND),
+    ]
+
+
+def test_items_of_the_fan_out_queues_may_hold_http():
+    body = b"POST / HTTP/1.1\r\nHost: a\r\n"
+    (put,) = kestrel.Parser().feed(b"set q 0 0 %d\r\n%b\r\n" % (len(body), body))
+    assert put.data == body  # type: ignore[union-attr]
+
+
+def test_looking_at_a_long_line_takes_linear_time():
+    assert foreign(b"!" * 1_000_000) is None
+    assert foreign(b"x " + b"/" * 1_000_000) is None
+    assert foreign(b"POST " + b"a" * 1_000_000) is None
+    assert foreign(b" " * 1_000_000) is None
