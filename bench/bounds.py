@@ -1,18 +1,18 @@
 """What clients and jobs can do to a server: memory of replies nobody reads, and pauses of others.
 
-    python -m bench.bounds                    every question
-    python -m bench.bounds unread programs    some of them
-    python -m bench.bounds --source DIR/src   of another source tree, to compare
+python -m bench.bounds                    every question
+python -m bench.bounds unread programs    some of them
+python -m bench.bounds --source DIR/src   of another source tree, to compare
 
-    unread      one client asks 4,000 times for a job of 1 MiB and reads nothing
-    unread_500  500 such clients; meanwhile another one that reads is asked how long it waits
-    lists       50 clients ask for a list of 60 jobs of 1 MiB, over HTTP and over workq
-    programs    1,000 programs are due at once; how long STAT takes meanwhile
-    queries     40 clients QUERY 200,000 jobs and read slowly; how long GET takes meanwhile
-    rules       3,900 rules with patterns of different lengths, 1,000 jobs due; how long GET takes
-    names       200,000 leases of queues that nobody adds to
-    restart     resident memory and time of a restart on 60,000 jobs, and on a million
-    every       what is printed: memory in MB, times in milliseconds
+unread      one client asks 4,000 times for a job of 1 MiB and reads nothing
+unread_500  500 such clients; meanwhile another one that reads is asked how long it waits
+lists       50 clients ask for a list of 60 jobs of 1 MiB, over HTTP and over workq
+programs    1,000 programs are due at once; how long STAT takes meanwhile
+queries     40 clients QUERY 200,000 jobs and read slowly; how long GET takes meanwhile
+rules       3,900 rules with patterns of different lengths, 1,000 jobs due; how long GET takes
+names       200,000 leases of queues that nobody adds to
+restart     resident memory and time of a restart on 60,000 jobs, and on a million
+every       what is printed: memory in MB, times in milliseconds
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MIB = 1024 * 1024
 JOB_BYTES = 1_000_000
 SOURCE = ""
+_LISTENS = re.compile(r"(HTTP listening|work queue listens|listening) on \S+:(\d+)")
 
 
 class Server:
@@ -65,7 +66,7 @@ class Server:
         self.lines: list[str] = []
         for line in self.process.stderr:
             self.lines.append(line)
-            if found := re.search(r"(HTTP listening|work queue listens|listening) on \S+:(\d+)", line):
+            if found := _LISTENS.search(line):
                 self.ports[found[1].split()[0]] = int(found[2])
             if "HTTP listening" in line:
                 break
@@ -170,10 +171,8 @@ def ask_unread(server: Server, port: str, question: bytes, clients: int) -> list
     for _ in range(clients):
         connection = server.connect(port)
         connection.setblocking(False)
-        try:
+        with suppress(BlockingIOError):
             connection.send(question)
-        except BlockingIOError:
-            pass
         connections.append(connection)
     return connections
 

@@ -19,12 +19,11 @@ marked them clean, so asking again would only get a yes that means nothing.
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from collections.abc import Callable
 from contextlib import suppress
 
-from journeyman.disk import AppendFile, Disk
+from journeyman.disk import AppendFile, Disk, is_out_of_files
 from journeyman.errors import LogError
 from journeyman.logs.segments import Position, SegmentPlan
 
@@ -202,7 +201,7 @@ class LogTail:
         try:
             self._disk.sync_dir(directory)
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
+            if is_out_of_files(error):
                 raise  # the directory could not even be opened: nothing was asked of the disk
             raise SyncFailed(directory, "sync of the directory", error) from error
 

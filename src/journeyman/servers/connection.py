@@ -25,6 +25,7 @@ door's own: session.py (ztick), workq_session.py.
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -56,12 +57,35 @@ class Shared:
 
     budget: UnsentBudget
     slices: Slices
+    most_files: int  # file descriptors from this number on are not for connections
 
     @classmethod
     def of(
-        cls, loop: asyncio.AbstractEventLoop, messages: ServerLog, total_unsent_bytes: int
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        messages: ServerLog,
+        total_unsent_bytes: int,
+        most_files: int = 2**31,
     ) -> Shared:
-        return cls(UnsentBudget(loop, total_unsent_bytes, messages), Slices(loop))
+        budget = UnsentBudget(loop, total_unsent_bytes, messages)
+        return cls(budget, Slices(loop), most_files)
+
+    def is_short_of_files(self, connection: Any = None) -> bool:
+        """Whether this connection takes a descriptor that logs and programs may need.
+
+        The system gives out the lowest number that is free, so that one tells how many are taken.
+        ``connection`` is its socket, if there is one already.
+        """
+        if connection is not None and connection.fileno() >= self.most_files:
+            return True
+        if len(self.budget) >= self.most_files:
+            return True
+        try:
+            descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return True
+        os.close(descriptor)
+        return descriptor >= self.most_files
 
 
 class TakesCommands(Protocol):
@@ -181,9 +205,10 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
         if len(around.sessions) >= around.max_connections:
-            self._closing = True
-            around.messages.warn("connection refused: too many are open", client=self._peer)
-            self._transport.abort()
+            self._refuse_connection("too many are open")
+            return
+        if around.shared.is_short_of_files(transport.get_extra_info("socket")):
+            self._refuse_connection("the file descriptors that are left are for the logs")
             return
         around.sessions.add(self)
         self._budget.add(self)
@@ -191,6 +216,11 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=around.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
         self._connected()
+
+    def _refuse_connection(self, reason: str) -> None:
+        self._closing = True
+        self._neighbours.messages.warn(f"connection refused: {reason}", client=self._peer)
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._ending or self._closing:

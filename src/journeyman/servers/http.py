@@ -206,6 +206,11 @@ class _Doorway:
         if len(self._since) >= self._around.max_connections:
             self._around.messages.warn("HTTP connection refused: too many are open")
             return _Refusal()
+        if self._around.shared.is_short_of_files():
+            self._around.messages.warn(
+                "HTTP connection refused: the file descriptors that are left are for the logs"
+            )
+            return _Refusal()
         protocol = self.make()
         self._since[protocol] = self._around.loop.time()
         self._senders[protocol] = HttpSender(protocol, self._around.loop, self._around.shared)

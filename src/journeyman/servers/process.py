@@ -41,6 +41,8 @@ Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 CLEAN, FORCED = 0, 1
 FILES_OF_OUR_OWN = 64  # log, listeners, pipes
 FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
+FILES_OF_A_RUN = 4  # its pipes, and what tells of its end
+FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
 
 # The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
 # event loop keep it waiting for longer than the sync itself.
@@ -111,7 +113,10 @@ async def _serve(
 
     loop.set_exception_handler(on_mistake)
     disk, settings = RealDisk(), configuration.settings
-    shared = Shared.of(loop, messages, settings.limits.total_unsent_bytes)
+    disk.keep_in_reserve(FILES_IN_RESERVE)
+    shared = Shared.of(
+        loop, messages, settings.limits.total_unsent_bytes, _files_for_connections(settings)
+    )
     access = check(configuration)  # before anything listens
     for note in notes(settings, access):
         messages.warn(note)
@@ -215,7 +220,8 @@ async def _stop(doors: Doors, server: ScheduleServer, hurry: asyncio.Event) -> i
 
 def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
     """Raise the limit on open files as far as the settings may need it and the system lets us."""
-    needed = 4 * settings.limits.connections + 4 * settings.schedule.max_runs + FILES_OF_OUR_OWN
+    needed = 4 * settings.limits.connections + FILES_OF_A_RUN * settings.schedule.max_runs
+    needed += FILES_OF_OUR_OWN
     if settings.kestrel.enabled:
         needed += FILES_OF_A_QUEUE * settings.kestrel.max_queues
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -228,6 +234,15 @@ def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
             f"only {allowed} files may be open, the settings may need {needed}; "
             "raise the limit (ulimit -n) or lower limits.connections"
         )
+
+
+def _files_for_connections(settings: Settings) -> int:
+    """From which number on descriptors are kept for the logs and for programs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 2**31
+    others = FILES_OF_OUR_OWN + FILES_OF_A_RUN * settings.schedule.max_runs
+    return soft - min(others, soft // 4)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

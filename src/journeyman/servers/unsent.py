@@ -71,6 +71,10 @@ class UnsentBudget:
         self.is_tight = False
         self.closed = 0  # clients that were closed because they did not read
 
+    def __len__(self) -> int:
+        """How many connections there are."""
+        return len(self._senders)
+
     def add(self, sender: Sender) -> None:
         self._senders.add(sender)
 
