@@ -49,7 +49,7 @@ __all__ = ["Client", "FanOutWriter", "item_bytes"]
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way
-_LONG_ANSWERS = (ask.Stats, ask.DumpStats)
+_LONG_ANSWERS = (ask.Get, ask.Monitor, ask.Stats, ask.DumpStats)  # or maybe so
 NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
 NO_ROOM = Reply(words.server_error("the journal cannot be written"))
 STORED = Reply(words.STORED)
@@ -134,7 +134,7 @@ class FanOutWriter(QueueWriter):
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
-        self._all_said = 0  # to all of them, not counting items that they share
+        self._all_said = 0  # to all of them
         self._fetcher = ItemFetcher(
             loop, journals.read_after, self.submit_own, on_unread=on_unread, on_failure=self._fail
         )
@@ -177,9 +177,9 @@ class FanOutWriter(QueueWriter):
         last, is_well = None, False
         for client, request in batch.requests:
             if client is not last:  # it comes with many at a time, and does not change meanwhile
-                last, is_well = (
-                    client,
-                    client is not None and not (client.is_lost or client.is_slow),
+                last = client
+                is_well = client is not None and not (
+                    client.is_lost or client.is_slow or client.is_held_back
                 )
             if (
                 not is_well
@@ -200,7 +200,7 @@ class FanOutWriter(QueueWriter):
             if writes:
                 batch.records += writes
             said[client] = said.get(client, 0) + reply.size
-            self._all_said += len(reply.data)
+            self._all_said += reply.size
             batch.answer(client, (reply, True))
             outcomes.append(reply)
 
@@ -263,7 +263,7 @@ class FanOutWriter(QueueWriter):
 
     def _say(self, batch: Batch, client: Any, reply: Reply, *, final: bool) -> None:
         self._said[client] = self._said.get(client, 0) + reply.size
-        self._all_said += len(reply.data)
+        self._all_said += reply.size
         batch.answer(client, (reply, final))
         if reply.hangup:
             self._hold(client, [])  # what stands behind it would never be answered: for good

@@ -252,9 +252,13 @@ async def send_list(request: web.Request, slices: Iterable[Iterable[str]]) -> we
         await sender.turn()  # others have theirs between two slices
         if (texts := next(remaining, None)) is None:
             break
-        if items := ",".join(texts):
+        if data := ",".join(texts).encode():
             async with asyncio.timeout(LIST_STALL_S):
-                await sender.write(response, separator + items.encode())
+                if separator == b"[":
+                    data = separator + data
+                else:
+                    await sender.write(response, separator)
+                await sender.write(response, data)
             separator = b","
     await sender.write(response, b"]" if separator == b"," else b"[]")
     await response.write_eof()

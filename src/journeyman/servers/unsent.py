@@ -88,7 +88,7 @@ class UnsentBudget:
         """So many bytes were given to some transport."""
         self._written += size
         if self._written >= self._look_at:
-            self._look()
+            self._look(size)
 
     def wait(self, sender: Sender) -> None:
         """Tell the sender when the budget is no longer tight. Those that came first hear first."""
@@ -101,8 +101,8 @@ class UnsentBudget:
 
     # -- inside --
 
-    def _look(self) -> None:
-        """Ask all transports what they hold, and act on it."""
+    def _look(self, coming: int = 0) -> None:
+        """Ask all transports what they hold, and act on it. ``coming`` may not be there yet."""
         now = self._loop.time()
         held = {sender: size for sender in self._senders if (size := sender.unsent())}
         self._count(held)
@@ -110,11 +110,10 @@ class UnsentBudget:
         if self.is_tight:
             self._close_some(held, now)
             self._count(held)
-        if self._held >= self._limit // 2:
-            if self._timer is None:
-                self._timer = self._loop.call_later(LOOK_S, self._look_again)
-        else:
+        if self._held + coming < self._limit // 2:
             self._fetched.clear()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look_again)
         if not self.is_tight:
             self._wake()
 
@@ -125,7 +124,8 @@ class UnsentBudget:
     def _count(self, held: dict[Sender, int]) -> None:
         self._held = sum(held.values())
         self._written = 0
-        self._look_at = max(self._limit - self._held, self._limit // 16)
+        half, used = self._limit // 2, self._held
+        self._look_at = max((half if used < half else self._limit) - used, self._limit // 16)
         is_tight = self._held >= self._limit
         if is_tight and not self.is_tight:
             self._tight_since = self._loop.time()
