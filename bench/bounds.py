@@ -29,7 +29,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -42,7 +42,7 @@ _LISTENS = re.compile(r"(HTTP listening|work queue listens|listening) on \S+:(\d
 class Server:
     """A `journeyman serve` of its own on ports that the system chooses."""
 
-    def __init__(self, directory: Path, settings: dict[str, object]) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, object]) -> None:
         chosen: dict[str, object] = {
             "controller.listen": "127.0.0.1:0",
             "http.listen": "127.0.0.1:0",
@@ -52,7 +52,8 @@ class Server:
             "database.persistence": "memory",
             "history.enabled": "false",
             "log.level": "info",
-        } | settings
+            **settings,
+        }
         command = [sys.executable, "-m", "journeyman", "serve"]
         for name, value in chosen.items():
             command += ["--set", f"{name}={value}"]

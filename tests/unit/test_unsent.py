@@ -63,7 +63,8 @@ class Client:
 
 
 def make() -> tuple[Loop, UnsentBudget, list[str]]:
-    loop, lines = Loop(), []
+    loop = Loop()
+    lines: list[str] = []
     budget = UnsentBudget(cast(Any, loop), LIMIT, ServerLog(SystemClock(), lines.append))
     return loop, budget, lines
 

@@ -124,6 +124,9 @@ class JobViews(Sequence[JobView]):
     def __len__(self) -> int:
         return len(self._makers)
 
+    def __iter__(self) -> Iterator[JobView]:
+        return (make() for make in self._makers)  # and none is kept
+
     @overload
     def __getitem__(self, at: int) -> JobView: ...
 

@@ -250,19 +250,21 @@ async def send_list(request: web.Request, slices: Iterable[Iterable[str]]) -> we
     remaining = iter(slices)
     while True:
         await sender.turn()  # others have theirs between two slices
-        if (texts := next(remaining, None)) is None:
+        data = _encoded(next(remaining, None))  # nothing else is kept of it while it is sent
+        if data is None:
             break
-        if data := ",".join(texts).encode():
+        if data:
             async with asyncio.timeout(LIST_STALL_S):
-                if separator == b"[":
-                    data = separator + data
-                else:
-                    await sender.write(response, separator)
+                await sender.write(response, separator)
                 await sender.write(response, data)
             separator = b","
     await sender.write(response, b"]" if separator == b"," else b"[]")
     await response.write_eof()
     return response
+
+
+def _encoded(texts: Iterable[str] | None) -> bytes | None:
+    return None if texts is None else ",".join(texts).encode()
 
 
 async def read_body(request: web.Request) -> dict[str, Any]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from journeyman.servers.connection import Shared
 
 
+PIECE_BYTES = 64 * 1024
+
+
 class HttpSender:
     """Made for each connection; ``close`` it when that is gone."""
 
@@ -24,7 +27,8 @@ class HttpSender:
         self._loop = loop
         self._budget = shared.budget
         self._slices = shared.slices
-        self._written = 0
+        self._written = 0  # bytes, to the transport
+        self._pending = 0  # bytes of the part that is being written
         self._for_room: list[asyncio.Future[None]] = []
         self._budget.add(self)
 
@@ -39,13 +43,22 @@ class HttpSender:
             await self._slices.turn()
 
     async def write(self, response: web.StreamResponse, data: bytes) -> None:
-        self._wrote(len(data))
-        await response.write(data)
+        """In pieces, because the transport keeps a copy of what it cannot send. All counts."""
+        self._pending = len(data)
+        self._budget.wrote(len(data))
+        try:
+            for at in range(0, len(data), PIECE_BYTES):
+                piece = data[at : at + PIECE_BYTES]
+                self._written += len(piece)
+                await response.write(piece)
+        finally:
+            self._pending = 0
 
     def wrote_body(self, response: web.StreamResponse) -> None:
         body = response.body if isinstance(response, web.Response) else None
         if isinstance(body, bytes | bytearray):
-            self._wrote(len(body))
+            self._written += len(body)
+            self._budget.wrote(len(body))
 
     def close(self) -> None:
         self._budget.remove(self)
@@ -54,11 +67,10 @@ class HttpSender:
     # -- from the budget --
 
     def unsent(self) -> int:
-        transport = self._protocol.transport
-        return 0 if transport is None else int(transport.get_write_buffer_size())
+        return self._pending + self._in_transport()
 
     def fetched(self) -> int:
-        return self._written - self.unsent()
+        return self._written - self._in_transport()
 
     def room_to_send(self) -> None:
         self._wake()
@@ -70,9 +82,9 @@ class HttpSender:
 
     # -- inside --
 
-    def _wrote(self, size: int) -> None:
-        self._written += size
-        self._budget.wrote(size)
+    def _in_transport(self) -> int:
+        transport = self._protocol.transport
+        return 0 if transport is None else int(transport.get_write_buffer_size())
 
     def _wake(self) -> None:
         waiters, self._for_room = self._for_room, []

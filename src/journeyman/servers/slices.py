@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 
 class Slices:
@@ -29,7 +30,7 @@ class Slices:
     async def turn(self) -> None:
         """The same for a coroutine: what it does up to its next await is its slice."""
         mine = self._loop.create_future()
-        self.ask(lambda: mine.done() or mine.set_result(None))
+        self.ask(partial(_set, mine))
         await mine
 
     def _set_turn(self) -> None:
@@ -44,3 +45,8 @@ class Slices:
             slice_()
         finally:
             self._set_turn()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():  # whoever waited may have been cancelled
+        future.set_result(None)

@@ -103,7 +103,7 @@ class _WorkApi:
             raise ApiError(400, f"list must be one of {', '.join(_LISTS)}")
         listing = await self._ask(request, _LISTS[which](_name(request), *_page(request)))
         assert isinstance(listing, JobList)
-        return await send_list(request, ((_dumps(_job(job)),) for job in listing.jobs))
+        return await send_list(request, map(_one_text, listing.jobs))
 
     async def pause(self, request: web.Request) -> web.Response:
         body = await read_body(request)
@@ -209,6 +209,10 @@ def text_or_base64(name: str, data: bytes) -> dict[str, str]:
 
 def json_answer(value: Any) -> web.Response:
     return web.Response(text=_dumps(value), content_type="application/json")
+
+
+def _one_text(job: JobView) -> tuple[str]:
+    return (_dumps(_job(job)),)
 
 
 def _dumps(value: Any) -> str:
