@@ -11,10 +11,10 @@ from journeyman.engines.kestrel_outcomes import SaveCheckpoint
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.protocols.kestrel_commands import Get, Key, Put
 from journeyman.servers.access import Access
-from journeyman.servers.connection import Shared
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import FanOutPlan
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unit.test_fanout_writer import Caller
 

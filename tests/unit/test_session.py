@@ -12,9 +12,9 @@ from journeyman.config import parse_tokens
 from journeyman.engines.ztick_outcomes import DONE, JobNotFound
 from journeyman.protocols.ztick import Metrics
 from journeyman.servers.access import Access
-from journeyman.servers.connection import Shared
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import LIST_STALL_S, PARSE_BYTES, WINDOW, Session, Surroundings
+from journeyman.servers.shared import Shared
 from journeyman.servers.writer import Request, Writer
 
 TOKENS = '[token.a]\nsecret = "right"\nnamespace = "a."\n'

@@ -27,8 +27,8 @@ from journeyman.protocols.workq_replies import (
     ServerView,
     reply_bytes,
 )
-from journeyman.servers.connection import Shared
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.workq_session import (
     LARGE_BYTES,
     LOAD_BYTES,

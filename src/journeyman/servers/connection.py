@@ -25,21 +25,18 @@ door's own: session.py (ztick), workq_session.py.
 from __future__ import annotations
 
 import asyncio
-import os
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
 from journeyman.protocols.foreign import Foreign
 from journeyman.servers.group_commit import Submitter
 from journeyman.servers.server_log import ServerLog
-from journeyman.servers.slices import Slices
+from journeyman.servers.shared import Shared
 from journeyman.servers.sockets import address_of, keep_alive
-from journeyman.servers.unsent import UnsentBudget
 
-__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours", "Shared"]
+__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours"]
 
 WINDOW = 1024  # commands of one connection that the writer holds at a time
 TIGHT_WINDOW = 16  # the same while the clients together have too much unsent
@@ -49,43 +46,6 @@ LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
 LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
 
 Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What all connections of all ports share."""
-
-    budget: UnsentBudget
-    slices: Slices
-    most_files: int  # file descriptors from this number on are not for connections
-
-    @classmethod
-    def of(
-        cls,
-        loop: asyncio.AbstractEventLoop,
-        messages: ServerLog,
-        total_unsent_bytes: int,
-        most_files: int = 2**31,
-    ) -> Shared:
-        budget = UnsentBudget(loop, total_unsent_bytes, messages)
-        return cls(budget, Slices(loop), most_files)
-
-    def is_short_of_files(self, connection: Any = None) -> bool:
-        """Whether this connection takes a descriptor that logs and programs may need.
-
-        The system gives out the lowest number that is free, so that one tells how many are taken.
-        ``connection`` is its socket, if there is one already.
-        """
-        if connection is not None and connection.fileno() >= self.most_files:
-            return True
-        if len(self.budget) >= self.most_files:
-            return True
-        try:
-            descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return True
-        os.close(descriptor)
-        return descriptor >= self.most_files
 
 
 class TakesCommands(Protocol):

@@ -33,7 +33,6 @@ from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.sync import SyncMode
 from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
-from journeyman.servers.connection import Shared
 from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_facts import FanOutFacts
 from journeyman.servers.fanout_journals import Journals
@@ -47,6 +46,7 @@ from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
 from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.ticker import Ticker
 
 __all__ = ["FanOutServer"]

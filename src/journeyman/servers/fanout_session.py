@@ -23,11 +23,11 @@ from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import Parser
 from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor, Put, Refused
 from journeyman.servers.access import Access
-from journeyman.servers.connection import Shared
 from journeyman.servers.fanout_scope import in_scope
 from journeyman.servers.fanout_writer import item_bytes
 from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 
 if TYPE_CHECKING:
     from journeyman.servers.fanout_writer import FanOutWriter

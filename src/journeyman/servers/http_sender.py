@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from journeyman.servers.connection import Shared
+    from journeyman.servers.shared import Shared
 
 
 PIECE_BYTES = 64 * 1024

@@ -26,12 +26,12 @@ from journeyman.config import Configuration, Settings
 from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
-from journeyman.servers.connection import Shared
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
 from journeyman.servers.preflight import check, notes
 from journeyman.servers.schedule import ScheduleServer
 from journeyman.servers.server_log import LineThread, ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.workqueue import WorkQueueServer
 
 __all__ = ["run"]

@@ -47,7 +47,6 @@ from journeyman.runners.contract import Runner
 from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.compaction import CompactionWatch
-from journeyman.servers.connection import Shared
 from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
@@ -57,6 +56,7 @@ from journeyman.servers.run_history import RunHistory, directory_of, remembered
 from journeyman.servers.runs import EndedRun, Runs
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import Session, Surroundings
+from journeyman.servers.shared import Shared
 from journeyman.servers.stat import ServerFacts
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ticker import Ticker

@@ -36,9 +36,10 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.servers.access import Access
 from journeyman.servers.answers import Answer, answer
-from journeyman.servers.connection import LIST_STALL_S, PARSE_BYTES, WINDOW, Shared
+from journeyman.servers.connection import LIST_STALL_S, PARSE_BYTES, WINDOW
 from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 
 if TYPE_CHECKING:
     from journeyman.servers.writer import Request, Writer

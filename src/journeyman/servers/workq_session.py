@@ -47,9 +47,10 @@ from journeyman.protocols.workq_replies import (
     reply_bytes,
 )
 from journeyman.servers.access import Access
-from journeyman.servers.connection import Answer, Shared
+from journeyman.servers.connection import Answer
 from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.workq_writer import CAN_WAIT, payload_bytes
 
 if TYPE_CHECKING:

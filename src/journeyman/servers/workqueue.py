@@ -23,12 +23,12 @@ from journeyman.errors import JourneymanError
 from journeyman.protocols.workq_commands import Add
 from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
-from journeyman.servers.connection import Shared
 from journeyman.servers.group_commit import RETRY_S
 from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.ticker import Ticker
 from journeyman.servers.workq_calls import WorkqCalls
 from journeyman.servers.workq_keeping import Keeping, LogKeeping, MemoryKeeping, Surroundings
