@@ -14,11 +14,7 @@ Everything here is bounded, whatever the client does:
     speaks HTTP                        the connection is closed, nothing after that is executed
     says nothing                       it is closed after the idle timeout of its port, if set
 
-An answer is bytes, if it is small. Otherwise it is a call that makes the bytes, or an iterator of
-parts, and each is made only when it can be sent. Of all connections together, one part is made in
-a turn of the event loop (slices.py).
-
-This is what the doors have in common. What the bytes mean, and who may say what when, is each
+How answers leave is in sending.py. This is what the doors have in common. What the bytes mean, and who may say what when, is each
 door's own: session.py (ztick), workq_session.py.
 """
 
@@ -27,13 +23,10 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, cast
 
 from journeyman.protocols.foreign import Foreign
-from journeyman.servers.group_commit import Submitter
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.shared import Shared
+from journeyman.servers.sending import LIST_STALL_S, Answer, Neighbours, Sending
 from journeyman.servers.sockets import address_of, keep_alive
 
 __all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours"]
@@ -42,95 +35,33 @@ WINDOW = 1024  # commands of one connection that the writer holds at a time
 TIGHT_WINDOW = 16  # the same while the clients together have too much unsent
 WINDOW_BYTES = 256 * 1024  # of input that these commands were read from: answers may repeat it
 PARSE_BYTES = 16 * 1024  # commands take more room than their bytes: so many bytes at a time
-LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
 LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
 
-Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
 
-
-class TakesCommands(Protocol):
-    """The writer, as a connection sees it."""
-
-    @property
-    def has_room(self) -> bool: ...
-
-    def tell_when_room(self, client: Submitter) -> None: ...
-
-    def submit(self, client: Any, requests: Sequence[Any]) -> None: ...
-
-
-class Neighbours(Protocol):
-    """What all connections of a door share."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def writer(self) -> TakesCommands: ...
-
-    @property
-    def messages(self) -> ServerLog: ...
-
-    @property
-    def shared(self) -> Shared: ...
-
-    @property
-    def unsent_bytes(self) -> int: ...
-
-    @property
-    def max_connections(self) -> int: ...
-
-    @property
-    def sessions(self) -> set[Any]: ...
-
-
-class Connection(asyncio.Protocol):
+class Connection(Sending):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = (
-        "_alone",
         "_backlog",
-        "_budget",
-        "_closing",
         "_ending",
-        "_in_flight",
-        "_neighbours",
-        "_out",
-        "_peer",
-        "_pumping",
         "_quiet_looks",
         "_reading",
-        "_sending_paused",
-        "_stall_timer",
         "_timer",
-        "_transport",
         "_unparsed",
         "_window_bytes",
-        "_written",
     )
 
     window_bytes = WINDOW_BYTES
 
     def __init__(self, neighbours: Neighbours) -> None:
-        self._neighbours = neighbours
-        self._budget = neighbours.shared.budget
-        self._written = 0  # bytes, to the transport
+        super().__init__(neighbours)
         self._window_bytes = 0  # of input whose commands are in flight
         self._quiet_looks = 0  # for idle connections, since something was received
         self._unparsed = b""
         self._backlog: deque[Any] = deque()
-        self._out: deque[Answer] = deque()
-        self._in_flight = 0
-        self._alone = False  # nothing more is handed on until all in flight is answered
-        self._pumping = False
         self._reading = True
-        self._sending_paused = False
         self._ending = False  # no more input is taken: close once all is answered
-        self._closing = False
         self._timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport
-        self._peer = ""
 
     # -- what each door does in its own way --
 
@@ -207,16 +138,6 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
         return not self._closing
 
-    def pause_writing(self) -> None:
-        self._sending_paused = True
-        self._stall_timer = self._neighbours.loop.call_later(LIST_STALL_S, self._stalled)
-
-    def resume_writing(self) -> None:
-        self._sending_paused = False
-        self._cancel_stall_timer()
-        self._pump()
-        self._advance()
-
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio asks so
         self._closing = True
         self._drop_input()
@@ -261,22 +182,6 @@ class Connection(asyncio.Protocol):
             self._stop_reading()
             self._close_if_done()
 
-    # -- from the budget that all connections share --
-
-    def unsent(self) -> int:
-        return self._transport.get_write_buffer_size()
-
-    def fetched(self) -> int:
-        return self._written - self._transport.get_write_buffer_size()
-
-    def room_to_send(self) -> None:
-        self._pump()
-        self._advance()
-
-    def close_unread(self) -> None:
-        self._closing = True
-        self._transport.abort()
-
     # -- from the clock --
 
     def close_if_idle(self, looks: int) -> bool:
@@ -294,20 +199,6 @@ class Connection(asyncio.Protocol):
         return True
 
     # -- inside --
-
-    def _write(self, data: bytes) -> None:
-        self._written += len(data)
-        self._transport.write(data)
-        self._budget.wrote(len(data))
-
-    def _must_wait(self) -> bool:
-        """Whether nothing more may be taken on now. Something calls ``_advance`` later."""
-        if self._sending_paused or self._out:
-            return True
-        if self._budget.is_tight and self._transport.get_write_buffer_size():
-            self._budget.wait(self)
-            return True
-        return False
 
     def _window(self) -> int:
         return TIGHT_WINDOW if self._budget.is_tight else WINDOW
@@ -381,45 +272,6 @@ class Connection(asyncio.Protocol):
         self._unparsed = b""
         self._backlog.clear()
 
-    def _pump(self) -> None:
-        """Send what waits, lists and large answers part by part with others in between."""
-        while self._out and not self._sending_paused and not self._closing and not self._pumping:
-            first = self._out[0]
-            if isinstance(first, bytes):
-                self._write(first)
-                self._answer_left()
-            elif self._budget.is_tight:
-                self._budget.wait(self)
-                return
-            else:
-                self._pumping = True
-                self._neighbours.shared.slices.ask(self._send_part)
-
-    def _send_part(self) -> None:
-        """Make and send one part of the answer that is first."""
-        self._pumping = False
-        if self._out and not self._sending_paused and not self._closing:
-            first = self._out[0]
-            assert not isinstance(first, bytes)
-            if self._budget.is_tight:
-                self._budget.wait(self)
-                return
-            if callable(first):
-                self._write(first())
-                self._answer_left()
-            elif (part := next(first, None)) is None:
-                self._answer_left()
-            elif part:
-                self._write(part)
-        self._pump()
-        self._advance()
-
-    def _answer_left(self) -> None:
-        """The first answer has been sent to its end."""
-        self._out.popleft()
-        self._in_flight -= 1
-        self._alone = self._alone and self._in_flight > 0
-
     def _close_if_done(self) -> None:
         if self._ending and not (
             self._closing or self._unparsed or self._backlog or self._in_flight or self._out
@@ -432,18 +284,6 @@ class Connection(asyncio.Protocol):
         self._transport.close()
         if self._transport.get_write_buffer_size():
             self._timer = self._neighbours.loop.call_later(LAST_WORDS_S, self._transport.abort)
-
-    def _stalled(self) -> None:
-        self._stall_timer = None
-        if self._alone:
-            self._neighbours.messages.info("a list is not fetched: closing", client=self._peer)
-            self._closing = True
-            self._transport.abort()
-
-    def _cancel_stall_timer(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
 
     def _stop_reading(self) -> None:
         if self._reading:
