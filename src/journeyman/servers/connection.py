@@ -14,8 +14,8 @@ Everything here is bounded, whatever the client does:
     speaks HTTP                        the connection is closed, nothing after that is executed
     says nothing                       it is closed after the idle timeout of its port, if set
 
-How answers leave is in sending.py. This is what the doors have in common. What the bytes mean, and who may say what when, is each
-door's own: session.py (ztick), workq_session.py.
+How answers leave is in sending.py. This is what the ports have in common. What the bytes mean, and
+who may say what when, is each port's own: session.py (ztick), workq_session.py.
 """
 
 from __future__ import annotations
