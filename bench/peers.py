@@ -105,7 +105,7 @@ class Peer:
 def journeyman(directory: Path, settings: Mapping[str, object] | None = None) -> Peer:
     port = free_port()
     command = [sys.executable, "-m", "journeyman", "serve", "--listen", f"127.0.0.1:{port}"]
-    command += ["--workq-listen", "off", "--kestrel-listen", "off"]
+    command += ["--workq-listen", "off", "--kestrel-listen", "off", "--log", "logfile"]
     for name, value in (settings or {}).items():
         command += ["--set", f"{name}={value}"]
     return Peer("journeyman", command, port, directory)

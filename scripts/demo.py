@@ -89,18 +89,17 @@ def serving(checks: Checks) -> None:
         server.process.terminate()
     checks.claim("the server stops cleanly", server.process.returncode == 0)
     checks.claim("the job that had run did not run again", ran.read_text() == "greet.soon\n")
-    verified = journeyman("verify", DEMO / "server.log")
-    checks.claim("its log is clean", verified.code == 0)
+    verified = journeyman("verify", DEMO / "server")
+    checks.claim("all that is in its data directory is clean", verified.code == 0)
 
 
 class Server:
     """`journeyman serve` on a free port of this machine, and one connection to it."""
 
-    def __init__(self, log: str = "server.log", queues: str | None = None) -> None:
-        """With ``queues``, a folder, the door of the fan-out queues is open as well."""
-        words = ["serve", "--listen", "127.0.0.1:0", "--log", f"{DEMO}/{log}"]
-        words += ["--workq-listen", "off", "--kestrel-listen"]
-        words += ["off"] if queues is None else ["127.0.0.1:0", "--queue-path", f"{DEMO}/{queues}"]
+    def __init__(self, data: str = "server") -> None:
+        """``data`` is the data directory."""
+        words = ["serve", "--data", f"{DEMO}/{data}", "--listen", "127.0.0.1:0"]
+        words += ["--workq-listen", "127.0.0.1:0", "--kestrel-listen", "127.0.0.1:0"]
         self.queue_port = 0
         say(f"\n$ journeyman {' '.join(words)}")
         self.process = subprocess.Popen(
@@ -116,7 +115,7 @@ class Server:
             say(f"    {line.rstrip()}")
             if queues := re.search(r"queues listen on \S+:(\d+)", line):
                 self.queue_port = int(queues[1])
-            if listening := re.search(r"listening on \S+:(\d+)", line):
+            if listening := re.search(r"schedule listens on \S+:(\d+)", line):
                 self._socket = socket.create_connection(("127.0.0.1", int(listening[1])), 30)
                 self._answers = self._socket.makefile("r")
                 return self
@@ -282,8 +281,8 @@ def fan_out(checks: Checks) -> None:
 
 def served_queue(checks: Checks) -> None:
     title("6. kestrel, served: every reader gets every item, also after kill -9")
-    folder = "queues"
-    with Server("rules.log", folder) as server, KestrelClient(port=server.queue_port) as client:
+    data = "fan-out"
+    with Server(data) as server, KestrelClient(port=server.queue_port) as client:
         for reader in ("billing", "audit"):
             checks.claim(f"{reader} has nothing yet", client.get("due", reader=reader) is None)
         stored = [client.put("due", f"order {number}".encode()) for number in range(3)]
@@ -297,17 +296,17 @@ def served_queue(checks: Checks) -> None:
         say("The order is open, not confirmed. Then kill -9.")
         server.process.send_signal(signal.SIGKILL)
     wanted = [b"order 0", b"order 1", b"order 2", b"close.books"]
-    with Server("rules.log", folder) as server, KestrelClient(port=server.queue_port) as client:
+    with Server(data) as server, KestrelClient(port=server.queue_port) as client:
         for reader in ("billing", "audit"):
             items = [client.get("due", reader=reader) for _ in range(5)]
             say(f"    {reader}: {items}")
             checks.claim(f"{reader} gets all four, in order", items == [*wanted, None])
         server.process.terminate()
-    with Server("rules.log", folder) as server, KestrelClient(port=server.queue_port) as client:
+    with Server(data) as server, KestrelClient(port=server.queue_port) as client:
         again = [client.get("due", reader=reader) for reader in ("billing", "audit")]
         checks.claim("and after a clean stop nothing twice", again == [None, None])
         server.process.terminate()
-    checks.claim("the journal is clean", journeyman("verify", DEMO / folder).code == 0)
+    checks.claim("the journal is clean", journeyman("verify", DEMO / data).code == 0)
 
 
 # --- Spark ---
@@ -315,14 +314,14 @@ def served_queue(checks: Checks) -> None:
 
 def pipeline(checks: Checks) -> None:
     title("7. the pipeline: the same logs as tables, on Spark")
-    logs = [DEMO / name for name in ("server.log", "workq", "kestrel")]
+    logs = [DEMO / name for name in ("server/schedule.log", "workq", "kestrel")]
     say("Every log is replayed on Spark; the first session of a machine takes some seconds longer.")
     state = DEMO / "state"
     replayed = journeyman("pipeline", "replay", *logs, "--format", "json", "--output", state)
     checks.claim("the state is written", replayed.code == 0)
     now_ns = CLOCK.now_ns()
     for table, log, is_left in (
-        ("ztick.jobs", "server.log", lambda _: True),
+        ("ztick.jobs", "server/schedule.log", lambda _: True),
         ("workq.jobs", "workq", lambda row: row["expires_ns"] > now_ns),
         ("kestrel.items", "kestrel", lambda row: row["item_id"] > 300),
     ):

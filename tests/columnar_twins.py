@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from journeyman.columnar import kestrel, workq, ztick
 from journeyman.columnar.chunks import Chunk
+from journeyman.columnar.workq_scan import UNKNOWN_KIND
 from journeyman.errors import FormatError
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
@@ -103,16 +104,21 @@ def workq_row(entry: Entry[workq_format.Record]) -> Row:
     record = entry.record
     row: Row = dict.fromkeys(workq.SCHEMA.names)
     row |= {
-        "kind": int(record.command),
+        "kind": min(int(record.command) or UNKNOWN_KIND, UNKNOWN_KIND),
         "job_id": record.job_id,
         "offset": entry.offset,
         "length": entry.length,
         "logged_ns": clamped(record.logged.unix_ns),
     }
     if isinstance(record, workq_format.JobFinished):
+        is_fail = record.command == workq_format.Command.FAIL
+        row |= {"hidden": record.hidden if is_fail else None}
         return row | {"result_size": len(record.result), "result": record.result}
-    if isinstance(record, workq_format.JobEvent):
+    if isinstance(record, workq_format.UnknownCommand):
         return row
+    if isinstance(record, workq_format.JobEvent):
+        is_timeout = record.command == workq_format.Command.TIMEOUT_ATTEMPT
+        return row | {"hidden": record.hidden if is_timeout else None}
     raw_name = record.name.encode("utf-8", "surrogateescape")
     return row | {
         "name": raw_name.decode("utf-8", "replace"),
@@ -150,6 +156,7 @@ def kestrel_row(entry: Entry[kestrel_format.Record]) -> Row:
             return row | {"kind": 9, "data_size": 8 * len(ids), "done_ids": ids}
         case kestrel_format.UnknownCommand():
             kind = record.command_byte >> 4
+            kind = kestrel.UNKNOWN_PUT if kind == kestrel.PUT else kind
             return row | {"kind": kind, "data_size": len(record.data), "data": record.data}
 
 

@@ -324,7 +324,7 @@ def count_ztick(
                 Try(
                     line.rule,
                     line.execution_ns,
-                    started=line.started_ns,
+                    started=line.started_ns if line.rule else None,  # no rule, no run
                     ended=line.ended_ns,
                     outcome=line.outcome,
                     is_first=number == 0,

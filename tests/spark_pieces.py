@@ -1,7 +1,7 @@
 """Reading by pieces, and what it must give: shared by the lanes that prove splitting.
 
-The law: however a file is cut, its pieces together give the items of ``read_past_damage(...,
-guess=False)``, every one once and in order, but for what is the end of the log.
+The law: however a file is cut, its pieces together give the items of ``read_past_damage``, by which
+the server reads too, every one once and in order, but for what is the end of the log.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ def items_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Item]:
     return found
 
 
-def expected_items(twins: Twins, data: bytes, file: LogFile) -> list[Item]:
-    items = read_past_damage(twins.codec, data, file=file.path, guess=False)
+def expected_items(
+    twins: Twins, data: bytes, file: LogFile, *, salvage: bool = False
+) -> list[Item]:
+    items = read_past_damage(twins.codec, data, file=file.path, salvage=salvage)
     return [
         item if isinstance(item, Damage) else twins.row(item)
         for item in items

@@ -36,7 +36,10 @@ def expected_row(context: SplitContext, entry: Entry[Any], *, payloads: bool) ->
         "_corrupt_record": None,
         "_damage": None,
     }
-    if isinstance(entry.record, workq.JobAdded | workq.JobEvent | workq.JobFinished):
+    if isinstance(
+        entry.record,
+        workq.JobAdded | workq.JobEvent | workq.JobFinished | workq.UnknownCommand,
+    ):
         row |= _workq(entry)
     elif isinstance(
         entry.record,

@@ -140,7 +140,7 @@ class Disk(Protocol):
         ...
 
 
-class _RealAppendFile:
+class RealAppendFile:
     def __init__(self, path: str, fd: int) -> None:
         self._path = path
         self._fd = fd
@@ -221,8 +221,11 @@ class RealDisk:
             self._reserved = descriptors
         self._fill_reserve()
 
+    def append_descriptor(self, path: str) -> int:
+        return self._open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND)
+
     def open_append(self, path: str) -> AppendFile:
-        return _RealAppendFile(path, self._open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND))
+        return RealAppendFile(path, self.append_descriptor(path))
 
     def open_read(self, path: str) -> ReadFile:
         """For following a log that is being written; not part of Disk, logs do not need it."""

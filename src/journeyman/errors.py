@@ -14,11 +14,14 @@
     │   ├── LogLocked          another process writes this log
     │   ├── LogPoisoned        a sync failed; nothing more may be written
     │   ├── LogFull            no room on the disk; the append was undone
+    │   ├── LogUnavailable     where it is kept cannot be reached; nothing was written
     │   ├── LogBusy            too much waits to be written; nothing was queued
     │   └── LogClosed          the log was closed
     ├── StorageError           a store of job records; carries where it is
     │   ├── StorageLocked      another process has it open
     │   ├── StorageClosed      the store was closed
+    │   ├── StorageFull        no room on the disk; nothing was changed
+    │   ├── StorageUnavailable the database cannot be reached; nothing was changed
     │   └── UnreadableRecord   what stands behind a key is no record; carries the key
     └── UsageError             the command line or a setting asks for something impossible
 
@@ -44,9 +47,12 @@ __all__ = [
     "LogFull",
     "LogLocked",
     "LogPoisoned",
+    "LogUnavailable",
     "StorageClosed",
     "StorageError",
+    "StorageFull",
     "StorageLocked",
+    "StorageUnavailable",
     "StringOverflow",
     "UnknownEntryType",
     "UnreadableRecord",
@@ -141,6 +147,10 @@ class LogFull(LogError):
     """No room on the disk. The append was undone; try again when there is room."""
 
 
+class LogUnavailable(LogError):
+    """Where the log is kept cannot be reached. Nothing was written; try again later."""
+
+
 class LogBusy(LogError):
     """Too much waits to be written already. Nothing was queued; try again a little later."""
 
@@ -167,6 +177,14 @@ class StorageLocked(StorageError):
 
 class StorageClosed(StorageError):
     """The store was closed."""
+
+
+class StorageFull(StorageError):
+    """No room on the disk. Nothing was changed; try again when there is room."""
+
+
+class StorageUnavailable(StorageError):
+    """The database cannot be reached. Nothing was changed; try again when it is back."""
 
 
 class UnreadableRecord(StorageError):

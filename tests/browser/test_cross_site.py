@@ -24,10 +24,10 @@ JOB_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 SITE = "evil.example"
 PORTS = ["schedule", "work queue", "fan-out"]
 LISTENS = {
-    "schedule": r"[^P] listening on [^\s]+?:(\d+)",
+    "schedule": r"the schedule listens on [^\s]+?:(\d+)",
     "work queue": r"the work queue listens on [^\s]+?:(\d+)",
     "fan-out": r"the fan-out queues listen on [^\s]+?:(\d+)",
-    "http": r"HTTP listening on [^\s]+?:(\d+)",
+    "http": r"HTTP listens on [^\s]+?:(\d+)",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,10 @@ def test_a_start_leaves_them_alone_and_takes_nothing_for_their_queues(name: str)
     assert world.engine.queues == {}
     world.close()
     assert disk.files() == before
+
+
+def test_the_example_in_the_documentation_is_right():
+    page = Path(__file__).parents[2] / "docs" / "formats" / "kestrel2.md"
+    example = page.read_text().split("\n## Example\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^ {4}((?:[0-9a-f]{2,} ?)+)  ", example, re.MULTILINE)
+    assert bytes.fromhex(" ".join(lines)) == (DATA / "simple" / "orders").read_bytes()

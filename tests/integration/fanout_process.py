@@ -32,6 +32,7 @@ class FanOutProcess(ScheduleProcess):
         own: dict[str, object] = {
             "kestrel.enabled": "true",
             "kestrel.listen": "127.0.0.1:0",
+            "kestrel.queue_path": "queues",
             "database.persistence": "memory",
         }
         more = {name.replace("__", "."): value for name, value in more_settings.items()}

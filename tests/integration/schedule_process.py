@@ -23,8 +23,8 @@ START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0
 
-_LISTENING = re.compile(r"[^P] ?\"?listening on [^\s\"]+?:(\d+)")
-_HTTP = re.compile(r"HTTP listening on [^\s\"]+?:(\d+)")
+_LISTENS = re.compile(r"the schedule listens on [^\s\"]+?:(\d+)")
+_HTTP = re.compile(r"HTTP listens on [^\s\"]+?:(\d+)")
 
 
 class ScheduleProcess:
@@ -50,6 +50,8 @@ class ScheduleProcess:
             "workq.enabled": "false",
             "kestrel.enabled": "false",
         }
+        if "logfile_path" not in config:
+            own["database.logfile_path"] = "logfile"
         self._settings = own | {
             name.replace("__", "."): str(value)
             for name, value in {**(settings or {}), **more_settings}.items()
@@ -81,7 +83,7 @@ class ScheduleProcess:
         self._listener = threading.Thread(target=self._listen_to_stderr, daemon=True)
         self._listener.start()
         if wait:
-            self.port = int(self.wait_for_line(_LISTENING)[1])
+            self.port = int(self.wait_for_line(_LISTENS)[1])
             if "http.listen" in self._settings:
                 self.http_port = int(self.wait_for_line(_HTTP)[1])
         return self

@@ -193,7 +193,7 @@ class PostgresService(Service):
 
     def launch(self) -> None:
         self.port = free_port()
-        user = "postgres" if os.geteuid() == 0 else None
+        user = self._user
         # Another user may not look into the directory of the tests.
         self._data = Path(tempfile.mkdtemp(prefix="journeyman-postgres-"))
         if user is not None:
@@ -206,12 +206,30 @@ class PostgresService(Service):
             user=user,
             cwd="/",
         )
+        self._run()
+
+    @property
+    def _user(self) -> str | None:
+        return "postgres" if os.geteuid() == 0 else None
+
+    def _run(self) -> None:
+        cluster = str(self._data / "cluster")
         self.spawn(
             program("postgres"),
             *("-D", cluster, "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self._data)),
             *("-F", "-c", "shared_buffers=16MB", "-c", "max_connections=50"),
-            user=user,
+            user=self._user,
         )
+
+    def halt(self, how: int = signal.SIGINT) -> None:
+        """Stop it, to be started again: SIGINT in order, SIGQUIT at once."""
+        process = self._processes.pop()
+        process.send_signal(how)
+        process.wait(START_LIMIT_S)
+
+    def resume(self) -> None:
+        self._run()
+        self._wait_until(self.answers)
 
     def answers(self) -> bool:
         asked = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]

@@ -177,6 +177,6 @@ def test_tls_is_spoken_and_a_stranger_is_not_trusted(tmp_path: Path):
             assert client.get("tls") is not None
         with (
             Schedule("localhost", server.port, tls=True) as client,
-            pytest.raises(errors.CannotConnect, match="certificate verify failed"),
+            pytest.raises(errors.CannotConnect, match="its certificate is not trusted"),
         ):
             client.get("tls")

@@ -103,7 +103,7 @@ def test_without_the_door_there_are_no_such_pages(tmp_path: Path):
     server = FanOutProcess(tmp_path, settings=settings)
     try:
         server.start(wait=False)
-        server.http_port = int(server.wait_for_line(r"HTTP listening on [^ ]+:(\d+)")[1])
+        server.http_port = int(server.wait_for_line(r"HTTP listens on [^ ]+:(\d+)")[1])
         assert ask(server, "GET", "/fan-out")[0] == 404
     finally:
         server.kill()

@@ -11,7 +11,7 @@ import pytest
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError, MemcacheUnknownError
 
-from journeyman import __version__
+from journeyman.servers.fanout_facts import VERSION
 from tests.integration.fanout_process import FanOutProcess
 
 
@@ -87,7 +87,7 @@ def test_delete_and_flush(client: Client):
 
 
 def test_version_and_stats(client: Client):
-    assert client.version() == __version__.encode()
+    assert client.version() == VERSION.encode()
     client.set("counted", b"abc")
     figures = client.stats()
     assert figures[b"queue_counted_items"] == 1

@@ -42,7 +42,7 @@ def test_idle_connections_do_not_keep_the_log_from_being_compacted(tmp_path):
     )
     with server, server.client() as client:
         kept = fill(server.port)
-        server.wait_for_line("connection refused: the file descriptors that are left")
+        server.wait_for_line("connection refused")
         assert client.ask("a SET job 4102444800000000000") == "a OK"
         server.wait_for_line("the log was compacted")
         assert client.ask("b SET job 4102444800000000001") == "b OK"
@@ -55,7 +55,7 @@ def test_idle_connections_do_not_keep_the_command_log_from_being_rotated(tmp_pat
     server = WorkqProcess(tmp_path, program=FEW_FILES, workq__cmdlog_seg_size=1024)
     with server, server.worker() as client:
         kept = fill(server.workq_port)
-        server.wait_for_line("connection refused: the file descriptors that are left")
+        server.wait_for_line("connection refused")
         ids = [client.add("q", b"x" * 300) for _ in range(40)]
         assert len(list(server.cmdlog.glob("*.log"))) > 5
         assert client.job(ids[0])["state"] == "0"

@@ -143,8 +143,41 @@ def test_stat_has_its_fifteen_lines_in_order(client):
 
 
 def test_malformed_and_unknown_lines_are_silent(client):
-    client.send("", "   ", "one", "x NOPE a b", "x set a 1", "AUTH secret", "x RULE GET a")
+    client.send("", "   ", "one", "x NOPE a b", "x set a 1", "AUTH", "x RULE GET a")
     assert client.ask(f"after SET silent {FAR_NS}") == "after OK"
+
+
+def test_auth_is_answered_in_its_turn_where_it_is_not_needed(client):
+    client.send("AUTH secret", f"a SET auth.1 {FAR_NS}", "AUTH secret", "b GET auth.1", "AUTH x y")
+    answers = [client.read_line() for _ in range(5)]
+    assert answers == ["OK", "a OK", "OK", f"b OK planned {FAR_NS}", "OK"]
+
+
+def test_client_of_the_document_reads_each_answer_at_once(server):
+    """The Python client of ztick's protocol page: one send, one recv."""
+    for number in range(50):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
+            sock.send(b'r1 RULE SET rule.app app. shell "/bin/echo hello"\n')
+            assert sock.recv(1024) == b"r1 OK\n"
+            sock.send(b"r2 SET app.task.1 2090-03-30 14:00:00\n")
+            assert sock.recv(1024) == b"r2 OK\n"
+            sock.send(b"r3 QUERY app.\n")
+            assert sock.recv(4096) == b"r3 app.task.1 planned 3794565600000000000\nr3 OK\n", number
+            sock.send(b"r4 LISTRULES\n")
+            assert sock.recv(4096).endswith(b'shell "/bin/echo hello"\nr4 OK\n'), number
+
+
+def test_error_is_one_line_whatever_it_is_about(server):
+    forged = b'w1 GET "job\nw2 OK planned 5\n"\n'
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
+        sock.sendall(forged + b"w3 GET nothing\n")
+        answer = b""
+        while not answer.endswith(b'"nothing" does not exist\n'):
+            answer += sock.recv(4096)
+    assert answer.splitlines() == [
+        rb'w1 ERROR not_found job "job\nw2 OK planned 5\n" does not exist',
+        b'w3 ERROR not_found job "nothing" does not exist',
+    ]
 
 
 def test_values_that_need_quotes_come_back_in_quotes(client):

@@ -170,14 +170,15 @@ def open_files_allowed(wanted: int) -> int:
 
 
 def test_too_many_connections_are_refused_and_come_back(tmp_path):
-    with ScheduleProcess(tmp_path, limits__connections=3) as server:
+    with ScheduleProcess(tmp_path, limits__connections=3, log__level="debug") as server:
         clients = [server.client() for _ in range(3)]
         for client in clients:
             assert client.ask("r GET x").startswith("r ERROR")
         with server.client() as one_more:
             assert one_more.read_line() is None
         clients.pop().close()
-        server.wait_for_line("client disconnected")
+        server.wait_for_line(r"DEBUG client connected client=127\.0\.0\.1:\d+")
+        server.wait_for_line(r"DEBUG client disconnected client=127\.0\.0\.1:\d+")
         assert server.ask("r GET x").startswith("r ERROR")
         for client in clients:
             client.close()

@@ -30,7 +30,10 @@ def test_every_run_is_noted_with_its_rule_times_and_outcome(tmp_path):
         assert server.stop() == 0
         after_ns = time.time_ns()
     runs = {run["job"]: run for run in history(tmp_path)}
-    assert set(runs) == {"ok.1", "no.1"}  # without a rule nothing ran
+    lonely = runs.pop("lonely")  # it had no rule
+    assert (lonely["rule"], lonely["runner"], lonely["outcome"]) == ("", "", "failed")
+    assert lonely["detail"] == "no rule matches"
+    assert set(runs) == {"ok.1", "no.1"}
     good, bad = runs["ok.1"], runs["no.1"]
     assert (good["rule"], good["runner"], good["outcome"]) == ("good", "direct", "executed")
     assert (bad["rule"], bad["runner"], bad["outcome"]) == ("bad", "shell", "failed")

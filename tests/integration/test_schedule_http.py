@@ -19,6 +19,7 @@ TOKENS = """
 [token.deploy]
 secret = "sk_deploy"
 namespace = "deploy."
+runners = "shell"
 [token.admin]
 secret = "sk_admin"
 namespace = "*"
@@ -290,6 +291,9 @@ def test_namespaces_hold_over_http(guarded):
     ):
         status, answer = ask(guarded, method, path, body, "sk_deploy")
         assert (status, answer) == (403, {"error": "insufficient namespace scope"})
+    direct = {"pattern": "deploy.", "runner": "direct", "args": ["/bin/true"]}
+    status, answer = ask(guarded, "PUT", "/rules/deploy.r", direct, "sk_deploy")
+    assert (status, answer) == (403, {"error": "this token may not use the runner direct"})
     rows = ask(guarded, "GET", "/jobs", secret="sk_deploy")[1]
     assert [row["id"] for row in rows] == ["deploy.1"]
 

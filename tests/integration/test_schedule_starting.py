@@ -41,7 +41,8 @@ def test_a_port_in_use_is_named(tmp_path):
 
 
 def test_an_unknown_host_is_named(tmp_path):
-    code, line = refused(tmp_path, controller__listen="no-such-host.invalid:5678")
+    listen = {"controller__listen": "no-such-host.invalid:5678", "access__insecure": "true"}
+    code, line = refused(tmp_path, **listen)
     assert code == 1
     assert "no-such-host.invalid:5678" in line
 

@@ -208,9 +208,9 @@ def test_ids_that_killed_the_original_are_refused(client: WorkqClient):
     assert client.ask("inspect server") == "+OK 1"
 
 
-def test_without_a_path_the_queue_is_in_memory_only(tmp_path: Path, name: str):
+def test_memory_is_for_those_who_ask_for_it(tmp_path: Path, name: str):
     with WorkqProcess(tmp_path, memory=True) as server, server.worker() as client:
-        server.wait_for_line("in memory only")
+        server.wait_for_line("WARN the work queue is in memory only")
         client.add(name)
         assert client.ask(f"pause {name}.x") == "+OK"
         assert server.stop() == 0

@@ -67,7 +67,7 @@ def test_without_a_work_queue_the_run_fails(tmp_path: Path):
         assert schedule.ask("r RULE SET rule mail. queue mail") == "r OK"
         assert schedule.ask("r SET mail.1 5") == "r OK"
         server.wait_for_status("mail.1", "failed")
-        assert not any("work queue" in line for line in server.lines)
+        assert not any("work queue listens" in line for line in server.lines)
 
 
 def test_port_in_use_stops_the_start_of_both(tmp_path: Path):

@@ -39,8 +39,10 @@ class WorkqProcess(ScheduleProcess):
         }
         if in_store:
             own |= {"workq.persistence": "storage", "storage.path": str(directory / "store")}
-        elif not memory:
-            own["workq.cmdlog_path"] = "cmdlog"
+        elif memory:
+            own["workq.persistence"] = "memory"
+        else:
+            own |= {"workq.cmdlog_path": "cmdlog", "workq.cmdlog_sync": "interval"}
         more = {name.replace("__", "."): value for name, value in more_settings.items()}
         super().__init__(directory, program=program, settings={**own, **(settings or {}), **more})
         self.workq_port = 0

@@ -30,7 +30,7 @@ from journeyman.formats.workq import Record as WorkqRecord
 from journeyman.formats.ztick import CODEC as ZTICK
 from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
 from tests.property.test_keyspace_file import RECORDS as KEYSPACE_RECORDS
-from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
+from tests.property.test_workq_format import KNOWN as WORKQ_RECORDS
 from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

@@ -29,8 +29,9 @@ CODECS = st.sampled_from([WRITER, READER])
 
 @st.composite
 def unknown_commands(draw: st.DrawFn) -> UnknownCommand:
-    command = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15]))
-    words = draw(st.integers(1 if command >= 8 else 0, 15))
+    command = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15]))
+    # A PUT with more words than those known, or another command.
+    words = draw(st.integers(9 if command == 8 else 1 if command > 8 else 0, 15))
     header = draw(st.binary(min_size=4 * words, max_size=4 * words))
     data = b""
     if command >= 8:

@@ -19,7 +19,9 @@ from journeyman.formats.workq import (
     JobAdded,
     JobEvent,
     JobFinished,
+    NewerCommand,
     Record,
+    UnknownCommand,
 )
 
 MAX_U64 = 2**64 - 1
@@ -63,9 +65,19 @@ JOBS_ADDED = st.builds(
 )
 JOBS_FINISHED = st.builds(
     JobFinished, instants(), IDS, st.sampled_from([Command.COMPLETE, Command.FAIL]), BLOCKS
+) | st.builds(JobFinished, instants(), IDS, st.just(Command.FAIL), BLOCKS, st.just(True))
+JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:])) | st.builds(
+    JobEvent, instants(), IDS, st.just(Command.TIMEOUT_ATTEMPT), st.just(True)
 )
-JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:]))
-RECORDS: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
+UNKNOWN = st.builds(
+    UnknownCommand,
+    instants(),
+    IDS,
+    st.sampled_from([NewerCommand(n) for n in (0, *range(9, 256))]),
+    st.binary(max_size=60),
+)
+KNOWN: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
+RECORDS: st.SearchStrategy[Record] = KNOWN | UNKNOWN
 LOGS = st.lists(RECORDS, max_size=6)
 SOME = st.lists(RECORDS, min_size=1, max_size=6)
 

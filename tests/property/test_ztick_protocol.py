@@ -164,7 +164,7 @@ def test_no_bytes_raise_and_every_event_can_be_handled(data: bytes, auth: bool):
     events = parser.feed(data)
     for event in events:
         if isinstance(event, Refused):
-            assert tokenize_reply(ztick.refusal(event))[:2] == [event.request_id, b"ERROR"]
+            assert tokenize_reply(ztick.settled(event))[:2] == [event.request_id, b"ERROR"]
         elif isinstance(event, Set):
             assert CODEC.encode(JobSet(event.identifier, event.execution_ns, Status.PLANNED))
         elif isinstance(event, SetRule):
@@ -222,18 +222,29 @@ def test_a_rule_line_makes_the_same_rule_again(identifier: str, pattern: str, ru
 
 @given(st.binary(max_size=20), TEXTS)
 def test_an_error_about_any_identifier_is_one_line(request_id: bytes, text: str):
-    tokens = tokenize_reply(ztick.job_not_found(request_id, text))
-    expected = [
-        request_id,
-        b"ERROR",
-        b"not_found",
-        b"job",
-        text.encode(),
-        b"does",
-        b"not",
-        b"exist",
-    ]
-    assert tokens == expected
+    reply = ztick.job_not_found(request_id, text)
+    head = quote(request_id) + b" ERROR not_found job "
+    assert reply.startswith(head)
+    rest = reply[len(head) :]
+    assert rest.endswith(b'" does not exist\n')
+    assert len(rest.decode().splitlines()) == 1
+    shown = tokenize(rest.removesuffix(b"\n"))
+    assert shown[1:] == [b"does", b"not", b"exist"]
+    if text.isprintable():
+        assert shown[0] == text.encode()
+
+
+@given(st.binary(max_size=30).filter(lambda data: b"\0" not in data))
+def test_no_refusal_holds_a_line_break(data: bytes):
+    """Whatever a client sends, its error is one line: nobody can be made to see another."""
+    token = in_quotes(b"!" + data)
+    for words in (b"SET a %b", b"RULE SET a b %b x", b"RULE SET a b awf w %b x"):
+        [event] = Parser().feed(b"r1 " + words % token + b"\n")
+        assert isinstance(event, Refused)
+        reply = ztick.settled(event)
+        assert reply.count(b"\n") == 1
+        assert b"\r" not in reply
+        assert reply.startswith(b"r1 ERROR invalid_args ")
 
 
 # -- timestamps and runners ----------------------------------------------------------------------

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from journeyman.folds.workq import JobState
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
+from journeyman.formats.workq import (
+    Command,
+    Instant,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    Record,
+    UnknownCommand,
+)
 
 JOB_ID = bytes.fromhex("0000000a000040008000000000000001")
 UNFINISHED = (JobState.NEW, JobState.PENDING, JobState.LEASED)
@@ -43,6 +51,10 @@ class Original:
         if isinstance(record, JobAdded):
             self._refuse_if(self.added is not None)
             self.__init__(record)  # type: ignore[misc]
+        elif isinstance(record, UnknownCommand):
+            raise ReplayError
+        elif record.hidden:
+            pass  # an add that has expired, to it
         elif self.added is None:
             raise ReplayError
         elif isinstance(record, JobFinished):

@@ -85,7 +85,7 @@ def read_log(files: Iterable[tuple[Path, Codec[Any]]]) -> Found:
         segment = len(found.files)
         found.files.append(str(path))
         data = path.read_bytes()
-        for item in read_past_damage(codec, data, guess=False):
+        for item in read_past_damage(codec, data):
             if not isinstance(item, Damage):
                 found.entries.append(item)
                 found.places[id(item.record)] = (segment, item.offset, item.length)

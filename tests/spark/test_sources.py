@@ -17,7 +17,10 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel
 from journeyman.formats.ztick import JobSet, RuleSet, Shell, Status
 from journeyman.spark import read, register
+from journeyman.spark.glances import damage_in
+from journeyman.spark.reads import knows_no_damage
 from journeyman.spark.schemas import base_schema
+from journeyman.spark.tables import states
 from tests.specimens import KESTREL, WORKQ, ZTICK
 from tests.unit.test_spark_rows import local_rows
 
@@ -153,7 +156,7 @@ def test_what_is_wrong_is_said_in_the_callers_process(spark, tmp_path):
 
 
 def test_conditions_are_right_however_often_a_frame_is_used(spark, hosts):
-    """Spark keeps what was pushed for one query for the next; so nothing is pushed unasked."""
+    """Spark keeps what was pushed for one query for the next; so nothing is pushed."""
     key = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(key)
     spark.conf.set(key, "true")
@@ -165,8 +168,6 @@ def test_conditions_are_right_however_often_a_frame_is_used(spark, hosts):
             "rule_set": 12,
         }
         assert frame.count() == 59
-        pushed = read(spark, "ztick", str(hosts), pushFilters=True)
-        assert pushed.where("kind = 'remove' AND host = 'b' AND key LIKE 'job.%'").count() == 11
     finally:
         spark.conf.set(key, before)
 
@@ -186,3 +187,47 @@ def test_a_kestrel_queue_with_readers(spark, tmp_path):
     assert {row.reader for row in rows} == {None, "mail"}
     assert {row._log for row in rows} == {f"{tmp_path}/jobs"}
     assert json.loads(frame.schema.json())["fields"][8]["type"] == "timestamp"
+
+
+def test_tables_in_a_catalog(spark, tmp_path):
+    """Spark hands the properties of a table over as options, and no options when it is read."""
+    paths = {
+        "ztick": tmp_path / "logfile",
+        "workq": tmp_path / "cmdlog" / "000000001.log",
+        "kestrel": tmp_path / "queues" / "jobs.17",
+    }
+    for dialect in (ZTICK, WORKQ, KESTREL):
+        path = paths[dialect.name]
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(dialect.encode(dialect.records(5)))
+        place = path if dialect is ZTICK else path.parent
+        spark.sql(
+            f"CREATE TABLE t_{dialect.name} USING {dialect.name} OPTIONS (payloads 'true') "
+            f"COMMENT 'a log' TBLPROPERTIES ('a' = 'b') LOCATION '{place}'"
+        )
+        try:
+            rows = spark.sql(
+                f"SELECT kind, _offset FROM t_{dialect.name} ORDER BY _offset"
+            ).collect()
+            assert len(rows) == 5
+            frame = read(spark, dialect.name, str(place), payloads=True)
+            assert spark.table(f"t_{dialect.name}").columns == frame.columns
+            assert spark.table(f"t_{dialect.name}").exceptAll(frame).count() == 0
+        finally:
+            spark.sql(f"DROP TABLE t_{dialect.name}")
+    with pytest.raises(Exception, match="no option kindz; did you mean kinds"):
+        spark.sql(f"CREATE TABLE t USING ztick OPTIONS (kindz 'set') LOCATION '{paths['ztick']}'")
+
+
+def test_adjacent_bad_frames_hide_nothing_from_a_replay(spark, tmp_path):
+    """Two rules with a runner that is not known here, and a hole of zeros."""
+    rule = ZTICK.codec.encode(RuleSet("r", "p", Shell("x")))
+    newer = rule[:-4] + bytes([99]) + rule[-3:]
+    jobs = [ZTICK.codec.encode(JobSet(f"job.{n}", n, Status.PLANNED)) for n in range(99)]
+    data = jobs[0] + 2 * newer + b"".join(jobs[1:50]) + bytes(50) + b"".join(jobs[50:])
+    (tmp_path / "logfile").write_bytes(data)
+    for dialect in ("ztick", "workq", "kestrel", "keyspace"):
+        knows_no_damage(spark, dialect)  # what other tests have read in this session
+    assert states(spark, "ztick", str(tmp_path / "logfile"))["jobs"].count() == 99
+    damage = damage_in(spark)
+    assert (damage.places, damage.damaged_bytes, damage.records) == (3, 2 * len(newer) + 50, 3)

@@ -16,6 +16,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import LogError, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.logs.ztick_log import compact_offline
+from journeyman.spark.maintenance.workq_cleaning import publish_workq
 from journeyman.spark.options import SourceOptions
 from journeyman.spark.sources import full_schema
 from journeyman.spark.streams import stream_reader
@@ -153,7 +154,7 @@ def test_two_compactions_between_two_looks_are_lost_history(tmp_path):
     # What the link kept is there, what went unseen is one row that says so.
     assert keys([row for row in rows if row["kind"] != "damage"]) == job_names(2, 4)
     assert [row["_damage"] for row in rows if row["kind"] == "damage"] == [
-        "lost: compacted, cleaned or removed before it was read"
+        "lost: files behind segment 0 were compacted before they were seen"
     ]
 
 
@@ -243,14 +244,85 @@ def test_a_file_that_is_no_longer_what_was_read_is_an_error(tmp_path, how):
         query.poll()
 
 
-def test_a_log_compacted_offline_is_not_taken_for_new_records(tmp_path):
-    with open_ztick(tmp_path / "logfile") as log:
+def test_a_replaced_log_is_read_anew_if_that_was_asked_for_and_says_what_was_lost(tmp_path):
+    path = tmp_path / "logfile"
+    path.write_bytes(ztick_bytes(1, 2, 3))
+    query = Query("ztick", path, onLostHistory="continue")
+    query.poll()
+    path.unlink()
+    path.write_bytes(ztick_bytes(7, 8))
+    rows = query.poll()
+    assert sorted(row["kind"] for row in rows) == ["damage", "set", "set"]
+    (lost,) = [row["_damage"] for row in rows if row["kind"] == "damage"]
+    assert "another program replaced the log" in lost
+    assert query.poll() == []
+
+
+@pytest.mark.parametrize("has_read_all", [True, False])
+def test_a_stream_goes_on_when_its_log_is_compacted_offline(tmp_path, has_read_all):
+    path = tmp_path / "logfile"
+    with open_ztick(path) as log:
         set_jobs(log, 1, 2)
-        query = Query("ztick", tmp_path / "logfile")
+        query = Query("ztick", path)
+        assert keys(query.poll()) == job_names(1, 2)
+        set_jobs(log, 2, 3)
+        unread = [] if has_read_all else job_names(2, 3)
+        if has_read_all:
+            query.poll()
+    for _ in range(2):
+        compact_offline(RealDisk(), str(path))
+    with open_ztick(path) as log:
+        set_jobs(log, 4)
+        assert keys(query.poll()) == [*unread, *job_names(4)]
+        log.compact()
+        set_jobs(log, 5)
+        assert keys(query.poll()) == job_names(5)
+    compact_offline(RealDisk(), str(path))
+    assert query.poll() == []
+
+
+def test_a_stream_without_links_says_what_an_offline_compaction_took(tmp_path):
+    path = tmp_path / "logfile"
+    (tmp_path / "_held").mkdir()  # another stream holds files here
+    with open_ztick(path) as log:
+        set_jobs(log, 1)
+        query = Query("ztick", path, holdFiles="false", onLostHistory="continue")
         query.poll()
-    compact_offline(RealDisk(), str(tmp_path / "logfile"))
-    with pytest.raises(LogError, match="compacted offline"):
+        set_jobs(log, 2)
+    compact_offline(RealDisk(), str(path))
+    (lost,) = query.poll()
+    assert "bytes 21 to 42 of " in lost["_damage"]
+    assert query.poll() == []
+
+
+def test_a_stream_goes_on_when_its_queue_is_cleaned_or_compacted_on_spark(tmp_path):
+    """What ``pipeline clean`` and ``pipeline compact`` publish, without the rest of them."""
+    directory = tmp_path / "cmdlog"
+    with open_workq(directory) as log:
+        log.append([added(1)])
+        log.appender.commit()
+        query = Query("workq", directory)
         query.poll()
+    staged = tmp_path / "staged"
+    staged.write_bytes((directory / "000000001.log").read_bytes())
+    inside = directory / "new"
+    staged.rename(inside)
+    publish_workq(RealDisk(), str(directory), [str(inside)])
+    assert query.poll() == []
+    with open_workq(directory) as log:
+        log.append([deleted(1, 3)])
+        log.appender.commit()
+        assert [row["kind"] for row in query.poll()] == ["delete"]
+
+
+def test_damage_in_the_middle_does_not_take_a_torn_tail_with_it(tmp_path):
+    path = tmp_path / "logfile"
+    whole = ztick_bytes(1) + bytes(50) + ztick_bytes(2, 3, 4)
+    path.write_bytes(whole[:-5])
+    query = Query("ztick", path)
+    assert [row["kind"] for row in query.poll()] == ["set", "damage", "set", "set"]
+    path.write_bytes(whole)
+    assert keys(query.poll()) == job_names(4)
 
 
 def test_damage_is_a_row_and_what_is_appended_behind_it_is_read(tmp_path):

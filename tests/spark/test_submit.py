@@ -27,6 +27,8 @@ from tests.unit.cli_commands import job, write_ztick
 ROOT = Path(__file__).parents[2]
 # What Spark's scripts call; and no java.
 TOOLS = ("sh", "bash", "env", "dirname", "chmod", "ps", "cat", "uname", "rm", "mkdir", "id")
+# With these Hadoop unpacks an archive.
+UNPACKING = ("gzip", "tar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     (packages / "libraries.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")
     tools = home / "tools"
     tools.mkdir()
-    for tool in TOOLS:
+    for tool in (*TOOLS, *UNPACKING):
         (tools / tool).symlink_to(str(shutil.which(tool)))
     path = f"{python.parent}:{tools}"
     assert shutil.which("java", path=path) is None

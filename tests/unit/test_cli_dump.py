@@ -106,16 +106,44 @@ def test_ztick_has_no_times_to_go_by(tmp_path):
     assert_one_line_error(run("dump", "--as-of", "now", log), 2, "--as-of", "ztick")
 
 
-def test_ztick_salvage_reads_behind_a_damaged_length(tmp_path):
+def test_ztick_is_read_behind_a_damaged_length(tmp_path):
     log = write_ztick(tmp_path / "log", *(job(f"job.{n}") for n in range(6)))
-    flip_bit(log, 2 * (log.stat().st_size // 6))
+    length = log.stat().st_size // 6
+    flip_bit(log, 2 * length)
+
+    done = run("dump", log)
+
+    assert [line.split()[1] for line in done.stdout.splitlines()] == [
+        *("job.0", "job.1", "job.3", "job.4", "job.5"),
+    ]
+    assert f"{length} bytes at offset {2 * length} left out" in done.stderr
+
+
+def test_ztick_salvage_shows_a_job_that_stands_alone(tmp_path):
+    log = write_ztick(tmp_path / "log", *(job(f"job.{n}") for n in range(7)))
+    length = log.stat().st_size // 7
+    for number in (2, 4):
+        flip_bit(log, number * length)
 
     plain, salvaged = run("dump", log), run("dump", "--salvage", log)
 
-    assert plain.stdout.splitlines() == salvaged.stdout.splitlines()[:2]
-    assert len(salvaged.stdout.splitlines()) == 5
-    assert "partial trailing frame" in plain.stderr
-    assert "at offset" in salvaged.stderr
+    assert "job.3" not in plain.stdout
+    assert "SET job.3 " in salvaged.stdout
+    assert len(salvaged.stdout.splitlines()) == len(plain.stdout.splitlines()) + 1 == 5
+
+
+def test_ztick_rules_of_a_newer_writer_hide_nothing(tmp_path):
+    newer = [ztick.CODEC.encode(ztick.RuleSet(f"r{n}", "p", ztick.Shell("x"))) for n in (1, 2)]
+    newer = [rule[:-4] + b"\x63" + rule[-3:] for rule in newer]  # runner 99
+    log = tmp_path / "log"
+    log.write_bytes(b"".join([ztick.CODEC.encode(job("a")), *newer, ztick.CODEC.encode(job("b"))]))
+
+    done = run("dump", log)
+
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["a", "b"]
+    assert done.stderr.splitlines() == [
+        f"warning: failed to decode frame {n}: error.InvalidData" for n in (1, 2)
+    ]
 
 
 # --- workq ---
@@ -183,17 +211,15 @@ def test_only_one_queue_may_be_asked_for(tmp_path):
     assert [row["item_id"] for row in rows(run("dump", "--json", "--queue", "b", tmp_path))] == [2]
 
 
-def test_kestrel_stops_at_damage_unless_told_to_salvage(tmp_path):
+def test_kestrel_is_read_behind_damage(tmp_path):
     path = write_segment(tmp_path / "jobs.1", *(put(n) for n in range(1, 7)))
     length = len(kestrel.WRITER.encode(put(1)))
     flip_bit(path, 4 + 2 * length)
 
-    plain, salvaged = run("dump", path), run("dump", "--salvage", path)
+    done = run("dump", path)
 
-    assert len(plain.stdout.splitlines()) == 2
-    assert f"at offset {4 + 2 * length}" in plain.stderr
-    assert len(salvaged.stdout.splitlines()) == 5
-    assert f"{length} bytes at offset {4 + 2 * length} left out" in salvaged.stderr
+    assert len(done.stdout.splitlines()) == 5
+    assert f"{length} bytes at offset {4 + 2 * length} left out" in done.stderr
 
 
 def test_a_damaged_checkpoint_counts_as_nothing_read(tmp_path):

@@ -29,13 +29,13 @@ def serve(*options: str) -> int:
     return CliRunner().invoke(journeyman, ["serve", *options]).exit_code
 
 
-def test_all_doors_are_open_by_default_with_the_defaults_of_the_original(served: list[Settings]):
+def test_work_queue_is_open_and_durable_by_default(served: list[Settings]):
     assert serve() == 0
     workq = served[0].workq
     assert workq.enabled
     assert workq.listen == Address("127.0.0.1", 9922)
-    assert workq.cmdlog_path is None
-    assert workq.cmdlog_sync is WorkqSync.INTERVAL
+    assert workq.cmdlog_path == "journeyman-data/workq"
+    assert workq.cmdlog_sync is WorkqSync.ALWAYS
     assert workq.cmdlog_sync_int_ms == 1000
     assert workq.cmdlog_clean_int_ms == 300_000
     assert workq.cmdlog_seg_size_bytes == 64 * 1024 * 1024
@@ -46,8 +46,15 @@ def test_fan_out_queues_are_durable_by_default(served: list[Settings]):
     kestrel = served[0].kestrel
     assert kestrel.enabled
     assert kestrel.listen == Address("127.0.0.1", 22133)
-    assert (kestrel.queue_path, kestrel.sync) == ("queues", WorkqSync.ALWAYS)
+    assert (kestrel.queue_path, kestrel.sync) == ("journeyman-data/kestrel", WorkqSync.ALWAYS)
     assert not kestrel.allow_shutdown
+
+
+def test_data_is_the_directory_of_all_three(served: list[Settings]):
+    assert serve("--data", "d", "--queue-path", "q") == 0
+    assert served[0].database.logfile_path == "d/schedule.log"
+    assert served[0].workq.cmdlog_path == "d/workq"
+    assert served[0].kestrel.queue_path == "q"
 
 
 def test_fan_out_queues_have_options(served: list[Settings]):
@@ -89,6 +96,7 @@ def test_fan_out_queues_can_be_turned_off(served: list[Settings]):
         ("--cmdlog-seg-size", "-1"),
         ("--workq-listen", "9922"),
         ("--cmdlog-path", ""),
+        ("--data", ""),
         ("--kestrel-listen", "22133"),
         ("--queue-path", ""),
         ("--queue-sync", "sometimes"),
@@ -106,3 +114,48 @@ def test_file_says_the_same(served: list[Settings], tmp_path):
     assert serve("-c", str(path)) == 0
     workq = served[0].workq
     assert (workq.enabled, workq.cmdlog_path, workq.cmdlog_sync) == (False, "x", WorkqSync.OS)
+
+
+# -- workq-server ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dash", ["-", "--"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_workq_server_takes_the_flags_of_the_original(
+    served: list[Settings], dash: str, joined: bool
+):
+    flags = {
+        "listen": "127.0.0.1:1234",
+        "cmdlog-path": "d",
+        "cmdlog-sync": "always",
+        "cmdlog-sync-int": "0",
+        "cmdlog-clean-int": "5",
+        "cmdlog-seg-size": "1000000",
+    }
+    words = [f"{dash}{name}={value}" for name, value in flags.items()]
+    if not joined:
+        words = [part for word in words for part in word.split("=")]
+    assert CliRunner().invoke(journeyman, ["workq-server", *words]).exit_code == 0
+    settings = served[0]
+    workq = settings.workq
+    assert (workq.listen, workq.cmdlog_path) == (Address("127.0.0.1", 1234), "d")
+    assert workq.cmdlog_sync is WorkqSync.ALWAYS
+    assert (workq.cmdlog_clean_int_ms, workq.cmdlog_seg_size_bytes) == (5, 1_000_000)
+    assert (workq.enabled, settings.controller.enabled, settings.kestrel.enabled) == (
+        True,
+        False,
+        False,
+    )
+
+
+def test_workq_server_keeps_its_jobs_where_nothing_is_said(served: list[Settings]):
+    assert CliRunner().invoke(journeyman, ["workq-server", "--data", "d"]).exit_code == 0
+    assert served[0].workq.cmdlog_path == "d/workq"
+
+
+def test_workq_server_needs_an_interval_where_it_syncs_by_one(served: list[Settings]):
+    words = ["workq-server", "-cmdlog-sync", "interval", "-cmdlog-sync-int", "0"]
+    done = CliRunner().invoke(journeyman, words)
+    assert done.exit_code == 2
+    assert "cmdlog_sync_int" in done.output
+    assert served == []

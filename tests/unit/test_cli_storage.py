@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -24,10 +28,11 @@ from journeyman.formats.keyspace import (
 )
 from journeyman.formats.keyspace_listing import LISTINGS, RANKS
 from journeyman.formats.keyspace_values import JobRecord, QueueRecord
-from journeyman.formats.workq import Command
+from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
+from journeyman.formats.workq_retry import pack
 from journeyman.formats.ztick import RuleSet
 from journeyman.formats.ztick_runners import Shell
-from journeyman.storage import Storage, Upsert
+from journeyman.storage import Remove, Storage, Upsert
 from tests.unit.cli_commands import (
     NOW_NS,
     added,
@@ -305,6 +310,68 @@ def test_a_path_that_is_taken_is_refused(filled, place, tmp_path):
         (tmp_path / name).write_text("mine")
         assert_one_line_error(run(*place, "export", tmp_path / "x", "--to", "ztick"), 2, name)
         (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("command", [["rebuild"], ["import", "x"]])
+def test_what_must_be_alone_is_refused_beside_a_server(filled, place, tmp_path, command):
+    write_ztick(tmp_path / "x", job("a"))
+    with filled() as storage:
+        storage.backend.be_alone()
+        words = [str(tmp_path / "x") if word == "x" else word for word in command]
+        done = run(*place, *words)
+    assert done.exit_code in (1, 2)
+    assert re.fullmatch(r"journeyman: error: [^\n]+\n", done.stderr)
+    assert run(*place, "check").exit_code == 0
+
+
+@pytest.mark.parametrize("target", ["ztick", "kestrel", "workq"])
+def test_export_whose_reader_goes_away_fails_and_leaves_nothing_behind(
+    opened, place, tmp_path, target
+):
+    with opened() as storage:
+        storage.apply([Upsert(record(n, "completed", queue="not a name")) for n in range(5000)])
+    command = [sys.executable, "-m", "journeyman", *place, "export"]
+    read, write = os.pipe()
+    os.close(read)  # as `head` does when it has seen enough
+    done = subprocess.run(
+        [*command, str(tmp_path / "out"), "--to", target],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(write)
+    assert done.returncode == 1
+    assert re.fullmatch(r"journeyman: error: stdout was closed [^\n]+\n", done.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_delay_before_a_retry_goes_out_and_comes_back(opened, place, tmp_path):
+    delayed = replace(added(1, ttl_ms=TTL_MS), max_fails=pack(3, 60_000))
+    lives: dict[int, list[Record]] = {
+        1: [event(1, Command.START_ATTEMPT), event(1, Command.TIMEOUT_ATTEMPT, at_ns=NOW_NS + 77)],
+        2: [
+            JobFinished(Instant(NOW_NS + 9), job_id(2), Command.FAIL, b"why", hidden=True),
+            JobEvent(Instant(NOW_NS + 9), job_id(2), Command.TIMEOUT_ATTEMPT, hidden=True),
+        ],
+        3: [event(3, Command.TIMEOUT_ATTEMPT, at_ns=NOW_NS + 5)],
+    }
+    records: list[Record] = [replace(delayed, job_id=job_id(number)) for number in lives]
+    records += [record for life in lives.values() for record in life]
+    log = write_workq(tmp_path / "log", records)
+    assert run(*place, "import", log).exit_code == 0
+    with opened() as storage:
+        before = list(storage.all_jobs())
+        assert [json.loads(job.extra[0][1])["timed_out_ns"] for job in before] == [
+            *(NOW_NS + 77, NOW_NS + 9, NOW_NS + 5)
+        ]
+    assert run(*place, "export", tmp_path / "out", "--to", "workq").exit_code == 0
+    with opened() as storage:
+        storage.apply([Remove(job.job_uuid) for job in before])
+    assert run(*place, "import", tmp_path / "out").exit_code == 0
+    with opened() as storage:
+        assert list(storage.all_jobs()) == before
 
 
 def test_what_the_fold_of_a_log_is_in_parts_is_the_fold():

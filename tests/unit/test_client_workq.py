@@ -228,16 +228,19 @@ def test_what_must_not_be_done_twice_is_not_sent_twice():
         (lambda q: q.add("a b"), "a name is"),
         (lambda q: q.add("a\r\ndelete x"), "a name is"),
         (lambda q: q.add("q", bytes(1_048_577)), "at most 1048576"),
-        (lambda q: q.add("q", job_id="x"), "is no UUID"),
+        (lambda q: q.add("q", job_id="x"), "must be a UUID"),
         (lambda q: q.add("q", job_id="6ba7b810-9dad-11d1-80b4-00c04fd430c4"), "of version 4"),
-        (lambda q: q.add("q", ttr_ms=0), "ttr_ms is 1 to 86400000"),
-        (lambda q: q.add("q", ttl_ms=2_592_000_001), "ttl_ms is 1 to"),
-        (lambda q: q.add("q", priority=2**31), "priority is"),
-        (lambda q: q.add("q", max_attempts=256), "max_attempts is 0 to 255"),
+        (lambda q: q.add("q", ttr_ms=0), "ttr_ms must be a whole number from 1 to 86400000"),
+        (lambda q: q.add("q", ttl_ms=2_592_000_001), "ttl_ms must be a whole number from 1 to"),
+        (lambda q: q.add("q", priority=2**31), "priority must be a whole number"),
+        (
+            lambda q: q.add("q", max_attempts=256),
+            "max_attempts must be a whole",
+        ),
         (lambda q: q.schedule("q", datetime(2030, 1, 1)), "no time zone"),  # noqa: DTZ001
         (lambda q: q.lease(wait_ms=1), "needs the name of a queue"),
-        (lambda q: q.lease("q", wait_ms=-1), "wait_ms is 0 to"),
-        (lambda q: q.inspect_jobs("q", limit=101), "limit is 1 to 100"),
+        (lambda q: q.lease("q", wait_ms=-1), "wait_ms must be a whole number from 0 to"),
+        (lambda q: q.inspect_jobs("q", limit=101), "limit must be a whole number from 1 to 100"),
     ],
 )
 def test_what_would_be_misread_or_refused_is_not_sent(call, words):

@@ -198,7 +198,7 @@ def test_kernel_that_stops_where_the_codec_goes_on_is_found_out():
 
 
 def test_schemas_hold_only_types_that_spark_has():
-    plain = {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.binary()}
+    plain = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.binary()}
     lists = {pa.list_(pa.string()), pa.list_(pa.int64())}
     for module in (ztick, workq, kestrel, keyspace):
         assert set(module.SCHEMA.types) <= plain | lists

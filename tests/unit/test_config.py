@@ -29,7 +29,7 @@ from journeyman.config import (
 )
 from journeyman.config.files import MAX_FILE_BYTES, read_values
 from journeyman.config.kinds import Optional, Text, TextList
-from journeyman.config.loading import COMMAND_LINE_ORIGIN, DEFAULT_ORIGIN
+from journeyman.config.loading import COMMAND_LINE_ORIGIN, DATA_ORIGIN, DEFAULT_ORIGIN
 from journeyman.errors import UsageError
 from journeyman.formats.ztick_runners import Direct, Journal, Queue, Shell
 
@@ -92,6 +92,17 @@ def complaint(loaded):
         return said
 
     return complaint_about
+
+
+def with_an_empty_file() -> Settings:
+    """The settings of a ztick file that says nothing."""
+    plain = Settings()
+    return replace(
+        plain,
+        database=replace(plain.database, logfile_path="logfile"),
+        workq=replace(plain.workq, enabled=False),
+        kestrel=replace(plain.kestrel, enabled=False),
+    )
 
 
 # -- values and their origin ---------------------------------------------------------------------
@@ -190,6 +201,51 @@ def test_settings_cannot_be_changed():
         Settings().database.framerate = 1  # type: ignore[misc]
 
 
+# -- the data directory --------------------------------------------------------------------------
+
+
+def places(settings: Settings) -> tuple[str, str, str]:
+    return settings.database.logfile_path, settings.workq.cmdlog_path, settings.kestrel.queue_path
+
+
+def test_everything_is_below_the_data_directory():
+    assert places(load(environ={}).settings) == (
+        "journeyman-data/schedule.log",
+        "journeyman-data/workq",
+        "journeyman-data/kestrel",
+    )
+    configuration = load(environ={}, options={"data.directory": "/d", "workq.cmdlog_path": "w"})
+    assert places(configuration.settings) == ("/d/schedule.log", "w", "/d/kestrel")
+    assert configuration.settings.storage.path == "/d/store"
+    assert configuration.origins["database.logfile_path"] == DATA_ORIGIN
+    assert configuration.origins["workq.cmdlog_path"] == COMMAND_LINE_ORIGIN
+
+
+def test_the_address_of_a_database_is_not_below_the_data_directory():
+    given = {"data.directory": "/d", "storage.engine": "postgres"}
+    assert load(environ={}, options=given).settings.storage.path == Settings().storage.path
+
+
+def test_a_file_that_names_the_data_directory_has_its_log_there(loaded):
+    settings = loaded("[data]\ndirectory = 'd'\n[database]\nframerate = 5\n").settings
+    assert settings.database.logfile_path == "d/schedule.log"
+
+
+@pytest.mark.parametrize("section", ["workq", "kestrel"])
+def test_with_a_file_a_service_is_open_if_something_asks_for_it(loaded, section: str):
+    def is_open(text: str, environ: Mapping[str, str] | None = None, **options: str) -> bool:
+        enabled: bool = getattr(loaded(text, environ, **options).settings, section).enabled
+        return enabled
+
+    assert not is_open("[database]\nframerate = 5\n")
+    assert is_open(f"[{section}]\n")
+    assert is_open("", None, **{f"{section}__listen": "127.0.0.1:5"})
+    assert is_open("", {f"JOURNEYMAN_{section.upper()}_LISTEN": "127.0.0.1:5"})
+    assert not is_open(f"[{section}]\nenabled = false\n")
+    configuration = loaded("")
+    assert configuration.origins[f"{section}.enabled"] == f"c.toml has no [{section}]"
+
+
 # -- refusals ------------------------------------------------------------------------------------
 
 
@@ -263,8 +319,8 @@ def test_settings_cannot_be_changed():
             "\n[databse]\nframerate = 5\n",
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
-                "controller, http, shell, database, telemetry, access, schedule, history, workq, "
-                "kestrel, storage, runners, limits, messages"
+                "controller, http, shell, database, telemetry, access, data, schedule, history, "
+                "workq, kestrel, storage, runners, limits, messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),
@@ -304,7 +360,7 @@ def test_refusals_of_the_environment_and_the_command_line_say_where(complaint):
     )
     assert complaint("", schedule__max_rums="5") == (
         "command line: unknown key schedule.max_rums = '5' (did you mean schedule.max_runs?); "
-        "[schedule] allows max_runs, interrupted"
+        "[schedule] allows max_runs, interrupted, overdue"
     )
     assert complaint("", nothing="5") == (
         "command line: unknown key nothing = '5'; no section [nothing]"
@@ -345,7 +401,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"larger than 1048576 bytes$"):
         load(str(large), environ={})
     large.write_bytes(b"#" * MAX_FILE_BYTES)
-    assert load(str(large), environ={}).settings == Settings()
+    assert load(str(large), environ={}).settings == with_an_empty_file()
     strange = tmp_path / "strange.toml"
     strange.write_bytes(b"[log]\nlevel = \xff\n")
     with pytest.raises(UsageError, match=r"strange\.toml:2: not UTF-8$"):
@@ -379,7 +435,7 @@ def test_unusual_toml_is_understood_and_its_lines_found_where_they_can_be(loaded
 
 def test_keys_before_the_first_section_are_ignored_with_a_note(loaded):
     configuration = loaded("level = 'debug'\n[log]\n")
-    assert configuration.settings == Settings()
+    assert configuration.settings == with_an_empty_file()
     assert configuration.notes == ("c.toml:1: level is in no section; ignored",)
 
 
@@ -748,3 +804,27 @@ def test_secrets_are_in_no_repr():
 def test_settings_of_a_section_can_be_replaced_in_tests():
     settings = replace(Settings(), http=replace(Settings().http, listen=Address("h", 1)))
     assert settings.http.listen == Address("h", 1)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:sec@ret:x@host:1/db", "postgresql://me:***@host:1/db"),
+        (
+            "postgresql://host/db?user=me&password=secret",
+            "postgresql://host/db?user=me&password=***",
+        ),
+        ("host=h password=secret user=me", "host=h password=*** user=me"),
+        ("host=h password = 'sec ret\\' x' user=me", "host=h password = *** user=me"),
+        ("PASSWORD='secret", "PASSWORD=***"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("/var/lib/a:b@c", "/var/lib/a:b@c"),
+    ],
+)
+def test_the_password_of_an_address_is_not_shown(address: str, shown: str):
+    configuration = load(None, options={"storage.path": address})
+    assert configuration.settings.storage.path == address
+    text = show(configuration)
+    assert tomllib.loads(text)["storage"]["path"] == shown
+    assert "secret" not in text

@@ -280,3 +280,47 @@ def test_failed_sync_is_final():
         bench.writer.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("what", ["queues", "readers", "deletes"])
+def test_client_that_makes_and_removes_very_many_does_not_hold_up_the_others(what: str):
+    """Each of these waits several times for the disk; so a batch has a few of them only."""
+
+    async def test(bench: Bench) -> None:
+        hostile, others = Caller(), [Caller(), Caller()]
+        await bench.tell(others[0], Put("p", 0, b"x"), Put("q", 0, b"x"))
+        if what == "deletes":
+            await bench.tell(hostile, *(Put(f"d{n}", 0, b"x") for n in range(50)))
+        kinds: dict[str, list[Any]] = {
+            "queues": [Put(f"n{n}", 0, b"x") for n in range(50)],
+            "readers": [Get(Key("q", f"r{n}"), close=True, open=True) for n in range(50)],
+            "deletes": [Delete(Key(f"d{n}")) for n in range(50)],
+        }
+        before = len(hostile.told)
+        bench.writer.submit(hostile, kinds[what])
+        bench.writer.submit(others[0], [Put("p", 0, b"y")])
+        bench.writer.submit(others[1], [Delete(Key("unknown")), Put("p", 0, b"z")])
+        while not (others[0].told[2:] and others[1].told[1:]):
+            await asyncio.sleep(0)
+        assert len(hostile.told) - before < 20
+        await bench.settle()
+        assert len(hostile.told) - before == 50
+        assert others[1].told == [DELETED, STORED]
+
+    run(test)
+
+
+def test_order_of_a_clients_commands_holds_though_some_are_put_off():
+    async def test(bench: Bench) -> None:
+        client = Caller()
+        asked: list[Any] = []
+        for n in range(40):
+            asked += [Put(f"n{n}", 0, b"x"), Get(Key(f"n{n}")), Delete(Key(f"n{n}")), Version()]
+        told = await bench.tell(client, *asked)
+        assert told == [
+            answer
+            for n in range(40)
+            for answer in (STORED, value(f"n{n}", b"x"), DELETED, b"V\r\n")
+        ]
+
+    run(test)

@@ -202,8 +202,8 @@ class HeaderCodec:
     def skip(self, data: Buffer, offset: int) -> int | None:
         return CODEC.skip(data, offset)
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
-        return CODEC.resync(data, offset)
+    def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
+        return CODEC.resync(data, offset, lone=lone)
 
 
 WITH_HEADER: Codec[Record] = HeaderCodec()

@@ -559,3 +559,23 @@ def test_a_queue_that_waits_to_be_imported_is_not_made():
     assert world.put(b"1") == [refusal]
     assert [world(Get(Q)), world(Get(Key("q", "r"))), world(Monitor(Q, 0, None))] == [refusal] * 3
     assert world.put(b"1", queue="other") == [b"STORED\r\n"]
+
+
+def test_queues_that_are_too_old_go_a_few_at_a_time():
+    settings = QueueSettings(max_age_ms=1000)
+    engine = FanOut(FanOutSettings(default=settings, max_queues=200))
+    for number in range(100):
+        engine.load(
+            f"q{number}", next_id=1, created_ms=0, readers=[LoadedReader("", Reader(), 0, 0)]
+        )
+    engine.begin_batch()
+    engine.decide(Put("q", 0, b"x"), NOW)
+    engine.commit_batch()
+    now_ns, rounds = NOW + 2 * S, 0
+    while len(engine.queues) > 1:
+        engine.begin_batch()
+        erased = [w for w in engine.decide(Due(), now_ns).writes if isinstance(w, EraseQueue)]
+        engine.commit_batch()
+        assert len(erased) <= 10
+        rounds += 1
+        assert rounds < 50

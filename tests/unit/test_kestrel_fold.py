@@ -174,3 +174,14 @@ def test_segments_go_when_the_next_one_has_all_that_is_needed(heads, retired):
 
 def test_without_segments_nothing_can_go():
     assert kestrel.open_queue([], {}).retired([]) == []
+
+
+def test_a_reader_that_no_queue_can_have_reached_starts_at_the_oldest_item():
+    notes: list[Anomaly] = []
+    readers = {"a": Reader(2**60), "b": Reader(4, {2**60})}
+    view = kestrel.open_queue([3, 4], readers, notes.append)
+    assert view == QueueView(4, {"a": Reader(2), "b": Reader(2)})
+    assert kinds(notes) == [AnomalyKind.CHECKPOINT_DAMAGED] * 2
+    assert kestrel.open_queue([], {"a": Reader(2**60)}).next_id == 1
+    high = 2**60
+    assert kestrel.open_queue([high], {"a": Reader(high)}).readers == {"a": Reader(high)}

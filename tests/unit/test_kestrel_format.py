@@ -84,7 +84,6 @@ def test_header_is_whole_cut_short_or_of_the_other_kind():
         (entry(0xF1, 2**31 - 1), EntryTooLarge, "item too large"),
         (entry(0x85, 0, 0, 1, 0, 1), InvalidData, "corrupted PUT"),
         (entry(0x87, 0, 0, 1, 0, 1, 0, 0), InvalidData, "corrupted PUT"),
-        (entry(0x89, 0, 0, 1, 0, 1, 0, 0, 0, 0), InvalidData, "corrupted PUT"),
         (entry(0x91, 12, data=bytes(12)), InvalidData, "corrupted READ_DONE"),
         (entry(0x92, 8, 0, data=bytes(8)), InvalidData, "corrupted READ_DONE"),
         (entry(0x86, MAX_DATA_BYTES, 0, 1, 0, 1, 0), IncompleteEntry, "truncated entry"),
@@ -114,6 +113,8 @@ def test_the_largest_item_is_read_back():
         UnknownCommand(0x10, b"", b""),
         UnknownCommand(0x7F, bytes(range(60)), b""),
         UnknownCommand(0xF3, b"\4\0\0\0" + bytes(8), b"data"),
+        UnknownCommand(0x89, b"\4\0\0\0" + bytes(32), b"item"),  # a PUT of a newer version
+        UnknownCommand(0x8F, b"\0\0\0\0" + bytes(56), b""),
     ],
     ids=repr,
 )

@@ -14,7 +14,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, LogClosed, LogError, LogFull, LogLocked, UsageError
 from journeyman.folds.anomaly import Anomaly, AnomalyKind
-from journeyman.folds.kestrel import Reader
+from journeyman.folds.kestrel import MAX_PLAUSIBLE_ID, Reader
 from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import (
     MAX_DATA_BYTES,
@@ -27,7 +27,6 @@ from journeyman.formats.kestrel import (
     UnknownCommand,
 )
 from journeyman.logs.appender import CommitThread
-from journeyman.logs.kestrel_checkpoints import MAX_PLAUSIBLE_ID
 from journeyman.logs.kestrel_journal import KestrelJournal
 from journeyman.logs.kestrel_opening import remove_stale_locks
 from journeyman.testing import ManualClock, SimulatedDisk

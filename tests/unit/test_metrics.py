@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from journeyman.engines.kestrel_outcomes import ERROR, Counts, FanOutStats
-from journeyman.engines.workq_outcomes import WorkStats
+from journeyman.engines.workq_outcomes import QueueFigures, WorkStats
 from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_outcomes import (
     DONE,
@@ -51,8 +51,9 @@ from journeyman.protocols.ztick import (
     Set,
     Stat,
 )
+from journeyman.servers.disk_figures import MeasuredDisk
 from journeyman.servers.fanout_metrics import FanOutMetrics
-from journeyman.servers.metric_families import BOUNDS_MS, Histogram
+from journeyman.servers.metric_families import BOUNDS_MS, Family, Histogram, Point, text_of
 from journeyman.servers.metrics import ServerMetrics, runner_word
 from journeyman.servers.workq_metrics import WorkqMetrics
 from journeyman.servers.writer import Request, Writer
@@ -237,11 +238,16 @@ def test_every_runner_has_the_word_of_its_rule():
 
 
 def test_the_page_on_telemetry_lists_every_figure():
-    work = WorkqMetrics(lambda: WorkStats(1, 2, 3, 4, 5, 6, 7, 8), ())
+    shown, others = [QueueFigures("mail", 1, 2, 3, 5)], QueueFigures("", 0, 0, 0, None)
+    work = WorkqMetrics(
+        lambda: WorkStats(1, 2, 3, 4, 5, 6, 7, 8), (), lambda most: (shown, others), ManualClock()
+    )
     work.told([(None, Delete(b"1" * 16))], [NOT_FOUND])
-    fan_out = FanOutMetrics(lambda: FanOutStats(1, 2, 3, 4, 5, 6), Counts, ())
+    fan_out = FanOutMetrics(lambda: FanOutStats(1, 2, 3, 4, 5, 6), Counts, (), lambda: ())
     fan_out.told([(None, Confirm(Key("q"), 1))], [ERROR])
-    metrics = ServerMetrics(work.families, fan_out.families)
+    disk = MeasuredDisk(ManualClock(), {"schedule": str(PAGE)})
+    disk.samples = disk.sample()
+    metrics = ServerMetrics(work.families, fan_out.families, disk.families)
     rows = re.findall(
         r"^\| `ztick\.(\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
     )
@@ -256,6 +262,11 @@ def test_the_page_on_telemetry_lists_every_figure():
         assert kind == family.kind
         assert f"# TYPE {prometheus} {kind}\n" in text
         assert labels == ", ".join(f"`{label}`" for label in family.points[0].labels)
+
+
+def test_names_of_queues_cannot_break_out_of_their_label():
+    family = Family("x", "gauge", "X.", [Point({"queue": 'a"} 1\n\\'}, 5)])
+    assert text_of([family]).decode().endswith('journeyman_x{queue="a\\"} 1\\n\\\\"} 5\n')
 
 
 # -- together with the writer --

@@ -43,7 +43,8 @@ def parse(dialect: str = "workq", **options: str) -> SourceOptions:
         ("splitBytes", "100", "split_bytes", 100),
         ("minPartitions", "3", "min_partitions", 3),
         ("reduce", "events", "reduce", "events"),
-        ("pushFilters", "true", "push_filters", True),
+        ("salvage", "true", "salvage", True),
+        ("damageOnly", "true", "damage_only", True),
         ("startingOffsets", "Latest", "starting_offsets", "latest"),
         ("onLostHistory", "continue", "on_lost_history", "continue"),
         ("holdFiles", "false", "hold_files", False),
@@ -120,8 +121,8 @@ def test_options_that_contradict_each_other_are_refused():
         parse("workq", columnNameOfCorruptRecord="name")
     with pytest.raises(UsageError, match="seams are told of by reads with reduce only"):
         parse("workq", seams="true")
-    with pytest.raises(UsageError, match="pushFilters is for records"):
-        parse("workq", pushFilters="true", reduce="events")
+    with pytest.raises(UsageError, match="no option pushFilters"):
+        parse("workq", pushFilters="true")
 
 
 def test_the_corrupt_column_is_there_in_permissive_mode_only():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, In, Not
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.columnar.chunks import Chunk
@@ -24,8 +24,8 @@ from journeyman.spark.options import SourceOptions
 from journeyman.spark.planning import plan_partitions
 from journeyman.spark.reading import Stretch
 from journeyman.spark.schemas import DIALECTS, arrow_schema, base_schema, narrowed
-from journeyman.spark.sources import FilteringLogReader, LogReader, full_schema
-from journeyman.spark.splits import LogPartition, SplitContext
+from journeyman.spark.sources import LogReader, full_schema
+from journeyman.spark.splits import SplitContext
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
 from tests.spark_pieces import is_end
 from tests.spark_rows import Row, expected_row
@@ -63,7 +63,7 @@ def local_rows(dialect: str, path: Path, *, payloads: bool) -> list[Row]:
             context = SplitContext(log.name, file.path, file.segment, file.queue, file.reader)
             codec = CODECS.get(dialect, JOURNAL.codec if file.reader is None else CHECKPOINT.codec)
             data = Path(file.path).read_bytes()
-            for item in read_past_damage(codec, data, file=file.path, guess=False):
+            for item in read_past_damage(codec, data, file=file.path):
                 if isinstance(item, Entry):
                     found.append(expected_row(context, item, payloads=payloads))
                 elif not is_end(item, file):
@@ -310,52 +310,47 @@ def test_keyspace_rows_name_every_kind_and_unknown_keys(tmp_path):
     assert unknown["value"] is None
 
 
-# -- conditions ----------------------------------------------------------------------------------
+# -- tables in a catalog -------------------------------------------------------------------------
 
 
-def test_pushed_conditions_are_met_on_records_and_damage_alike(log):
-    options = options_for("ztick", log, pushFilters=True)
-    schema = full_schema(options)
-    reader = FilteringLogReader(options, schema)
-    kinds = In(("kind",), ("set", "damage"))
-    later = GreaterThan(("_offset",), 40)
-    left = reader.pushFilters([kinds, later, EqualTo(("runner_args",), ["x"])])
-    assert [type(each) for each in left] == [EqualTo]
-    reader = pickle.loads(pickle.dumps(reader))
-    found = [
-        row
-        for part in reader.partitions()
-        for batch in reader.read(part)
-        for row in batch.to_pylist()
-    ]
-    expected = [
-        row
-        for row in rows("ztick", log)
-        if row["kind"] in ("set", "damage") and row["_offset"] > 40
-    ]
-    assert found == expected
-    assert len(expected) > 2
+def test_what_spark_says_of_a_table_is_no_option(log):
+    """As Spark 4.3.0 hands it over for CREATE TABLE, and then nothing when the table is read."""
+    given = {
+        "owner": "root",
+        "provider": "ztick",
+        "comment": "jobs",
+        "location": f"file:{log}",
+        "path": f"file:{log}",
+        "kinds": "set",
+        "option.kinds": "set",
+        "delta.x": "y",
+    }
+    created = sources.ZtickSource(given).schema()
+    kept = StructType.fromJson(json.loads(created.json()))
+    reader = sources.ZtickSource({}).reader(kept)
+    assert read_by(reader) == rows("ztick", f"file:{log}", kinds="set")
+    assert read_by(reader)
+    other = sources.ZtickSource({"kinds": "remove"}).reader(kept)
+    assert read_by(other) == rows("ztick", f"file:{log}", kinds="remove")
 
 
-def test_files_that_cannot_meet_a_condition_are_not_opened(log):
-    options = options_for("ztick", log, pushFilters=True)
-    for condition, files in (
-        (EqualTo(("_segment",), 1), ["jobs"]),
-        (Not(EqualTo(("_segment",), 1)), ["jobs.compressed"]),
-        (EqualTo(("host",), "b"), []),
-    ):
-        reader = FilteringLogReader(options, full_schema(options))
-        assert list(reader.pushFilters([condition])) == []
-        planned = [part for part in reader.partitions() if isinstance(part, LogPartition)]
-        paths = [Path(piece.file.path).name for part in planned for piece in part.pieces]
-        assert paths == files
+def read_by(reader: Any) -> list[Row]:
+    parts = reader.partitions()
+    return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_a_reader_pushes_no_condition_unless_asked_to(log):
-    source = sources.ZtickSource({"path": str(log)})
-    assert not isinstance(source.reader(source.schema()), FilteringLogReader)
-    source = sources.ZtickSource({"path": str(log), "pushFilters": "true"})
-    assert isinstance(source.reader(source.schema()), FilteringLogReader)
+def test_an_unknown_option_of_a_table_is_still_an_error(log):
+    given = {"provider": "ztick", "path": str(log), "kindz": "set", "option.kindz": "set"}
+    with pytest.raises(UsageError, match="no option kindz; did you mean kinds"):
+        sources.ZtickSource(given).schema()
+
+
+def test_damage_alone_is_read_without_rows(log):
+    every = rows("ztick", log)
+    damages = [row for row in every if row["kind"] == "damage"]
+    for split_bytes in (30, 1000):
+        assert rows("ztick", log, damageOnly=True, splitBytes=split_bytes) == damages
+    assert damages
 
 
 # -- reducers ------------------------------------------------------------------------------------

@@ -81,10 +81,11 @@ def test_nobody_walks_to_a_part_of_a_good_log(twins, specimen, tmp_path, monkeyp
     data = specimen.encode(specimen.records(40))
     file = log_file(write(tmp_path / "log", data), twins)
 
-    def refuse(*_: object) -> int:
-        raise AssertionError("walked")
+    def refuse(_self: object, anchor: int, target: int) -> int:
+        assert anchor >= target, "walked"
+        return anchor
 
-    monkeypatch.setattr(reading, "walk_of", lambda _dialect: refuse)
+    monkeypatch.setattr(reading._Reading, "first_boundary", refuse)
     expected = expected_items(twins, data, file)
     assert read_parts(file, [500, 1000], options_of(twins)) == expected
     with pytest.raises(AssertionError, match="walked"):  # damage that is none would be raised

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -18,7 +20,15 @@ from journeyman.errors import (
     UsageError,
 )
 from journeyman.formats.keyspace_values import JobRecord, QueueRecord
-from journeyman.storage import EngineOptions, Outcome, SetStatus, Storage, StorageMode, Upsert
+from journeyman.storage import (
+    EngineOptions,
+    Outcome,
+    SetStatus,
+    Storage,
+    StorageMode,
+    Upsert,
+    pages,
+)
 from journeyman.storage import opening as storage_opening
 from journeyman.storage.checking import check
 from journeyman.storage.group_commit import GroupCommit
@@ -112,6 +122,66 @@ def test_what_many_threads_ask_for_meanwhile_is_one_commit():
     assert backend.turns == 3
 
 
+def test_new_leader_takes_all_that_came_during_the_commit_before():
+    threads, rounds = 32, 10
+    left = threads
+    groups: list[int] = []
+
+    def commit(numbers: list[int]) -> list[int]:
+        groups.append(len(numbers))
+        deadline = time.monotonic() + 60
+        while len(commits._waiting) < left - len(numbers):  # all others wait, or have done
+            assert time.monotonic() < deadline
+            time.sleep(0.0001)
+        return numbers
+
+    def work() -> None:
+        nonlocal left
+        for number in range(rounds):
+            assert commits.run([number]) == [number]
+        with lock:
+            left -= 1
+
+    lock = threading.Lock()
+    commits: GroupCommit[int, int] = GroupCommit(commit)
+    in_threads(*[work] * threads)
+    assert sum(groups) == threads * rounds
+    assert len(groups) <= 3 * rounds
+
+
+def test_leader_that_is_interrupted_leaves_the_others_a_leader():
+    entered, go = threading.Event(), threading.Event()
+
+    def commit(numbers: list[int]) -> list[int]:
+        if numbers == [0]:
+            entered.set()
+            assert go.wait(60)
+            raise KeyboardInterrupt
+        return numbers
+
+    commits: GroupCommit[int, int] = GroupCommit(commit)
+    heard: list[BaseException | list[int]] = []
+
+    def ask(number: int) -> None:
+        try:
+            heard.append(commits.run([number]))
+        except KeyboardInterrupt as error:
+            heard.append(error)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+    threads[0].start()
+    assert entered.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    while len(commits._waiting) < 2:
+        pass
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert [answer for answer in heard if isinstance(answer, list)] in ([[1], [2]], [[2], [1]])
+    assert sum(isinstance(answer, KeyboardInterrupt) for answer in heard) == 1
+
+
 def test_a_failed_commit_is_heard_by_all_who_were_in_it_and_by_nobody_else():
     def commit(numbers: list[int]) -> list[int]:
         if 13 in numbers:
@@ -190,6 +260,49 @@ def test_jobs_of_one_millisecond_stay_in_their_order(storage):
     )
     page = storage.list_jobs("q", "new")
     assert [record.job_uuid.int for record in page.jobs] == numbers
+
+
+@pytest.mark.parametrize("sorted_at_most", [1000, 20])
+def test_jobs_of_all_queues_stand_in_the_order_of_their_creation(
+    storage, sorted_at_most, monkeypatch
+):
+    monkeypatch.setattr(pages, "_SORTED", sorted_at_most)
+    ms = 10**6
+    dice = Random(7)
+    moments = [10**18 + n * ms + dice.randrange(ms) for n in range(5) for _ in range(n * 4 + 1)]
+    numbers = dice.sample(range(1000), len(moments))
+    jobs = [
+        replace(job(number, queue=f"q{number % 3}"), created_at_ns=created_ns)
+        for number, created_ns in zip(numbers, moments, strict=True)
+    ]
+    storage.apply([Upsert(record) for record in jobs])
+    expected = sorted(jobs, key=lambda record: (record.created_at_ns, record.job_uuid))
+    for size in (1, 2, 3, 7, 50, 100):
+        found, cursor = [], None
+        while True:
+            page = storage.list_jobs_by_status("new", size=size, after=cursor)
+            assert len(page.jobs) <= size
+            found += page.jobs
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert found == expected
+
+
+def test_more_jobs_of_one_millisecond_than_are_sorted_are_all_listed_once(storage, monkeypatch):
+    monkeypatch.setattr(pages, "_SORTED", 5)
+    storage.apply([Upsert(replace(job(n), created_at_ns=10**18 + 99 - n)) for n in range(40)])
+    storage.apply([Upsert(replace(job(50), created_at_ns=10**18 + 10**6))])
+    for size in (1, 3, 10, 100):
+        found, cursor = [], None
+        while True:
+            page = storage.list_jobs_by_status("new", size=size, after=cursor)
+            found += [record.job_uuid.int for record in page.jobs]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert sorted(found) == [*range(40), 50]
+        assert found[-1] == 50
 
 
 def test_pages_and_cursors_that_cannot_be_are_refused(storage):

@@ -240,6 +240,22 @@ def test_max_fails_allows_so_many_failures_less_one(story):
     assert (story.view(1).state, story.view(1).fails) == (FAILED, 3)
 
 
+def test_a_retry_is_hidden_from_the_original_and_never_queues_a_job_there_twice(story):
+    story.add(1, max_fails=3)
+    story.lease()
+    story.words()
+    story.fail(1)
+    assert [record.hidden for record in story.log[-2:]] == [True, False]
+    story.fail(1)  # not leased
+    assert [record.hidden for record in story.log[-2:]] == [True, True]
+    story.lease()
+    story.fail(1)
+    assert not story.log[-1].hidden  # final
+    story.restart()
+    assert (story.view(1).state, story.view(1).fails) == (FAILED, 3)
+    assert Original.replay(story.log) == (story.log[0], FAILED, 2, 0, b"oops")
+
+
 def test_a_fail_is_final_when_no_attempt_is_left(story):
     story.add(1, max_fails=9, max_attempts=2)
     for _ in range(2):

@@ -42,6 +42,20 @@ def test_pages_begin_at_any_offset():
     assert order.page(1500, 10) == []
 
 
+def test_first_from_a_bound_on():
+    order: Order[int] = Order()
+    assert order.first_from(0) is None
+    for number in range(0, 5000, 2):
+        order.add(number)
+    for number in (*range(1000, 1600), 4998):
+        if number % 2 == 0:
+            order.remove(number)
+    left = list(order)
+    for bound in (-1, 0, 1, 998, 999, 1000, 1023, 1300, 1599, 1600, 3001, 4996, 4997, 9999):
+        expected = next((number for number in left if number >= bound), None)
+        assert order.first_from(bound) == expected
+
+
 def test_the_first_of_nothing_is_an_error():
     with pytest.raises(IndexError):
         Order().first()

@@ -9,7 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.errors import LogClosed, LogFull, LogPoisoned, StorageError
+from journeyman.errors import (
+    LogClosed,
+    LogFull,
+    LogPoisoned,
+    LogUnavailable,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+)
 from journeyman.folds.keyspace_jobs import LONGEST_TTL_KEY, record_of_workq
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq_commands import InspectScheduledJobs
@@ -28,15 +36,15 @@ from tests.workq_engine import DAY_MS, MS, Story, job_id
 
 
 class FailingBackend(MemoryBackend):
-    """Fails to commit, with a reason, as long as it has one."""
+    """Fails to commit as long as it has a failure."""
 
-    reason = ""
+    failure: StorageError | None = None
 
     @contextmanager
     def turn(self) -> Any:
         with super().turn() as turn:
-            if self.reason:
-                raise StorageError("somewhere", self.reason)
+            if self.failure is not None:
+                raise self.failure
             yield turn
 
 
@@ -130,23 +138,44 @@ def test_pauses_are_states_of_queues_and_leave_others_as_they_are(kept: Kept):
 
 
 @pytest.mark.parametrize(
-    ("reason", "error"),
+    ("failure", "error"),
     [
-        ("sqlite: database or disk is full", LogFull),
-        ("rocksdb: IO error: No space left on device: While appending", LogFull),
-        ("rocksdb: IO error: sync failed", LogPoisoned),
-        ("the connection is lost", LogPoisoned),
+        (StorageFull, LogFull),
+        (StorageUnavailable, LogUnavailable),
+        (StorageError, LogPoisoned),
     ],
 )
-def test_only_a_lack_of_room_can_be_waited_for(kept: Kept, reason: str, error: type[Exception]):
+def test_only_what_surely_changed_nothing_can_be_waited_for(
+    kept: Kept, failure: type[StorageError], error: type[Exception]
+):
     kept.add(1)
-    kept.backend.reason = reason
-    with pytest.raises(error, match=r"somewhere: "):
-        kept.write()
-    kept.backend.reason = ""
+    kept.backend.failure = failure("somewhere", "why")
+    with pytest.raises(error, match=r"somewhere: why"):
+        kept.write({"q"})
+    kept.backend.failure = None
+    assert kept.storage.load_queues().queues == ()
     assert kept.status(1) is None
     kept.write()
     assert kept.status(1) == "waiting"
+
+
+def test_start_on_a_full_disk_leaves_its_changes_for_later(kept: Kept):
+    kept.add(1, ttl_ms=10)
+    kept.schedule(2, in_ms=10)
+    kept.add(3, ttl_ms=5 * DAY_MS)
+    kept.write()
+    kept.now_ns += 20 * MS
+    kept.backend.failure = StorageFull("somewhere", "why")
+    loaded = kept.load()
+    assert loaded.full is kept.backend.failure
+    assert loaded.longest_ttl_ms == 5 * DAY_MS
+    assert (kept.status(1), kept.status(2)) == ("waiting", "delayed")
+    journal = StoreJournal(kept.storage, loaded.queue.job, unwritten=loaded.unwritten)
+    with pytest.raises(LogFull):
+        journal.write([], {"q"})
+    kept.backend.failure = None
+    journal.write([], {"q"})
+    assert (kept.status(1), kept.status(2)) == ("failed", "waiting")
 
 
 def test_store_that_was_closed(kept: Kept):
@@ -154,12 +183,6 @@ def test_store_that_was_closed(kept: Kept):
     kept.storage.close()
     with pytest.raises(LogClosed):
         kept.write()
-
-
-def test_pauses_that_cannot_be_saved_are_final(kept: Kept):
-    kept.backend.reason = "disk is full"
-    with pytest.raises(LogPoisoned, match="paused queues"):
-        kept.write({"q"})
 
 
 # -- loading --------------------------------------------------------------------------------------
@@ -253,10 +276,10 @@ def test_due_jobs_are_tried_again_when_there_was_no_room(kept: Kept):
     kept.schedule(1, in_ms=10)
     kept.write()
     kept.now_ns += 20 * MS
-    kept.backend.reason = "disk is full"
+    kept.backend.failure = StorageFull("somewhere", "why")
     with pytest.raises(LogFull):
         kept.journal.promote(kept.now_ns)
-    kept.backend.reason = ""
+    kept.backend.failure = None
     kept.journal.promote(kept.now_ns)
     assert kept.status(1) == "waiting"
 
@@ -387,13 +410,13 @@ def test_upkeep_that_fails_is_told_and_tried_again():
     tended.write()
     tended.later(20)
     tended.write()
-    tended.backend.reason = "IO error"
+    tended.backend.failure = StorageError("somewhere", "IO error")
     tended.ring(PROMOTE_S)
     tended.ring(SWEEP_S)
     assert (tended.status(1), tended.status(2)) == ("delayed", "completed")
     assert tended.went_well == [False]
     assert sum("IO error" in line for line in tended.lines) == 2
-    tended.backend.reason = ""
+    tended.backend.failure = None
     tended.ring(PROMOTE_S)
     tended.ring(SWEEP_S)
     assert (tended.status(1), tended.status(2)) == ("waiting", None)

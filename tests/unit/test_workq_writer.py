@@ -11,7 +11,7 @@ import pytest
 
 from journeyman.engines.workq import WorkQueue
 from journeyman.errors import JourneymanError, LogFull, LogPoisoned
-from journeyman.formats.workq import Command, Record
+from journeyman.formats.workq import Command, NewerCommand, Record
 from journeyman.protocols.workq_commands import (
     Add,
     Complaint,
@@ -79,7 +79,7 @@ class Journal:
             self.paused.append(frozenset(paused))
 
     @property
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[Command | NewerCommand]:
         return [record.command for record in self.records]
 
 

@@ -21,6 +21,7 @@ from journeyman.engines.ztick_outcomes import (
     Finished,
     JobNotFound,
     JobState,
+    NotRun,
     Outcome,
     Resume,
     Resumed,
@@ -135,7 +136,8 @@ def test_the_end_of_a_run_is_the_end_of_the_job(server: Server, success: bool, s
 def test_a_due_job_without_a_rule_fails_at_once(server: Server):
     server.set("other", 500)
     outcome = server.due(500)
-    assert outcome == ((JobSet("other", 500, FAILED),), DONE, ())
+    failed = JobSet("other", 500, FAILED)
+    assert outcome == ((failed,), NotRun((failed,), ()), ())
     server.decide(SetRule(b"", "late", "other", RUN))
     assert server.due(10**18) == ((), DONE, ())  # a later rule does not revive it
     server.set("other", 600)

@@ -9,6 +9,7 @@ from journeyman.protocols import ztick
 from journeyman.protocols.ztick import (
     LINE_LIMIT_BYTES,
     Auth,
+    AuthNotNeeded,
     AuthRequired,
     ErrorCode,
     Event,
@@ -36,6 +37,9 @@ def event(line: bytes) -> Event:
     found = events(line + b"\n")
     assert len(found) == 1, found
     return found[0]
+
+
+RUNNER_NAMES = "shell, direct, http, awf, amqp, redis, queue, journal"
 
 
 def refusal(line: bytes) -> str:
@@ -220,13 +224,18 @@ def test_commands(line: bytes, command: Event):
         b"r1 RULE set a b shell x",
         b"r1 AUTH secret",
         b"AUTH",
-        b"AUTH secret",
-        b"AUTH SET a 5",
         b"SET a 5",
     ],
 )
 def test_silence(line: bytes):
     assert events(line + b"\nr2 STAT\n") == [Stat(b"r2")]
+
+
+@pytest.mark.parametrize("line", [b"AUTH secret", b"AUTH SET a 5", b'AUTH ""'])
+def test_auth_where_it_is_not_needed_is_answered_ok(line: bytes):
+    needless = event(line)
+    assert isinstance(needless, AuthNotNeeded)
+    assert ztick.settled(needless) == b"OK\n"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +368,7 @@ def test_what_is_no_moment_is_refused_not_run_at_once(words: bytes, reason: str)
 def test_a_refused_timestamp_of_any_bytes_can_be_answered():
     (refused,) = events(b'r1 SET a "\xff \\"\n"\n')
     assert isinstance(refused, Refused)
-    reply = ztick.refusal(refused)
+    reply = ztick.settled(refused)
     assert reply.startswith(b'r1 ERROR invalid_args invalid timestamp "')
 
 
@@ -371,7 +380,6 @@ def test_a_refused_timestamp_of_any_bytes_can_be_answered():
     [
         (b"shell /usr/bin/backup.sh", Shell("/usr/bin/backup.sh")),
         (b'shell "/bin/echo \\"hi\\""', Shell('/bin/echo "hi"')),
-        (b"shell one ignored", Shell("one")),
         (b'shell ""', Shell("")),
         (b"direct /usr/bin/curl -s http://e", Direct("/usr/bin/curl", ("-s", "http://e"))),
         (b"direct true", Direct("true", ())),
@@ -457,6 +465,12 @@ def test_empty_identifier_and_pattern_pass():
             "the database in the url must be a number from 0 to 255",
         ),
         (b"redis redis:///0 SET k", "the url has no host"),
+        (
+            b"shell touch /x",
+            "shell takes exactly one argument: put a command of several words in quotes",
+        ),
+        (b'unknown"\n\x1b"', 'unknown runner "unknown": expected ' + RUNNER_NAMES),
+        (b'"a\nr2 OK"', r'unknown runner "a\nr2 OK": expected ' + RUNNER_NAMES),
         (b"shell a\0b", "an argument must not contain a NUL byte"),
         (b"direct a b\0c", "an argument must not contain a NUL byte"),
         (b"awf w --input a=\0", "an argument must not contain a NUL byte"),
@@ -550,7 +564,7 @@ def test_errors_look_as_documented():
     assert ztick.internal(b"r") == b"r ERROR internal\n"
     (refused,) = events(b"req-3 SET backup.daily\n")
     assert isinstance(refused, Refused)
-    assert ztick.refusal(refused) == (
+    assert ztick.settled(refused) == (
         b"req-3 ERROR invalid_args missing required argument: timestamp\n"
     )
     assert ztick.AUTH_OK == b"OK\n"

@@ -1,7 +1,7 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
     journeyman dump | verify | repair | compact | clean | generate | import-kestrel
-               serve | config | pipeline | storage
+               serve | workq-server | config | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -47,6 +47,7 @@ COMMANDS = {
     "serve": "journeyman.cli.serve:serve",
     "storage": "journeyman.cli.storage:storage",
     "verify": "journeyman.cli.verify:verify",
+    "workq-server": "journeyman.cli.workq_server:workq_server",
 }
 
 

@@ -52,7 +52,9 @@ def clean(
     nothing is left is removed. The active segment is never touched.
     """
     disk, clock = RealDisk(), SystemClock()
-    (log, *_) = find_whole_logs(disk, path, dialect=dialect)
+    logs = find_whole_logs(disk, path, dialect=dialect)
+    # A data directory has others beside it.
+    log = next((each for each in logs if each.dialect == WORKQ), logs[0])
     if log.dialect != WORKQ:
         raise UsageError(
             f"{path} is a {log.dialect} log, which is not cleaned: use `journeyman compact {path}`"

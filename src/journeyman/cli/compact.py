@@ -25,6 +25,8 @@ from journeyman.logs.segments import QUARANTINE, names_in
 
 __all__ = ["compact"]
 
+_SHOWN_RULES = 10
+
 
 @click.command()
 @click.argument("path", type=click.Path())
@@ -54,11 +56,15 @@ def compact(
     """
     disk, clock = RealDisk(), SystemClock()
     logs = find_whole_logs(disk, path, dialect=dialect, queue=queue)
-    if logs and logs[0].dialect == WORKQ:
+    if logs and all(log.dialect == WORKQ for log in logs):
         raise UsageError(f"{path} is a workq log: use `journeyman clean {path}`")
-    if archive is not None and logs and logs[0].dialect != KESTREL:
+    if archive is not None and logs and all(log.dialect != KESTREL for log in logs):
         raise UsageError("--archive is for kestrel queues only")
     for log in logs:
+        if log.dialect == WORKQ:  # beside others, in a data directory
+            if not quiet:
+                warn(f"{log.where} is a workq log: use `journeyman clean {log.where}`")
+            continue
         before = _quarantined(disk, log)
         with working(f"compacting {log.title}", quiet=quiet):
             row, words = (
@@ -68,6 +74,8 @@ def compact(
             )
         if _quarantined(disk, log) != before and not quiet:
             warn(f"{log.where}: damage was put aside in {QUARANTINE}/ first")
+        if log.dialect == ZTICK:
+            _warn_of_new_runners(disk, log.where)
         with Output() as output:
             output.line(json_line(row) if as_json(format_, json_) else words)
 
@@ -89,6 +97,23 @@ def _compact_ztick(disk: Disk, log: Log) -> tuple[dict[str, Any], str]:
         f"{report.records_kept} kept; {report.bytes_read} bytes read, {report.bytes_kept} kept"
     )
     return row, words
+
+
+def _warn_of_new_runners(disk: Disk, path: str) -> None:
+    """ztick skips what it cannot decode: rules of runners that it does not have."""
+    from journeyman.formats.framing import iter_entries
+    from journeyman.formats.ztick import CODEC, Journal, Queue, RuleSet
+
+    records = (entry.record for entry in iter_entries(CODEC, disk.view(path)))
+    rules = [each for each in records if isinstance(each, RuleSet)]
+    names = [rule.identifier for rule in rules if isinstance(rule.runner, Queue | Journal)]
+    if names:
+        shown = ", ".join(map(repr, names[:_SHOWN_RULES]))
+        more = f" and {len(names) - _SHOWN_RULES} more" if len(names) > _SHOWN_RULES else ""
+        warn(
+            f"{path}: {counted(len(names), 'rule')} of the runners queue and journal, which ztick "
+            f"does not know: it leaves them out and their jobs fail there: {shown}{more}"
+        )
 
 
 def _retain_kestrel(

@@ -30,6 +30,7 @@ __all__ = [
     "WRONG_USE",
     "debug_asked",
     "exit_code_for",
+    "forget_stdout",
     "quiet_endings",
     "sentence",
     "warn",
@@ -40,6 +41,8 @@ FAILED = 1
 DAMAGED = 1
 WRONG_USE = 2
 INTERRUPTED = 130  # as a shell reports a process ended by SIGINT
+
+_MEANT_AS_LISTEN = ("--port", "--host", "--bind", "--address", "--addr")
 
 DEBUG_VARIABLE = "JOURNEYMAN_DEBUG"
 
@@ -70,7 +73,7 @@ def quiet_endings(run: Callable[[], object]) -> object:
         result = run()
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         raise click.exceptions.Exit(OK) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None
@@ -121,7 +124,12 @@ def _os_sentence(error: OSError) -> str:
 
 def _hint(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx is not None else "journeyman"
-    return f"{error.format_message().rstrip('.')}; see `{command} --help`"
+    said = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = {name for each in error.ctx.command.params for name in each.opts}
+        if error.option_name in _MEANT_AS_LISTEN and "--listen" in known:
+            return f"{said}: use --listen HOST:PORT; see `{command} --help`"
+    return f"{said}; see `{command} --help`"
 
 
 def _complain(line: str, error: BaseException, code: int, debug: bool) -> int:
@@ -135,7 +143,7 @@ def _one_line(text: str) -> str:
     return _LINE_BREAKS.sub(" ", text.strip())
 
 
-def _forget_stdout() -> None:
+def forget_stdout() -> None:
     """Nobody reads stdout any more: keep the interpreter's last flush from complaining."""
     try:
         number = sys.stdout.fileno()

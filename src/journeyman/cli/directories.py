@@ -3,6 +3,7 @@
     000000001.log ...                    a workq log (an empty one may have only its append.lock)
     <queue>.<number>, <queue>.read.      one kestrel log for each queue
     logfile, or one file that is ztick   that ztick log
+    a data directory of the server       all three: schedule.log, workq/ and kestrel/
 
 When more than one dialect fits, or more than one ztick log, nothing is guessed: UsageError says
 what to give.
@@ -14,6 +15,7 @@ import posixpath
 
 from journeyman.cli.complaints import warn
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
+from journeyman.config.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
 from journeyman.disk import Disk
 from journeyman.errors import UsageError
 from journeyman.logs.kestrel2_journals import find_old_journals
@@ -29,6 +31,7 @@ from journeyman.logs.segments import (
 __all__ = [
     "all_logs_in",
     "logs_in",
+    "logs_of_data_directory",
     "old_journal_words",
     "relisted",
     "without_companion",
@@ -65,13 +68,15 @@ def ztick_files(disk: Disk, active: str) -> list[str]:
 
 def logs_in(disk: Disk, path: str, dialect: str | None, queue: str | None) -> list[Log]:
     """The logs in a directory; ``dialect`` and ``queue`` narrow them down."""
+    if queue is not None and dialect is None:
+        dialect = KESTREL
+    if kept := logs_of_data_directory(disk, path):
+        return _narrowed(kept, path, dialect, queue)
     names, old = _names_in(disk, path)
     if old and names == [] and queue is None:
         raise UsageError(old_journal_words(", ".join(old), path))
     if old:
         warn(old_journal_words(", ".join(old), path))
-    if queue is not None and dialect is None:
-        dialect = KESTREL
     if dialect is None:
         dialect = _directory_dialect(disk, path, names)
     if dialect == WORKQ:
@@ -81,6 +86,36 @@ def logs_in(disk: Disk, path: str, dialect: str | None, queue: str | None) -> li
     if dialect == KESTREL:
         return _queues(path, names, queue)
     return [_ztick_in_directory(disk, path, names)]
+
+
+def logs_of_data_directory(disk: Disk, path: str) -> list[Log]:
+    """The logs of a data directory, as `serve --data` has them; none if it is no such directory.
+
+    The subdirectories make it one. A directory with a schedule.log alone is like any other.
+    """
+    workq = _logs_at(disk, posixpath.join(path, WORKQ_DIRECTORY), WORKQ)
+    kestrel = _logs_at(disk, posixpath.join(path, KESTREL_DIRECTORY), KESTREL)
+    if not (workq or kestrel):
+        return []
+    active = posixpath.join(path, SCHEDULE_LOG)
+    ztick = [Log(ZTICK, active, (LogFile(ZTICK, active),), whole=True)]
+    return [*(ztick if ztick_files(disk, active) else []), *workq, *kestrel]
+
+
+def _logs_at(disk: Disk, path: str, dialect: str) -> list[Log]:
+    if not disk.is_dir(path):
+        return []
+    names, _ = _names_in(disk, path)
+    return logs_in(disk, path, dialect, None) if dialect in _dialects(disk, path, names) else []
+
+
+def _narrowed(logs: list[Log], path: str, dialect: str | None, queue: str | None) -> list[Log]:
+    """Those of the dialect and of the queue, if these are given."""
+    found = [log for log in logs if dialect in (None, log.dialect) and queue in (None, log.queue)]
+    if not found:
+        what = f"queue {queue!r}" if queue is not None else f"{dialect} log"
+        raise UsageError(f"no {what} in the data directory {path}")
+    return found
 
 
 def old_journal_words(what: str, directory: str) -> str:

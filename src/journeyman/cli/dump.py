@@ -34,7 +34,9 @@ __all__ = ["dump"]
     type=MOMENT,
     help="Only what was recorded up to this moment: ISO 8601, nanoseconds or `now`.",
 )
-@click.option("--salvage", is_flag=True, help="Also show what can only be guessed behind damage.")
+@click.option(
+    "--salvage", is_flag=True, help="Also show what merely looks like a record inside damage."
+)
 @quiet_option
 def dump(
     paths: tuple[str, ...],

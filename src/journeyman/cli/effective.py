@@ -114,7 +114,7 @@ def consumed_by_all(readers: Mapping[str, kestrel.Reader | None]) -> Callable[[i
     so this needs no look at the whole queue.
     """
     counting = [reader for name, reader in readers.items() if name or len(readers) == 1]
-    trusted = [reader for reader in counting if reader is not None]
+    trusted = [reader for reader in counting if reader is not None and reader.is_plausible(0)]
     if not counting or len(trusted) < len(counting):
         return lambda _item_id: False
     return lambda item_id: all(reader.is_past(item_id) for reader in trusted)

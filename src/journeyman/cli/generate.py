@@ -55,7 +55,7 @@ _MEANT_FOR = {
 
 
 @click.command()
-@click.argument("dialect", type=click.Choice(DIALECTS))
+@click.argument("dialect", type=click.Choice(DIALECTS), metavar="DIALECT")
 @click.argument("path", type=click.Path(), required=False)
 @click.option(
     "--records",

@@ -17,6 +17,7 @@ _WORDS: dict[type, str] = {
     kestrel.ReadHead: "READ_HEAD",
     kestrel.ReadDone: "READ_DONE",
     kestrel.UnknownCommand: "UNKNOWN",
+    workq.UnknownCommand: "unknown",
 }
 _COMMANDS = {int(command): command.word for command in workq.Command}
 

@@ -1,13 +1,11 @@
-"""Reading the entries of a log for dump: only what is proven, unless asked to guess.
+"""Reading the entries of a log for dump: by the one rule for damaged logs, or asked for more.
 
-    ztick     frame by frame, by their lengths alone, as ``ztick dump`` walks; a frame whose content
-              is bad is left out with a warning, a partial frame ends the file with a warning
-    workq     every record whose checksum fits, also behind damage
-    kestrel   up to the first damage
-    salvage   all dialects: whatever plausible entries can be found behind damage, too
+    all       the records that a server would load: journeyman.logs.damage says how reading goes on
+              behind damage
+    salvage   also what stands alone between damages, or in a torn tail, and looks like a record
 
 Entries are made one at a time, so the size of a log does not matter. Every stretch that was passed
-over is a warning on stderr.
+over is a warning on stderr; of a ztick log in the words of ``ztick dump`` where that says the same.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from journeyman.cli.complaints import warn
 from journeyman.cli.dialects import KESTREL, ZTICK, LogFile
 from journeyman.cli.mapping import MappedLog
 from journeyman.cli.progress import Advance
-from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.logs.damage import Damage, read_past_damage
 
@@ -55,47 +52,39 @@ class Source:
             self._done += len(data)
 
     def _entries(self, file: LogFile, data: Buffer) -> Iterator[Entry[Any]]:
-        by_frames = file.dialect == ZTICK and not self._salvage
-        for found in _ztick_frames(data) if by_frames else self._past_damage(file, data):
-            if isinstance(found, str):
-                self.damaged.add(file.path)
-                warn(found)
-            else:
-                yield found
-
-    def _past_damage(self, file: LogFile, data: Buffer) -> Iterator[Entry[Any] | str]:
-        for found in read_past_damage(file.codec, data, file=file.path, guess=self._salvage):
+        found_all = read_past_damage(file.codec, data, file=file.path, salvage=self._salvage)
+        for frames, found in enumerate(found_all):
             if not isinstance(found, Damage):
                 yield found
             elif not is_end_mark(file, data, found):
-                yield (
-                    f"{file.path}: {found.length} bytes at offset {found.offset} left out: "
-                    f"{found.kind}, {found.reason}"
-                )
+                self.damaged.add(file.path)
+                warn(_warning(file, data, found, frames))
 
 
-def _ztick_frames(data: Buffer) -> Iterator[Entry[Any] | str]:
-    """Entries, and warnings in the words of the original."""
-    from journeyman.formats.ztick import decode_payload, frames
-
-    end = 0
-    for index, (offset, payload) in enumerate(frames(data)):
-        end = offset + _LENGTH_PREFIX_BYTES + len(payload)
-        try:
-            record = decode_payload(payload, offset)
-        except FormatError:
-            yield f"failed to decode frame {index}: error.InvalidData"
-        else:
-            yield Entry(offset, end - offset, record)
-    if end < len(data):
-        yield f"partial trailing frame ({len(data) - end} bytes) ignored"
+def _warning(file: LogFile, data: Buffer, damage: Damage, frames: int) -> str:
+    """What was left out; ``frames`` stand before it in its file."""
+    if file.dialect == ZTICK and damage.kind == "torn" and damage.end == len(data):
+        return f"partial trailing frame ({damage.length} bytes) ignored"
+    prefix = bytes(data[damage.offset : damage.offset + _LENGTH_PREFIX_BYTES])
+    length = int.from_bytes(prefix, "big") + _LENGTH_PREFIX_BYTES
+    if file.dialect == ZTICK and damage.kind == "corrupt" and damage.length == length:
+        return f"failed to decode frame {frames}: error.InvalidData"
+    return (
+        f"{file.path}: {damage.length} bytes at offset {damage.offset} left out: "
+        f"{damage.kind}, {damage.reason}"
+    )
 
 
 def is_end_mark(file: LogFile, data: Buffer, damage: Damage) -> bool:
-    """Whether this is how a kestrel file says that it ends: a zero byte, whatever follows it."""
-    at_end = damage.end == len(data) and damage.kind != "bad-header"
-    begins_zero = data[damage.offset : damage.offset + 1] == b"\0"
-    return file.dialect == KESTREL and at_end and begins_zero
+    """Whether this is how a kestrel file ends: a zero byte, and then no data that counts.
+
+    Behind the zero byte of a segment there may be a PUT whose first byte was to be written last.
+    A checkpoint is replaced as a whole, so nothing but zeros may follow its last record.
+    """
+    if file.dialect != KESTREL or damage.end != len(data) or damage.offset == 0:
+        return False
+    begins_zero = data[damage.offset] == 0
+    return damage.kind == "padding" or (file.reader is None and begins_zero)
 
 
 def _recorded_ns(file: LogFile, record: Any) -> int:

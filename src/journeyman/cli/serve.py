@@ -22,6 +22,12 @@ OFF = "off"
 
 @click.command()
 @settings_options
+@click.option(
+    "--data",
+    type=click.Path(),
+    metavar="DIR",
+    help="Directory of all that is kept: data.directory. [default: ./journeyman-data]",
+)
 @click.option("--listen", metavar="HOST:PORT", help="Address of the schedule: controller.listen.")
 @click.option("--log", "log_path", type=click.Path(), help="Its log: database.logfile_path.")
 @click.option(
@@ -52,6 +58,7 @@ OFF = "off"
 def serve(
     path: str | None,
     settings: tuple[str, ...],
+    data: str | None,
     listen: str | None,
     log_path: str | None,
     workq_listen: str | None,
@@ -62,8 +69,14 @@ def serve(
     level: str | None,
     **cmdlog: str | None,
 ) -> int:
-    """Run the schedule, the work queue and the fan-out queues, each behind its own port."""
+    """Run the schedule, the work queue and the fan-out queues, each on its own port.
+
+    Everything is kept in one data directory, ./journeyman-data unless --data names another. With a
+    configuration file, the work queue and the fan-out queues are served only if it has a section
+    [workq] or [kestrel], or an option here asks for them.
+    """
     given = {
+        "data.directory": data,
         "controller.listen": listen,
         "database.logfile_path": log_path,
         "workq.listen": None if workq_listen == OFF else workq_listen,

@@ -14,7 +14,7 @@ from typing import Any
 from journeyman.cli.moments import iso
 from journeyman.cli.wording import snippet
 from journeyman.formats.framing import Entry
-from journeyman.formats.workq import Instant, JobAdded, JobFinished, Record
+from journeyman.formats.workq import Instant, JobAdded, JobFinished, Record, UnknownCommand
 
 __all__ = ["added_fields", "added_words", "fields", "text", "uuid_text"]
 
@@ -30,10 +30,15 @@ def fields(segment: str, entry: Entry[Record]) -> dict[str, Any]:
     }
     if isinstance(record, JobAdded):
         return row | added_fields(record)
+    if isinstance(record, UnknownCommand):
+        known = {"cmd": "unknown", "code": record.command, "id": uuid_text(record.job_id)}
+        return row | known | {"body_hex": record.body.hex()}
     row["cmd"] = record.command.word
     row["id"] = uuid_text(record.job_id)
     if isinstance(record, JobFinished):
         row["result_hex"] = record.result.hex()
+    if record.hidden:
+        row["hidden"] = True
     return row
 
 
@@ -57,15 +62,16 @@ def added_fields(record: JobAdded) -> dict[str, Any]:
 def text(segment: str, entry: Entry[Record]) -> str:
     """One line for a person."""
     record = entry.record
-    head = (
-        f"{segment}:{entry.offset} {iso(record.logged.unix_ns)} "
-        f"{record.command.word} {uuid_text(record.job_id)}"
-    )
+    place = f"{segment}:{entry.offset} {iso(record.logged.unix_ns)}"
+    if isinstance(record, UnknownCommand):
+        job_id = uuid_text(record.job_id)
+        return f"{place} unknown command {record.command} {job_id} {snippet(record.body)}"
+    head = f"{place} {record.command.word} {uuid_text(record.job_id)}"
     if isinstance(record, JobAdded):
         return f"{head} {added_words(record)}"
     if isinstance(record, JobFinished):
-        return f"{head} {snippet(record.result)}"
-    return head
+        head = f"{head} {snippet(record.result)}"
+    return f"{head} hidden" if record.hidden else head
 
 
 def added_words(record: JobAdded) -> str:

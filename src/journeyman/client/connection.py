@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
+from journeyman.client import checks
 from journeyman.client.errors import BadAnswer, CannotConnect, ConnectionFailed, TimedOut
 
 __all__ = ["Connection", "Tls", "tls_context"]
@@ -23,10 +24,12 @@ Tls: TypeAlias = bool | ssl.SSLContext
 
 _RECEIVE_BYTES = 256 * 1024
 _MAX_LINE_BYTES = 2 * 1024 * 1024  # of an answer; both protocols stay far below
+_TLS_ALERT = b"\x15\x03"  # how a TLS server begins its answer to what is not TLS
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext | None:
     """True: a context that trusts what the system trusts, and checks the name of the server."""
+    checks.one_of(tls, (bool, ssl.SSLContext), "tls", "True, False or an ssl.SSLContext")
     if isinstance(tls, ssl.SSLContext):
         return tls
     return ssl.create_default_context() if tls else None
@@ -43,17 +46,24 @@ class Connection:
         tls: Tls = False,
         timeout_s: float = 10.0,
         greet: Callable[[Connection], None] | None = None,
+        client: str = "Connection",
+        service: str = "the server",
     ) -> None:
-        """``greet`` is called on every new connection before anything else is sent."""
+        """``greet`` is called on every new connection before anything else is sent.
+
+        ``client`` and ``service`` are for messages: who connects, and to what.
+        """
+        self._address = checks.address(client, host, port)
         self.where = f"{host}:{port}"
-        self._address = host, port
+        self._service = service
         self._tls = tls_context(tls)
-        self._timeout_s = timeout_s
+        self._timeout_s = checks.seconds(timeout_s, "timeout_s")
         self._greet = greet
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
         self._at = 0  # what is before it in the buffer was read
         self._deadline = 0.0
+        self._heard_anything = False
 
     @property
     def is_open(self) -> bool:
@@ -73,10 +83,11 @@ class Connection:
             if self._tls is not None:
                 opened = self._tls.wrap_socket(opened, server_hostname=self._address[0])
         except OSError as error:
-            raise CannotConnect(f"cannot connect to {self.where}: {error}") from error
+            raise self._cannot_connect(error) from error
         self._socket = opened
         self._buffer.clear()
         self._at = 0
+        self._heard_anything = False
         if self._greet is not None:
             try:
                 self._greet(self)
@@ -127,11 +138,35 @@ class Connection:
             self._socket.settimeout(self._left_s())
             data = self._socket.recv(_RECEIVE_BYTES)
         except OSError as error:
-            self._fail(f"{self.where} does not answer: {error}", error)
+            self._fail(f"{self.where} does not answer: {error}{self._is_it_the_port()}", error)
         if not data:
-            self._fail(f"{self.where} closed the connection", None)
+            hint = self._is_it_the_port(or_tls=self._tls is None)
+            self._fail(f"{self.where} closed the connection{hint}", None)
+        if not self._heard_anything and self._tls is None and data.startswith(_TLS_ALERT):
+            self.close()
+            raise CannotConnect(f"{self.where} speaks TLS: connect with tls=True")
+        self._heard_anything = True
         self._buffer += data
         return moved
+
+    def _cannot_connect(self, error: OSError) -> CannotConnect:
+        reason, hint = str(error), ""
+        if isinstance(error, ConnectionRefusedError):
+            hint = f"; is {self._service} running there, and is this its port?"
+        elif isinstance(error, socket.gaierror):
+            reason, hint = "the host is not known", ""
+        elif isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"its certificate is not trusted: {error.verify_message}"
+        elif isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None:
+            hint = "; does this port speak TLS? If not, leave tls out"
+        return CannotConnect(f"cannot connect to {self.where}: {reason}{hint}")
+
+    def _is_it_the_port(self, *, or_tls: bool = False) -> str:
+        """A question for those who may have the wrong port: nothing ever came from it."""
+        if self._heard_anything:
+            return ""
+        tls = ", and does it want TLS (tls=True)" if or_tls else ""
+        return f"; is this the port of {self._service}{tls}?"
 
     def _left_s(self) -> float:
         left = self._deadline - time.monotonic()

@@ -18,6 +18,7 @@ It talks to the original kestrel too. One thread, one KestrelClient.
 
 from __future__ import annotations
 
+from journeyman.client import checks
 from journeyman.client.caller import Caller
 from journeyman.client.connection import Connection
 from journeyman.client.errors import BadAnswer, InvalidRequest, Refused
@@ -28,6 +29,8 @@ from journeyman.protocols.kestrel_readers import MAX_KEY_CHARACTERS, is_queue_na
 __all__ = ["DEFAULT_PORT", "KestrelClient"]
 
 DEFAULT_PORT = 22133
+_MAX_EXPIRY_S = 2**40  # far beyond any date
+_MAX_COUNT = 1_000_000  # reads that a connection may have open at the most
 _END = b"\r\n"
 _ERRORS = ("ERROR", "CLIENT_ERROR", "SERVER_ERROR")
 
@@ -36,6 +39,11 @@ class KestrelClient(Caller):
     """See the module. Connects at the first call."""
 
     default_port = DEFAULT_PORT
+    service = "the fan-out queues"
+
+    def _authentication(self, secret: bytes) -> tuple[bytes, bytes]:
+        item = b"journeyman " + secret  # a user name, which is not looked at, and the secret
+        return b"set auth 0 0 %d\r\n%b\r\n" % (len(item), item), b"STORED"
 
     # -- items -------------------------------------------------------------------------------------
 
@@ -44,9 +52,11 @@ class KestrelClient(Caller):
 
         Below 1,000,000 that is seconds from now, else seconds since 1970.
         """
+        data = checks.data(data, "data")
         if len(data) > MAX_DATA_BYTES:
             raise InvalidRequest(f"an item has up to {MAX_DATA_BYTES} bytes, not {len(data)}")
-        head = f"set {_key(queue)} 0 {expiry_s} {len(data)}\r\n".encode()
+        expiry = checks.whole(expiry_s, "expiry_s", -_MAX_EXPIRY_S, _MAX_EXPIRY_S)
+        head = f"set {_key(queue)} 0 {expiry} {len(data)}\r\n".encode()
         return self._once(head + data + _END, _read_word) == "STORED"
 
     def get(self, queue: str, *, reader: str = "", wait_ms: int = 0) -> bytes | None:
@@ -63,7 +73,8 @@ class KestrelClient(Caller):
 
     def confirm(self, queue: str, *, reader: str = "", count: int = 1) -> None:
         """The oldest that are open are done. Refused: so many are not open, and none is done."""
-        self._once(f"confirm {_key(queue, reader)} {count}\r\n".encode(), _read_word)
+        number = checks.whole(count, "count", 1, _MAX_COUNT)
+        self._once(f"confirm {_key(queue, reader)} {number}\r\n".encode(), _read_word)
 
     def abort(self, queue: str, *, reader: str = "") -> None:
         """The oldest that is open goes back to the front, if there is one."""
@@ -87,8 +98,7 @@ class KestrelClient(Caller):
         return self._twice(b"version\r\n", _read_word).removeprefix("VERSION ")
 
     def _get(self, key: Key, option: str, wait_ms: int) -> bytes | None:
-        if not 0 <= wait_ms <= MAX_WAIT_MS:
-            raise InvalidRequest(f"wait_ms is 0 to {MAX_WAIT_MS}, not {wait_ms}")
+        wait_ms = checks.whole(wait_ms, "wait_ms", 0, MAX_WAIT_MS)
         wait = f"/t={wait_ms}" if wait_ms else ""
         try:
             return self._once(f"get {key}{wait}{option}\r\n".encode(), _read_item, wait_ms)
@@ -103,9 +113,9 @@ class KestrelClient(Caller):
 
 def _key(queue: str, reader: str = "") -> Key:
     """Checked: a name with a line break would be a command of its own."""
-    if not is_queue_name(queue):
+    if not is_queue_name(checks.text(queue, "queue")):
         raise InvalidRequest(f"queue names are made of A-Z a-z 0-9 : _ -, not {queue!r}")
-    if reader and not is_reader_name(reader):
+    if checks.text(reader, "reader") and not is_reader_name(reader):
         raise InvalidRequest(f"reader names are ASCII without spaces, / and ~, not {reader!r}")
     if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
         raise InvalidRequest("the names of queue and reader may have 200 characters together")

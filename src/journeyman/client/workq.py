@@ -25,6 +25,7 @@ from itertools import islice
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+from journeyman.client import checks
 from journeyman.client import workq_lines as lines
 from journeyman.client.caller import Caller
 from journeyman.client.connection import Connection
@@ -94,20 +95,25 @@ class NewJob:
         ]
         if self.time is not None:
             words.append(lines.time_text(self.time))
-        words.append(str(len(self.payload)))
+        payload = lines.checked_data(self.payload, "payload")
+        words.append(str(len(payload)))
         flags = {
             "priority": lines.number(self.priority, "priority", *_INT32),
             "max-attempts": lines.number(self.max_attempts, "max_attempts", 0, 255),
             "max-fails": lines.number(self.max_fails, "max_fails", 0, 255),
         }
         words += [f"-{name}={value}" for name, value in flags.items() if value != "0"]
-        return lines.line(*words) + lines.block(self.payload)
+        return lines.line(*words) + lines.block(payload)
 
 
 class WorkQueue(Caller):
     """See the module. Connects at the first call."""
 
     default_port = DEFAULT_PORT
+    service = "the work queue"
+
+    def _authentication(self, secret: bytes) -> tuple[bytes, bytes]:
+        return b"auth " + secret + b"\r\n", b"+OK"
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -127,13 +133,14 @@ class WorkQueue(Caller):
         """Add a job, or schedule it for a ``time``; its id. Refused: ``Duplicate job``."""
         given = uuid4() if job_id is None else as_id(job_id)
         job = NewJob(given, name, payload, ttr_ms, ttl_ms, priority, max_attempts, max_fails, time)
-        ((_, refused),) = self.add_many([job])
+        (refused,) = self._add_all([job.request()])
         if refused is not None:
             raise refused
         return given
 
     def schedule(self, name: str, time: datetime, payload: bytes = b"", **options: Any) -> UUID:
         """Add a job that is ready at ``time``; options as for ``add``."""
+        checks.zoned(time)
         return self.add(name, payload, time=time, **options)
 
     def add_many(
@@ -143,8 +150,15 @@ class WorkQueue(Caller):
 
         What cannot be sent is a refusal like any other.
         """
-        waiting = iter(jobs)
+        checks.one_of(jobs, (Iterable,), "jobs", "an iterable of NewJob")
+        return self._add_many(iter(jobs), checks.batch(batch))
+
+    def _add_many(
+        self, waiting: Iterator[NewJob], batch: int
+    ) -> Iterator[tuple[NewJob, Refused | None]]:
         while some := list(islice(waiting, batch)):
+            for job in some:
+                checks.one_of(job, (NewJob,), "each job", "a NewJob")
             requests = [_request(job) for job in some]
             answers = iter(self._add_all([each for each in requests if isinstance(each, bytes)]))
             for job, request in zip(some, requests, strict=True):
@@ -161,6 +175,7 @@ class WorkQueue(Caller):
         priority: int = 0,
     ) -> Result | None:
         """Add a job that is not kept, and wait for its result; None if none came in time."""
+        payload = lines.checked_data(payload, "payload")
         words = [
             "run",
             str(uuid4() if job_id is None else as_id(job_id)),
@@ -169,8 +184,8 @@ class WorkQueue(Caller):
             lines.number(wait_ms, "wait_ms", 0, MAX_WAIT_MS),
             str(len(payload)),
         ]
-        if priority:
-            words.append(f"-priority={lines.number(priority, 'priority', *_INT32)}")
+        if (urgency := lines.number(priority, "priority", *_INT32)) != "0":
+            words.append(f"-priority={urgency}")
         # A leased one is waited for until its time to run is over.
         extra_ms = wait_ms + ttr_ms
         request = lines.line(*words) + lines.block(payload)
@@ -289,6 +304,7 @@ class WorkQueue(Caller):
         return None
 
     def _finish(self, word: str, job_id: JobId, result: bytes) -> None:
+        result = lines.checked_data(result, "result")
         request = lines.line(word, str(as_id(job_id)), str(len(result))) + lines.block(result)
         self._once(request, lines.read_head)
 

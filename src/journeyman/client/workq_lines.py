@@ -24,6 +24,7 @@ from enum import IntEnum
 from typing import TypeAlias
 from uuid import UUID
 
+from journeyman.client import checks
 from journeyman.client.connection import Connection
 from journeyman.client.errors import BadAnswer, InvalidRequest, NotFound, Refused
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
@@ -39,6 +40,7 @@ __all__ = [
     "TimedOutWaiting",
     "as_id",
     "block",
+    "checked_data",
     "checked_name",
     "line",
     "number",
@@ -122,31 +124,29 @@ class JobInfo:
 
 def as_id(job_id: JobId) -> UUID:
     """A job's id. Raises InvalidRequest: it must be a UUID of version 4."""
+    checks.one_of(job_id, (UUID, str), "job_id", "a UUID, or one as a str")
     try:
         found = job_id if isinstance(job_id, UUID) else UUID(job_id)
     except ValueError:
-        raise InvalidRequest(f"{job_id!r} is no UUID") from None
+        raise InvalidRequest(f"job_id must be a UUID, not {checks.shown(job_id)}") from None
     if found.version != 4:
         raise InvalidRequest(f"{found} is no UUID of version 4, and workq takes no other")
     return found
 
 
 def checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(checks.text(name, "name")):
         raise InvalidRequest(f"a name is 1 to 255 of A-Z a-z 0-9 _ . -, not {name!r}")
     return name
 
 
 def number(value: int, what: str, low: int, high: int) -> str:
-    if not low <= value <= high:
-        raise InvalidRequest(f"{what} is {low} to {high}, not {value}")
-    return str(value)
+    return str(checks.whole(value, what, low, high))
 
 
 def time_text(when: datetime) -> str:
-    if when.tzinfo is None:
-        raise InvalidRequest(f"{when} has no time zone: say which, for example UTC")
-    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").replace(".000000Z", "Z")
+    utc = checks.zoned(when).astimezone(UTC)
+    return utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ").replace(".000000Z", "Z")
 
 
 def line(*words: str) -> bytes:
@@ -154,9 +154,15 @@ def line(*words: str) -> bytes:
 
 
 def block(data: bytes) -> bytes:
-    if len(data) > MAX_PAYLOAD_BYTES:
-        raise InvalidRequest(f"{len(data)} bytes, and a payload has at most {MAX_PAYLOAD_BYTES}")
+    """A payload or result that ``checked_data`` has let through."""
     return data + _END
+
+
+def checked_data(data: bytes, what: str) -> bytes:
+    found = checks.data(data, what)
+    if len(found) > MAX_PAYLOAD_BYTES:
+        raise InvalidRequest(f"{what} has {len(found)} bytes, and at most {MAX_PAYLOAD_BYTES} fit")
+    return found
 
 
 # -- answers -------------------------------------------------------------------------------------

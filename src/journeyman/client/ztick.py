@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import NoReturn, Self, TypeAlias, TypeVar
+from typing import NoReturn, Self, TypeVar, get_args
 
+from journeyman.client import checks
+from journeyman.client.checks import Moment
 from journeyman.client.connection import Connection, Tls
 from journeyman.client.errors import (
     AccessDenied,
@@ -39,10 +40,6 @@ from journeyman.protocols.ztick_tokens import LINE_LIMIT_BYTES, join, tokenize
 __all__ = ["DEFAULT_PORT", "Job", "Moment", "Rule", "Schedule"]
 
 DEFAULT_PORT = 5678
-Moment: TypeAlias = int | datetime  # nanoseconds since 1970, or a time with its zone
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INT64 = range(-(2**63), 2**63)
 _STATUSES = {status.word: status for status in Status}
 _MAX_BODY_BYTES = LINE_LIMIT_BYTES - 24  # a request id of 64 bits, a space and the line end
 _DENIED = frozenset({"auth_denied", "auth_required", "auth_failed"})
@@ -80,14 +77,21 @@ class Schedule:
         tls: Tls = False,
         timeout_s: float = 10.0,
     ) -> None:
-        self._token = token
-        greet = self._authenticate if token is not None else None
-        self._connection = Connection(host, port, tls=tls, timeout_s=timeout_s, greet=greet)
+        self._token = None if token is None else checks.text(token, "token")
+        self._connection = Connection(
+            host,
+            port,
+            tls=tls,
+            timeout_s=timeout_s,
+            greet=self._authenticate if token is not None else None,
+            client="Schedule",
+            service="the schedule",
+        )
         self._requests = 0
 
     def set(self, identifier: str, when: Moment) -> None:
         """Plan a job, or plan it anew whatever its status was."""
-        self._ask(["SET", identifier, str(to_ns(when))])
+        self._ask(["SET", _identifier(identifier), str(to_ns(when))])
 
     def set_many(
         self, jobs: Iterable[tuple[str, Moment]], *, batch: int = 500
@@ -97,8 +101,15 @@ class Schedule:
         Jobs whose answers a broken connection took are sent again, fewer at a time. What cannot
         be sent is a refusal like any other.
         """
-        waiting = iter(jobs)
+        checks.one_of(jobs, (Iterable,), "jobs", "an iterable of (identifier, when)")
+        return self._set_many(iter(jobs), checks.batch(batch))
+
+    def _set_many(
+        self, waiting: Iterator[tuple[str, Moment]], batch: int
+    ) -> Iterator[tuple[str, Refused | None]]:
         while some := list(islice(waiting, batch)):
+            for job in some:
+                checks.pair(job, "each job", "(identifier, when)")
             bodies = [_set_body(identifier, when) for identifier, when in some]
             answers = iter(self._ask_many([body for body in bodies if isinstance(body, bytes)]))
             for (identifier, _), body in zip(some, bodies, strict=True):
@@ -107,23 +118,26 @@ class Schedule:
     def get(self, identifier: str) -> Job | None:
         """The job, or None."""
         try:
-            words = self._ask(["GET", identifier])
+            words = self._ask(["GET", _identifier(identifier)])
         except NotFound:
             return None
         return self._job(identifier, words)
 
     def query(self, prefix: str = "") -> list[Job]:
         """Every job whose identifier begins with the prefix."""
-        rows = self._list(["QUERY", prefix] if prefix else ["QUERY"])
+        rows = self._list(["QUERY", prefix] if checks.text(prefix, "prefix") else ["QUERY"])
         return [self._job(row[0], row[1:]) for row in rows]
 
     def remove(self, identifier: str) -> bool:
         """Whether there was such a job."""
-        return self._removed(["REMOVE", identifier])
+        return self._removed(["REMOVE", _identifier(identifier)])
 
     def set_rule(self, identifier: str, pattern: str, runner: Runner) -> None:
         """Make a rule, or replace it."""
-        self._ask(["RULE", "SET", identifier, pattern, *runner_words(runner)])
+        expected = 'a runner, for example Shell("echo hello") of journeyman.formats.ztick'
+        checks.one_of(runner, get_args(Runner), "runner", expected)
+        named = [_identifier(identifier), checks.text(pattern, "pattern")]
+        self._ask(["RULE", "SET", *named, *_runner_words(runner)])
 
     def rules(self) -> list[Rule]:
         found = []
@@ -136,7 +150,7 @@ class Schedule:
 
     def remove_rule(self, identifier: str) -> bool:
         """Whether there was such a rule."""
-        return self._removed(["REMOVERULE", identifier])
+        return self._removed(["REMOVERULE", _identifier(identifier)])
 
     def stat(self) -> dict[str, str]:
         """What the server tells about itself, by name."""
@@ -202,6 +216,8 @@ class Schedule:
             self._read_ok(self._send([body])[0])
         except NotFound:
             return False
+        except CannotConnect:
+            raise
         except ConnectionFailed as error:
             raise AnswerLost(f"{error}; {' '.join(words)} may have happened, or not") from error
         return True
@@ -269,18 +285,24 @@ class Schedule:
 
 def to_ns(when: Moment) -> int:
     """Nanoseconds since 1970. Raises InvalidRequest for a time without a zone, or too far away."""
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise InvalidRequest(f"{when} has no time zone: say which, for example UTC")
-        when = (when - _EPOCH) // timedelta(microseconds=1) * 1000
-    if when not in _INT64:
-        raise InvalidRequest(f"{when} ns is outside the signed 64-bit range")
-    return when
+    return checks.moment(when)
+
+
+def _identifier(identifier: str) -> str:
+    return checks.text(identifier, "identifier")
+
+
+def _runner_words(runner: Runner) -> list[str]:
+    """The words of a runner; whether they make sense is for the server to say."""
+    words = runner_words(runner)
+    for word in words:
+        checks.text(word, "each argument of the runner")
+    return words
 
 
 def _set_body(identifier: str, when: Moment) -> bytes | Refused:
     try:
-        return _body(["SET", identifier, str(to_ns(when))])
+        return _body(["SET", _identifier(identifier), str(to_ns(when))])
     except InvalidRequest as error:
         return Refused("invalid_request", str(error))
 

@@ -44,14 +44,24 @@ from journeyman.columnar.chunks import (
 )
 from journeyman.columnar.loads import Bytes, little_i32, little_i64, u8
 from journeyman.formats.framing import Buffer, Codec, Ending
-from journeyman.formats.kestrel import MAX_DATA_BYTES, WRITER, Record
+from journeyman.formats.kestrel import FIRST_UNKNOWN_PUT_WORDS, MAX_DATA_BYTES, WRITER, Record
 
-__all__ = ["PUT", "READ_DONE", "READ_HEAD", "SCHEMA", "decode", "hop", "iter_batches"]
+__all__ = [
+    "PUT",
+    "READ_DONE",
+    "READ_HEAD",
+    "SCHEMA",
+    "UNKNOWN_PUT",
+    "decode",
+    "hop",
+    "iter_batches",
+]
 
 PUT, READ_HEAD, READ_DONE = 8, 0, 9
+UNKNOWN_PUT = 24  # a PUT with header words that are not known
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
-    ("kind", pa.int8()),  # the command, 0 to 15
+    ("kind", pa.int8()),  # the command, 0 to 15; 24 for a PUT of a newer writer
     ("item_id", pa.int64()),  # PUT, READ_HEAD
     ("offset", pa.int64()),
     ("length", pa.int32()),  # command byte included
@@ -189,13 +199,16 @@ def _scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int
         size = end - position - 1 - 4 * words
         item_id, errors, added_ms, expires, expires_ms = 0, 0, 0, 0, 0
         if command == PUT:
-            if words != _PUT_WORDS and words != _EXPIRING_PUT_WORDS:
+            if words >= FIRST_UNKNOWN_PUT_WORDS:
+                command = UNKNOWN_PUT
+            elif words != _PUT_WORDS and words != _EXPIRING_PUT_WORDS:
                 break
-            errors = little_i32(data, position + 5)
-            item_id = little_i64(data, position + 9)
-            added_ms = little_i64(data, position + 17)
-            if words == _EXPIRING_PUT_WORDS:
-                expires, expires_ms = 1, little_i64(data, position + 25)
+            else:
+                errors = little_i32(data, position + 5)
+                item_id = little_i64(data, position + 9)
+                added_ms = little_i64(data, position + 17)
+                if words == _EXPIRING_PUT_WORDS:
+                    expires, expires_ms = 1, little_i64(data, position + 25)
         elif command == READ_HEAD:
             if words != _READ_HEAD_WORDS:
                 break

@@ -25,7 +25,7 @@ from journeyman.columnar.chunks import checked_offset, make_fields
 from journeyman.columnar.loads import Bytes, big_u16, big_u32, little_i32, u8
 from journeyman.columnar.ztick_plain import plain_end
 from journeyman.formats.framing import Buffer
-from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.formats.kestrel import FIRST_UNKNOWN_PUT_WORDS, MAX_DATA_BYTES
 from journeyman.formats.ztick_layout import HEAD, LENGTH, RULE_REMOVAL
 
 __all__ = ["SEEKS", "WALKS", "Seek", "Walk", "walk_kestrel", "walk_workq", "walk_ztick"]
@@ -136,7 +136,7 @@ def _walk_kestrel(data: Bytes, position: int, target: int) -> int:
             size = little_i32(data, position + 1)
             if size < 0 or size > MAX_DATA_BYTES or size > data.size - end:
                 break
-            if command == _PUT and words != 6 and words != 8:
+            if command == _PUT and words != 6 and words != 8 and words < FIRST_UNKNOWN_PUT_WORDS:
                 break
             if command == _READ_DONE and (words != 1 or size % 8 != 0):
                 break

@@ -49,7 +49,7 @@ from journeyman.formats.workq import CODEC, Command
 __all__ = ["SCHEMA", "decode", "hop", "iter_batches"]
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
-    ("kind", pa.int8()),  # the command, 1 to 8
+    ("kind", pa.int8()),  # the command, 1 to 8; 9 for those of newer writers
     ("job_id", pa.binary()),  # 16 bytes
     ("offset", pa.int64()),
     ("length", pa.int32()),  # CRC included
@@ -66,6 +66,7 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("created_ns", pa.int64()),
     ("result_size", pa.int32()),  # complete, fail
     ("result", pa.binary()),  # complete, fail
+    ("hidden", pa.bool_()),  # fail, timeout-attempt: whether the original steps over it
 ]
 SCHEMA = pa.schema(_COLUMNS)
 
@@ -115,6 +116,7 @@ def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
     kinds = fields[at.KIND]
     is_add = (kinds == Command.ADD) | (kinds == Command.SCHEDULE)
     is_finish = (kinds == Command.COMPLETE) | (kinds == Command.FAIL)
+    can_hide = (kinds == Command.FAIL) | (kinds == Command.TIMEOUT_ATTEMPT)
     id_lengths = np.full(len(kinds), _ID_BYTES)
     blocks = fields[at.BLOCK_START], fields[at.BLOCK_SIZE]
     block_sizes = fields[at.BLOCK_SIZE].astype(np.int32)
@@ -136,6 +138,7 @@ def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
         numbers(fields[at.CREATED_NS], is_add),
         numbers(np.where(is_finish, block_sizes, 0), is_finish),
         blobs(log, *blocks, is_finish & payloads),
+        pa.array(fields[at.HIDDEN] == 1, mask=~can_hide),
     ]
 
 

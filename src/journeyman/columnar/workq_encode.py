@@ -34,12 +34,15 @@ from journeyman.columnar.stores import (
     uvarint_bytes,
 )
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, Command
+from journeyman.formats.workq_retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
 
 __all__ = ["KINDS", "encode"]
 
-KINDS = {command.word: int(command) for command in Command}
+_UNKNOWN = 9  # stands for all commands that are not known
+KINDS = {**{command.word: int(command) for command in Command}, "unknown": _UNKNOWN}
 
 _ADD, _SCHEDULE, _COMPLETE, _FAIL = 1, 2, 3, 4
+_TIMEOUT = 8
 _ID_BYTES = 16
 _CRC_BYTES = 4
 _TIME_BYTES = 15
@@ -48,6 +51,9 @@ _UTC_OFFSET_MIN = -1  # how the original writes UTC
 _NANOS_PER_SECOND = 1_000_000_000
 _UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = -(2**31), 2**31 - 1
+_FAIL_HEAD = np.frombuffer(HIDDEN_FAIL, np.uint8)
+_TIMEOUT_HEAD = np.frombuffer(HIDDEN_TIMEOUT + b"\0", np.uint8)  # and the length of no result
+_TAIL = np.frombuffer(HIDDEN_TAIL, np.uint8)
 
 # The numbers of a job, one row of the kernel's table each.
 _LOGGED_NS, _TTR_MS, _TTL_MS, _PRIORITY, _ATTEMPTS, _FAILS, _TIME_NS, _CREATED_NS = range(8)
@@ -59,8 +65,13 @@ def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:
     inputs = Inputs(batch, first_row)
     kinds = inputs.codes("kind", KINDS)
     inputs.refuse_where(kinds == NO_CODE, "kind", "null")
+    inputs.refuse_where(kinds == _UNKNOWN, "kind", "an unknown command cannot be written")
     is_add = (kinds == _ADD) | (kinds == _SCHEDULE)
     is_finish = (kinds == _COMPLETE) | (kinds == _FAIL)
+    hidden = inputs.numbers("hidden")
+    is_hidden = hidden.valid & (hidden.values == 1)
+    can_hide = (kinds == _FAIL) | (kinds == _TIMEOUT)
+    inputs.refuse_where(is_hidden & ~can_hide, "hidden", "neither a fail nor a timeout-attempt")
     ids = inputs.blobs("job_id")
     inputs.refuse_where(ids.lengths != _ID_BYTES, "job_id", f"not {_ID_BYTES} bytes")
     fields, has_time = _fields(inputs, is_add)
@@ -70,11 +81,12 @@ def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:
     results = _blocks(inputs, "result", is_finish)
     block_lengths = np.where(is_add, payloads.lengths, np.where(is_finish, results.lengths, 0))
     sizes = np.empty(inputs.rows, np.int64)
-    _measure(kinds, fields, names.lengths, block_lengths, sizes)
+    _measure(kinds, is_hidden, fields, names.lengths, block_lengths, sizes)
     inputs.refuse_where(sizes > MAX_RECORD_BYTES, "name", f"a record over {MAX_RECORD_BYTES} bytes")
     log = np.empty(_framed(sizes), np.uint8)
     end = _write(
         kinds,
+        is_hidden,
         sizes,
         fields,
         has_time,
@@ -132,12 +144,16 @@ def _folded(priority: int) -> int:
 
 
 @kernel
-def _measure(kinds: Ints, fields: Ints, name_lengths: Ints, blocks: Ints, sizes: Ints) -> None:
+def _measure(
+    kinds: Ints, is_hidden: Bools, fields: Ints, name_lengths: Ints, blocks: Ints, sizes: Ints
+) -> None:
     """SIZE of every record."""
     for row in range(kinds.size):
         size = 1 + _ID_BYTES
         if kinds[row] <= _FAIL:
             size += uvarint_bytes(blocks[row]) + blocks[row]
+        if is_hidden[row]:
+            size += _TAIL.size + (_FAIL_HEAD.size if kinds[row] == _FAIL else _TIMEOUT_HEAD.size)
         if kinds[row] <= _SCHEDULE:
             size += uvarint_bytes(name_lengths[row]) + name_lengths[row] + 2 * _TIME_BYTES
             for field in (_TTR_MS, _TTL_MS, _ATTEMPTS, _FAILS):
@@ -205,8 +221,22 @@ def _put_block(log: Bytes, at: int, row: int, block: tuple[Bytes, Ints, Ints]) -
 
 
 @kernel
+def _put_hidden(
+    log: Bytes, at: int, is_fail: bool, row: int, results: tuple[Bytes, Ints, Ints]
+) -> int:
+    """The fields of an add that stands for a fail or a timeout-attempt."""
+    if is_fail:
+        at = copy_span(_FAIL_HEAD, 0, _FAIL_HEAD.size, log, at)
+        at = _put_block(log, at, row, results)
+    else:
+        at = copy_span(_TIMEOUT_HEAD, 0, _TIMEOUT_HEAD.size, log, at)
+    return copy_span(_TAIL, 0, _TAIL.size, log, at)
+
+
+@kernel
 def _write(
     kinds: Ints,
+    is_hidden: Bools,
     sizes: Ints,
     fields: Ints,
     has_time: Bools,
@@ -222,10 +252,12 @@ def _write(
         start = at
         at = _put_time(log, at, fields[_LOGGED_NS, row])
         at = put_uvarint(log, at, sizes[row])
-        at = put_u8(log, at, kinds[row])
+        at = put_u8(log, at, _ADD if is_hidden[row] else kinds[row])
         at = copy_span(id_bytes, id_offsets[row], _ID_BYTES, log, at)
         if kinds[row] <= _SCHEDULE:
             at = _put_added(log, at, fields, row, has_time[row], names, payloads)
+        elif is_hidden[row]:
+            at = _put_hidden(log, at, kinds[row] == _FAIL, row, results)
         elif kinds[row] <= _FAIL:
             at = _put_block(log, at, row, results)
         at = put_big_32(log, at, crc32c(log, start, at))

@@ -11,11 +11,14 @@ and moments before 1677-09-21 or after 2262-04-11. Both are readable, if odd; ne
 
 from __future__ import annotations
 
+import numpy as np
+
 from journeyman.columnar._jit import kernel
 from journeyman.columnar.arrays import Ints
 from journeyman.columnar.crc32c import crc32c
 from journeyman.columnar.loads import Bytes, big_i64, big_u32, u8
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES
+from journeyman.formats.workq_retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
 
 __all__ = [
     "ATTEMPTS",
@@ -25,6 +28,7 @@ __all__ = [
     "FAILS",
     "FIELDS",
     "HAS_TIME",
+    "HIDDEN",
     "ID_START",
     "INT64_MAX",
     "INT64_MIN",
@@ -39,6 +43,7 @@ __all__ = [
     "TIME_NS",
     "TTL_MS",
     "TTR_MS",
+    "UNKNOWN_KIND",
     "hop",
     "scan",
 ]
@@ -46,8 +51,8 @@ __all__ = [
 # What the kernel writes down about a record. A block is a job's payload or a worker's result.
 KIND, OFFSET, LENGTH, LOGGED_NS, ID_START, BLOCK_START, BLOCK_SIZE = range(7)
 NAME_START, NAME_LENGTH, TTR_MS, TTL_MS, PRIORITY, ATTEMPTS, FAILS = range(7, 14)
-HAS_TIME, TIME_NS, CREATED_NS = range(14, 17)
-FIELDS = 17
+HAS_TIME, TIME_NS, CREATED_NS, HIDDEN = range(14, 18)
+FIELDS = 18
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
@@ -69,6 +74,11 @@ _TENTH_GROUP = 63  # the shift of a varint's last possible group, which may hold
 
 _ADD, _SCHEDULE, _COMPLETE, _FAIL = 1, 2, 3, 4
 _LAST_COMMAND = 8
+UNKNOWN_KIND = 9  # stands for all commands of newer writers
+_TIMEOUT = 8
+_FAIL_HEAD = np.frombuffer(HIDDEN_FAIL, np.uint8)
+_TIMEOUT_HEAD = np.frombuffer(HIDDEN_TIMEOUT, np.uint8)
+_TAIL = np.frombuffer(HIDDEN_TAIL, np.uint8)
 
 
 @kernel
@@ -163,6 +173,29 @@ def _read_added(data: Bytes, at: int, end: int, fields: Ints, row: int) -> bool:
 
 
 @kernel
+def _holds(data: Bytes, at: int, end: int, part: Bytes) -> bool:
+    """Whether these bytes stand at ``at``, in front of ``end``."""
+    if end - at < part.size:
+        return False
+    place = 0
+    while place < part.size and u8(data, at + place) == part[place]:
+        place += 1
+    return place == part.size
+
+
+@kernel
+def _unhidden(data: Bytes, at: int, end: int, size: int) -> int:
+    """What the fields of this good add, with a payload of ``size``, stand for."""
+    if not _holds(data, end - _TAIL.size, end, _TAIL):
+        return _ADD
+    if _holds(data, at, end, _FAIL_HEAD):
+        return _FAIL
+    if size == 0 and _holds(data, at, end, _TIMEOUT_HEAD):
+        return _TIMEOUT
+    return _ADD
+
+
+@kernel
 def scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int, bool]:
     """Fill ``fields``; (records, the offset behind them, whether a limit of the chunk was met)."""
     rows = 0
@@ -181,12 +214,20 @@ def scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int,
         if kind in (_ADD, _SCHEDULE):
             if not _read_added(data, at, end, fields, rows):
                 break
+            if kind == _ADD:
+                kind = _unhidden(data, at, end, fields[BLOCK_SIZE, rows])
+            if kind > _SCHEDULE:
+                for field in range(NAME_START, FIELDS):
+                    fields[field, rows] = 0
+                fields[HIDDEN, rows] = 1
         elif kind in (_COMPLETE, _FAIL):
             size, at = _uvarint(data, at, end)
             if at == 0 or size > MAX_PAYLOAD_BYTES or size != end - at:
                 break
             fields[BLOCK_START, rows], fields[BLOCK_SIZE, rows] = at, size
-        elif kind == 0 or kind > _LAST_COMMAND or at != end:
+        elif kind == 0 or kind > _LAST_COMMAND:
+            kind = UNKNOWN_KIND
+        elif at != end:
             break
         fields[KIND, rows] = kind
         fields[OFFSET, rows] = position

@@ -25,6 +25,7 @@ from journeyman.columnar.arrays import Ints
 from journeyman.columnar.key_table import KeyTable
 from journeyman.columnar.picking import column_of, rows_at, rows_where
 from journeyman.columnar.views import frozen, numbers_in, text_in, valid_in
+from journeyman.columnar.workq_scan import UNKNOWN_KIND
 from journeyman.folds import workq
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
 
@@ -88,6 +89,9 @@ def events_and_adds(
     """
     positions = column_of(numbers_in(batch.column("offset")) + first_position)
     batch = batch.append_column("position", positions)
+    is_known = numbers_in(batch.column("kind")) != UNKNOWN_KIND
+    if not is_known.all():  # the fold steps over them
+        batch = rows_where(batch, is_known)
     events = [
         batch.column("job_id").cast(pa.binary(16)),
         *(batch.column(name) for name in EVENTS.names[1:]),

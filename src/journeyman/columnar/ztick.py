@@ -53,6 +53,7 @@ from journeyman.formats.ztick_layout import (
     LENGTH,
     LIST_RUNNERS,
     MAX_ENTRY_BYTES,
+    MIN_ENTRY_BYTES,
     RULE,
     RULE_REMOVAL,
     RUNNER_STRINGS,
@@ -148,7 +149,7 @@ def _frame_end(data: Bytes, position: int) -> int:
     if left < _LENGTH_BYTES:
         return 0
     body = big_u32(data, position)
-    if body > MAX_ENTRY_BYTES or body > left - _LENGTH_BYTES:
+    if body < MIN_ENTRY_BYTES or body > MAX_ENTRY_BYTES or body > left - _LENGTH_BYTES:
         return 0
     return position + _LENGTH_BYTES + body
 

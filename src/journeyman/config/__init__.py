@@ -4,6 +4,7 @@
     rows.py, queue_settings.py   a row of it; its sections about queues
     kinds.py      kinds of values: what is allowed, reading, writing
     addresses.py  host:port
+    data_directory.py   the data directory, and what is where in it
     files.py      a file -> values with their lines; TOML, or what ztick takes for it
     loading.py    defaults < file < environment < command line; checks; show
     tokens.py     the auth file
@@ -21,6 +22,7 @@ from journeyman.config.queue_limits import QueueLimits
 from journeyman.config.settings import (
     ControllerSettings,
     DatabaseSettings,
+    DataSettings,
     HistorySettings,
     HttpSettings,
     Interrupted,
@@ -30,6 +32,7 @@ from journeyman.config.settings import (
     LogSettings,
     MessageFormat,
     MessageSettings,
+    Overdue,
     Persistence,
     RunnerSettings,
     ScheduleSettings,
@@ -52,6 +55,7 @@ __all__ = [
     "Address",
     "Configuration",
     "ControllerSettings",
+    "DataSettings",
     "DatabaseSettings",
     "HistorySettings",
     "HttpSettings",
@@ -62,6 +66,7 @@ __all__ = [
     "LogSettings",
     "MessageFormat",
     "MessageSettings",
+    "Overdue",
     "Persistence",
     "QueueLimits",
     "RunnerSettings",

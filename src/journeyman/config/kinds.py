@@ -5,6 +5,7 @@
     Flag()            true               true, false
     Integer(1, 9)     5                  5
     Text()            "logfile"          logfile
+    SecretText()      the same; shown without the password of an address
     Optional(Text())  "tokens", or none  tokens
     TextList()        ["-c"]             ["-c"], a TOML array
     ListenAddress()   "localhost:5678"   localhost:5678
@@ -15,6 +16,7 @@ its text, if any, says more than ``allowed`` does.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from abc import ABC, abstractmethod
 from enum import StrEnum
@@ -29,13 +31,17 @@ __all__ = [
     "Kind",
     "ListenAddress",
     "Optional",
+    "SecretText",
     "Text",
     "TextList",
     "quoted",
+    "without_password",
 ]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
+
+_PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)")
 
 
 class Kind(ABC, Generic[T]):
@@ -119,6 +125,23 @@ class Text(Kind[str]):
 
     def write(self, value: str) -> str:
         return quoted(value)
+
+
+class SecretText(Text):
+    """Text that may be an address with a password, which is not shown."""
+
+    def write(self, value: str) -> str:
+        return quoted(without_password(value))
+
+
+def without_password(text: str) -> str:
+    """An address as a URL or as ``key=value`` words, with *** for its passwords."""
+    scheme, separator, rest = text.partition("://")
+    userinfo, at, place = rest.rpartition("@")
+    user, colon, _ = userinfo.partition(":")
+    if at and colon:
+        text = f"{scheme}{separator}{user}:***@{place}"
+    return _PASSWORD.sub(r"\1***", text)
 
 
 class TextList(Kind[tuple[str, ...]]):

@@ -2,6 +2,9 @@
 
     default  <  ztick.toml:12  <  JOURNEYMAN_LOG_LEVEL=debug  <  a command line option
 
+What nobody said may depend on the rest: paths are below the data directory, and with a file a
+service is open only if the file has its section (see ``_Layers.complete``).
+
 ``load`` gives the settings together with the origin of each; ``show`` writes them down as a file
 that ``load`` reads back to the same settings.
 
@@ -18,15 +21,20 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
+from journeyman.config.data_directory import PLACES, STORE_DIRECTORY
 from journeyman.config.files import Found, read_text_file, read_values
 from journeyman.config.queue_limits import WrongKey
-from journeyman.config.settings import Setting, Settings, all_settings
+from journeyman.config.settings import Setting, Settings, StorageEngine, all_settings
 from journeyman.errors import UsageError
 
 __all__ = ["COMMAND_LINE_ORIGIN", "DEFAULT_ORIGIN", "Configuration", "load", "show"]
 
 DEFAULT_ORIGIN = "default"
 COMMAND_LINE_ORIGIN = "command line"
+DATA_ORIGIN = "below data.directory"
+
+ZTICK_LOGFILE = "logfile"  # where ztick has its log unless its file says otherwise
+_SERVICES_OF_SECTIONS = ("workq", "kestrel")  # ztick has neither
 
 _WIDE = 60  # longer lines than this do not move the origins of all others
 _VARIABLE_PREFIX = "JOURNEYMAN_"
@@ -59,6 +67,7 @@ def load(
         layers.add_file(path)
     layers.add_environment(os.environ if environ is None else environ)
     layers.add_options(options or {})
+    layers.complete(path)
     settings = layers.settings()
     _check_together(settings, layers.origins)
     return Configuration(settings, MappingProxyType(layers.origins), tuple(layers.notes))
@@ -89,6 +98,7 @@ class _Layers:
         self.origins = dict.fromkeys(_TABLE, DEFAULT_ORIGIN)
         self.notes: list[str] = []
         self._values: dict[str, Any] = {}
+        self._sections: set[str] = set()  # those of which something was said
 
     def settings(self) -> Settings:
         sections = {}
@@ -111,6 +121,7 @@ class _Layers:
                     f"{place}: unknown section [{section}]{_meant(section, _SECTIONS)}; "
                     f"allowed are {', '.join(_SECTIONS)}"
                 )
+            self._sections.add(section)
             for key, found in keys.items():
                 place = _place(path, values.line_of((section, key)))
                 try:
@@ -118,6 +129,29 @@ class _Layers:
                 except WrongKey as error:
                     place = _place(path, values.line_of((section, key, *error.path)))
                     raise _wrong_key(place, f"{section}.{key}", error) from None
+
+    def complete(self, path: str | None) -> None:
+        """What follows from the rest where nothing was said of it; ``path`` is the file, if any."""
+        if path is not None:
+            self._close_what_the_file_does_not_name(path)
+        directory = self._values.get("data.directory")
+        if directory is None:
+            if path is not None:
+                self._complete("database.logfile_path", ZTICK_LOGFILE, f"{path}, as in ztick")
+            return
+        for name, place in PLACES.items():
+            self._complete(name, os.path.join(directory, place), DATA_ORIGIN)
+        if self._values.get("storage.engine") is not StorageEngine.POSTGRES:
+            self._complete("storage.path", os.path.join(directory, STORE_DIRECTORY), DATA_ORIGIN)
+
+    def _close_what_the_file_does_not_name(self, path: str) -> None:
+        for section in _SERVICES_OF_SECTIONS:
+            if section not in self._sections:
+                self._complete(f"{section}.enabled", False, f"{path} has no [{section}]")
+
+    def _complete(self, name: str, value: Any, origin: str) -> None:
+        if name not in self._values:
+            self._put(_TABLE[name], value, origin)
 
     def _add_found(self, section: str, key: str, found: Found, place: str) -> None:
         setting = _TABLE.get(f"{section}.{key}")
@@ -159,6 +193,7 @@ class _Layers:
         self._put(setting, value, place)
 
     def _put(self, setting: Setting, value: Any, origin: str) -> None:
+        self._sections.add(setting.section)
         self._values[setting.name] = value
         self.origins[setting.name] = origin
 

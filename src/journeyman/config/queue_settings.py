@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from journeyman.config.addresses import Address
+from journeyman.config.data_directory import default_place
 from journeyman.config.kinds import (
     Choice,
     Flag,
     Integer,
     ListenAddress,
     Optional,
+    SecretText,
     Text,
 )
 from journeyman.config.queue_limits import QueueLimits, QueueTable, QueueTables
@@ -45,6 +47,7 @@ class WorkqPersistence(StrEnum):
 
     LOG = "log"
     STORAGE = "storage"
+    MEMORY = "memory"
 
 
 class StorageEngine(StrEnum):
@@ -65,25 +68,29 @@ class StorageMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkqSettings:
-    enabled: bool = setting(Flag(), True, "whether the work queue is served as well")
+    enabled: bool = setting(
+        Flag(),
+        True,
+        "whether the work queue is served; not with a file without [workq]",
+    )
     listen: Address = setting(
         ListenAddress(), Address("127.0.0.1", 9922), "address of the workq protocol"
     )
     persistence: WorkqPersistence = setting(
         Choice(WorkqPersistence),
         WorkqPersistence.LOG,
-        "where jobs are kept: in the command log, or in the store of [storage]",
+        "where jobs are kept: command log, store of [storage], or only in memory",
     )
     retention_ms: int = setting(
         Integer(0, 36_500 * _DAY_MS, "milliseconds"),
         7 * _DAY_MS,
         "how long the store keeps a job after it was finished, once its TTL is over",
     )
-    cmdlog_path: str | None = setting(
-        Optional(Text()), None, "directory of the command log; memory only when not set"
+    cmdlog_path: str = setting(
+        Text(), default_place("workq.cmdlog_path"), "directory of the command log"
     )
     cmdlog_sync: WorkqSync = setting(
-        Choice(WorkqSync), WorkqSync.INTERVAL, "when the command log is synced"
+        Choice(WorkqSync), WorkqSync.ALWAYS, "when the command log is synced"
     )
     cmdlog_sync_int_ms: int = setting(
         Integer(1, 60 * 60 * 1000, "milliseconds"),
@@ -112,11 +119,15 @@ class WorkqSettings:
 
 @dataclass(frozen=True, slots=True)
 class KestrelSettings:
-    enabled: bool = setting(Flag(), True, "whether the fan-out queues are served as well")
+    enabled: bool = setting(
+        Flag(), True, "whether the fan-out queues are served; not with a file without [kestrel]"
+    )
     listen: Address = setting(
         ListenAddress(), Address("127.0.0.1", 22133), "address of the kestrel protocol"
     )
-    queue_path: str = setting(Text(), "queues", "directory of the journals")
+    queue_path: str = setting(
+        Text(), default_place("kestrel.queue_path"), "directory of the journals"
+    )
     sync: WorkqSync = setting(Choice(WorkqSync), WorkqSync.ALWAYS, "when journals are synced")
     sync_interval_ms: int = setting(
         Integer(1, 60 * 60 * 1000, "milliseconds"),
@@ -161,7 +172,7 @@ class StorageSettings:
         Choice(StorageEngine), StorageEngine.ROCKSDB, "what keeps the store of job records"
     )
     path: str = setting(
-        Text(),
+        SecretText(),
         "~/.journeyman/data",
         "its directory, in which ~/ and $HOME are understood; for postgres its address",
     )

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 
 from journeyman.config.access_settings import AccessSettings
 from journeyman.config.addresses import Address
+from journeyman.config.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.config.kinds import (
     Choice,
     Flag,
@@ -46,6 +47,7 @@ from journeyman.config.rows import setting
 
 __all__ = [
     "ControllerSettings",
+    "DataSettings",
     "DatabaseSettings",
     "HistorySettings",
     "HttpSettings",
@@ -56,6 +58,7 @@ __all__ = [
     "LogSettings",
     "MessageFormat",
     "MessageSettings",
+    "Overdue",
     "Persistence",
     "RunnerSettings",
     "ScheduleSettings",
@@ -102,6 +105,13 @@ class Interrupted(StrEnum):
     FAIL = "fail"
 
 
+class Overdue(StrEnum):
+    """What becomes of a planned job whose time came while no server ran."""
+
+    RUN = "run"
+    SKIP = "skip"
+
+
 class MessageFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
@@ -114,14 +124,17 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
+    enabled: bool = setting(Flag(), True, "whether the ztick protocol is served")
     listen: Address = setting(
         ListenAddress(), Address("127.0.0.1", 5678), "address of the ztick protocol"
     )
     auth_file: str | None = setting(
-        Optional(Text()), None, "file of tokens; when set, clients must send AUTH first"
+        Optional(Text()), None, "file of tokens; when set, every port asks for one first"
     )
     tls_cert: str | None = setting(
-        Optional(Text()), None, "PEM file of the certificate; turns TLS on, with tls_key"
+        Optional(Text()),
+        None,
+        "PEM file of the certificate; turns TLS on for every port, with tls_key",
     )
     tls_key: str | None = setting(Optional(Text()), None, "PEM file of the certificate's key")
 
@@ -146,7 +159,9 @@ class DatabaseSettings:
     persistence: Persistence = setting(
         Choice(Persistence), Persistence.LOGFILE, "whether jobs and rules outlive the process"
     )
-    logfile_path: str = setting(Text(), "logfile", "the log of jobs and rules")
+    logfile_path: str = setting(
+        Text(), default_place("database.logfile_path"), "the log of jobs and rules"
+    )
     fsync_on_persist: bool = setting(
         Flag(), True, "whether an answer waits until its record is safe from a power cut"
     )
@@ -158,6 +173,13 @@ class DatabaseSettings:
         3600,
         "time between two compactions of the log; 0 turns them off",
         key="compression_interval",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    directory: str = setting(
+        Text(), DEFAULT_DIRECTORY, "directory of everything whose path is not set elsewhere"
     )
 
 
@@ -178,6 +200,11 @@ class ScheduleSettings:
     )
     interrupted: Interrupted = setting(
         Choice(Interrupted), Interrupted.RUN, "jobs cut off by a stop: run them again or fail them"
+    )
+    overdue: Overdue = setting(
+        Choice(Overdue),
+        Overdue.RUN,
+        "jobs whose time came while no server ran: run them at the start, or fail them",
     )
 
 
@@ -274,6 +301,7 @@ class Settings:
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     access: AccessSettings = AccessSettings()
+    data: DataSettings = DataSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()

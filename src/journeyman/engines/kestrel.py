@@ -49,6 +49,7 @@ from journeyman.engines.kestrel_settings import FanOutSettings
 from journeyman.engines.kestrel_state import NS_PER_MS
 from journeyman.engines.kestrel_waits import Wait
 from journeyman.engines.kestrel_whole import WholeQueues
+from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols import kestrel_commands as ask
 from journeyman.protocols import kestrel_replies as words
@@ -58,6 +59,7 @@ __all__ = ["FanOut"]
 
 MS_PER_S = 1000
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
+ERASING_COSTS = 50  # as much as so many items
 RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
 
 _SHUTDOWN_OFF = Reply(words.server_error("shutdown by clients is switched off"))
@@ -115,6 +117,18 @@ class FanOut(WholeQueues):
         if self._sweep_due_ns is None or over_ns is None:
             return over_ns if self._sweep_due_ns is None else self._sweep_due_ns
         return min(over_ns, self._sweep_due_ns)
+
+    def changes_files(self, command: Any) -> bool:
+        """Whether it would make or remove a queue or a reader, which costs more than an item."""
+        if isinstance(command, ask.Put):
+            queue = self.queues.get(command.queue)
+            return queue is None or not queue.readers
+        if isinstance(command, ask.Get | ask.Monitor):
+            return self._known_reader(command.key) is None
+        if isinstance(command, ask.Delete):
+            whole = command.key.reader == DEFAULT_READER and command.key.queue in self.queues
+            return whole or self._known_reader(command.key) is not None
+        return False
 
     def stats(self) -> FanOutStats:
         # Lists first: it may be asked from another thread while queues come and go.
@@ -284,6 +298,7 @@ class FanOut(WholeQueues):
             if queue.is_too_old(now_ns // NS_PER_MS):
                 self._erase(queue)
                 self.counts.queues_expired += 1
+                limit -= ERASING_COSTS
         if not self._to_sweep:
             interval_ns = self.settings.sweep_interval_ms * NS_PER_MS
             self._sweep_due_ns = now_ns + interval_ns if swept_any else None

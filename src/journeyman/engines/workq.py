@@ -46,7 +46,15 @@ from journeyman.engines import (
 )
 from journeyman.engines.workq_facts import job_of
 from journeyman.engines.workq_job import is_run, queue_of, spec_of
-from journeyman.engines.workq_outcomes import Client, Due, Gone, Outcome, PausesChanged, WorkStats
+from journeyman.engines.workq_outcomes import (
+    Client,
+    Due,
+    Gone,
+    Outcome,
+    PausesChanged,
+    QueueFigures,
+    WorkStats,
+)
 from journeyman.engines.workq_state import State
 from journeyman.folds.workq import Job
 from journeyman.protocols.workq_commands import (
@@ -162,6 +170,10 @@ class WorkQueue:
         if entry is None or is_run(spec_of(entry)):
             return None
         return job_of(entry, self._state.queues.by_number[queue_of(spec_of(entry))].name)
+
+    def largest_queues(self, most: int) -> tuple[list[QueueFigures], QueueFigures]:
+        """The queues with most jobs, by name; and all others together, nameless."""
+        return workq_views.largest_queues(self._state, most)
 
     def queue_of(self, job_id: bytes) -> str | None:
         """The name of the queue that the job was put on, None if there is none of this id."""

@@ -15,6 +15,7 @@ from journeyman.engines.workq_job import (
     COMPLETED,
     EXHAUSTED,
     FAILED,
+    LEASED,
     NS_PER_MS,
     Entry,
     Spec,
@@ -66,11 +67,12 @@ def fail(state: State, command: Fail, _client: Client) -> Reply:
     spec, stage, attempts, fails, _, _, _ = opened(entry)
     if stage in _FINISHED:
         return _DUPLICATE
-    finished = JobFinished(state.instant, job_id, _FAIL, command.result)
     if _may_retry(spec, attempts, fails):
-        state.records += (finished, retry_of(finished))
+        retried = JobFinished(state.instant, job_id, _FAIL, command.result, hidden=True)
+        state.records += (retried, retry_of(retried, is_leased=stage == LEASED))
         queue_again(state, job_id, entry, fails + 1)
     else:
+        finished = JobFinished(state.instant, job_id, _FAIL, command.result)
         _finish(state, entry, finished, FAILED)
     return DONE
 

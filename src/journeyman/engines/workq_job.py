@@ -44,6 +44,7 @@ __all__ = [
     "NS_PER_MS",
     "PENDING",
     "TOP_PRIORITY",
+    "URGENCY_BYTES",
     "Entry",
     "Progress",
     "Spec",
@@ -61,6 +62,7 @@ __all__ = [
     "pack",
     "payload_of",
     "queue_of",
+    "ready_of",
     "shown_payload_of",
     "spec_of",
 ]
@@ -77,6 +79,8 @@ SHARED_BYTES = 16 * 1024  # a job this large is not copied into an answer
 BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes too
 _MOMENT_BYTES = 12
 TOP_PRIORITY = 2**31 - 1
+URGENCY_BYTES = 4
+_READY = slice(URGENCY_BYTES, URGENCY_BYTES + _MOMENT_BYTES)
 
 IS_SCHEDULE, HAS_TIME, IS_RUN = 1, 2, 4
 
@@ -232,6 +236,11 @@ def spec_of(entry: Entry) -> Spec:
 def moment_key(moment_ns: int, job_id: bytes = b"") -> bytes:
     """Keys compare by the moment, then by the id; without an id it is before all of its moment."""
     return (moment_ns + BIAS).to_bytes(_MOMENT_BYTES) + job_id
+
+
+def ready_of(spec: Spec) -> bytes:
+    """Since when it is, or will be, ready: for ``moment_of``, or to be compared."""
+    return spec[_READY]
 
 
 def moment_of(key: bytes) -> int:

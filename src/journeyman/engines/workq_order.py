@@ -48,6 +48,15 @@ class Order(Generic[T]):
         """The lowest; IndexError if there is none."""
         return self._chunks[0][0]
 
+    def first_from(self, bound: T) -> T | None:
+        """The lowest that is not below ``bound``, which need not be in it."""
+        number = bisect_left(self._lasts, bound)
+        for chunk in self._chunks[number : number + 2]:  # what is last may have left its chunk
+            place = bisect_left(chunk, bound)
+            if place < len(chunk):
+                return chunk[place]
+        return None
+
     def add(self, item: T) -> None:
         self.size += 1
         lasts = self._lasts

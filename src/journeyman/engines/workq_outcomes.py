@@ -41,6 +41,7 @@ __all__ = [
     "Gone",
     "Outcome",
     "PausesChanged",
+    "QueueFigures",
     "WorkStats",
 ]
 
@@ -85,6 +86,14 @@ class PausesChanged(NamedTuple):
 
 
 Effect: TypeAlias = Answer | PausesChanged
+
+
+class QueueFigures(NamedTuple):
+    name: str
+    ready: int
+    scheduled: int
+    dead: int
+    oldest_ready_ns: int | None  # since when the job that waits longest is ready; None: none does
 
 
 class WorkStats(NamedTuple):

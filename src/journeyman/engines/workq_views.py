@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from heapq import nlargest
 
 from journeyman.engines.workq_job import (
     EXHAUSTED,
     FAILED,
     HEAD_BYTES,
+    URGENCY_BYTES,
     Entry,
     fields_of,
     job_id_of,
+    moment_of,
     opened,
     queue_of,
+    ready_of,
     spec_of,
 )
 from journeyman.engines.workq_order import Order
-from journeyman.engines.workq_outcomes import Client, WorkStats
+from journeyman.engines.workq_outcomes import Client, QueueFigures, WorkStats
 from journeyman.engines.workq_queues import Queue
 from journeyman.engines.workq_state import State
 from journeyman.formats.workq_retry import max_fails_of
@@ -50,6 +54,7 @@ __all__ = [
     "dead_jobs",
     "job",
     "jobs",
+    "largest_queues",
     "paused_queues",
     "queue",
     "queues",
@@ -57,6 +62,8 @@ __all__ = [
     "server",
     "stats",
 ]
+
+MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
 
 
 def job(state: State, command: InspectJob, _client: Client) -> Reply:
@@ -116,6 +123,45 @@ def stats(state: State) -> WorkStats:
         len(state.waiting),
         state.evicted,
     )
+
+
+def largest_queues(state: State, most: int) -> tuple[list[QueueFigures], QueueFigures]:
+    """The queues with most jobs, by name; and all others together, nameless."""
+    queues = list(state.queues.by_number)
+    shown = nlargest(most, queues, key=lambda queue: (_waiting_in(queue), queue.number))
+    figures = [_figures(queue) for queue in sorted(shown, key=lambda queue: queue.name)]
+    ready, scheduled, dead = (
+        sum(len(getattr(queue, part)) for queue in queues)
+        - sum(getattr(figure, part) for figure in figures)
+        for part in ("ready", "scheduled", "dead")
+    )
+    return figures, QueueFigures("", ready, scheduled, dead, None)
+
+
+def _waiting_in(queue: Queue) -> int:
+    return len(queue.ready) + len(queue.scheduled) + len(queue.dead)
+
+
+def _figures(queue: Queue) -> QueueFigures:
+    return QueueFigures(
+        queue.name, len(queue.ready), len(queue.scheduled), len(queue.dead), _oldest_ns(queue.ready)
+    )
+
+
+def _oldest_ns(ready: Order[bytes]) -> int | None:
+    """Within a priority the first is the oldest. Of very many priorities the most urgent count.
+
+    It may be asked from another thread while jobs come and go, so nothing is taken for granted.
+    """
+    found: list[bytes] = []
+    spec = ready.first_from(b"")
+    while spec is not None and len(found) < MOST_PRIORITIES:
+        found.append(ready_of(spec))
+        next_urgency = int.from_bytes(spec[:URGENCY_BYTES]) + 1
+        if next_urgency >= 2 ** (8 * URGENCY_BYTES):
+            break
+        spec = ready.first_from(next_urgency.to_bytes(URGENCY_BYTES))
+    return moment_of(min(found)) if found else None
 
 
 def _page(

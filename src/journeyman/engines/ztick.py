@@ -7,7 +7,7 @@
                     |  planned  | ----> | triggered |          JobSet(EXECUTED)
                     +-----------+       +-----------+          JobSet(FAILED)
                           |              |         |           JobRemoved: REMOVE, in every status
-            due, no rule  |    run fails |         | run succeeds
+    due, no rule, overdue |    run fails |         | run succeeds
                           v              v         v
                         +------------------+  +----------+
                         |      failed      |  | executed |
@@ -46,6 +46,7 @@ from journeyman.engines.ztick_outcomes import (
     Finished,
     JobNotFound,
     JobState,
+    NotRun,
     Outcome,
     Resume,
     Resumed,
@@ -84,7 +85,7 @@ _DENIED = Outcome((), OUT_OF_SCOPE, ())
 class Schedule:
     """Jobs, rules and runs, and what is to happen next. Loaded ones: see ztick_loading."""
 
-    __slots__ = ("_in_batch", "_jobs", "_rules", "_runs")
+    __slots__ = ("_in_batch", "_jobs", "_overdue", "_rules", "_runs")
 
     def __init__(
         self,
@@ -97,10 +98,15 @@ class Schedule:
         self._rules = RuleBook() if rules is None else rules
         self._runs = RunQueue(max_runs)
         self._in_batch = False
+        self._overdue: Job | None = None  # planned jobs of the log below this are not run
 
     def next_due_ns(self) -> int | None:
         """When to decide ``Due`` next; None: not before another SET. Sometimes a little early."""
         return self._jobs.next_due_ns()
+
+    def overdue(self, now_ns: int) -> int:
+        """How many planned jobs have had their time already. Looks at all of them."""
+        return self._jobs.count_due(now_ns)
 
     def stats(self) -> Stats:
         planned, triggered, executed, failed = self._jobs.counts
@@ -140,7 +146,7 @@ class Schedule:
             case RemoveRule():
                 return self._remove_rule(command, prefix)
             case Resume():
-                return self._resume(command)
+                return self._resume(command, now_ns)
         assert_never(command)
 
     # -- batches ---------------------------------------------------------------------------------
@@ -222,13 +228,30 @@ class Schedule:
     # -- time and runs ---------------------------------------------------------------------------
 
     def _due(self, command: Due, now_ns: int) -> Outcome:
+        skipped: list[JobSet] = []
         records: list[JobSet] = []
         enough = self._rules.steps + MAX_STEPS
         for job in self._jobs.take_due(now_ns, command.limit):
-            records.append(self._trigger(job))
+            if self._overdue is not None and self._is_overdue(job):
+                record = self._end(job, Status.FAILED)
+                skipped.append(record)
+            else:
+                record = self._trigger(job)
+            records.append(record)
             if self._rules.steps >= enough:
                 break  # next_due_ns tells that there are more
-        return Outcome(tuple(records), DONE, self._runs.start())
+        failed = [record for record in records if record.status is Status.FAILED]
+        effects = self._runs.start()
+        if not failed:
+            return Outcome(tuple(records), DONE, effects)
+        without_rule = tuple(record for record in failed if record not in skipped)
+        return Outcome(tuple(records), NotRun(without_rule, tuple(skipped)), effects)
+
+    def _is_overdue(self, job: Job) -> bool:
+        """Whether the job is as the log had it, and its time was past when the process started."""
+        bound = self._overdue
+        assert bound is not None
+        return job[:8] <= bound[:8] and order_of(job) < order_of(bound)
 
     def _trigger(self, job: Job) -> JobSet:
         """Queue a run by the rule that fits now; without one the job has failed."""
@@ -258,9 +281,11 @@ class Schedule:
             return Outcome((record,), RunEnded(record.identifier, status), self._runs.start())
         return Outcome((), RunEnded(identifier_of(job), None), self._runs.start())
 
-    def _resume(self, command: Resume) -> Outcome:
+    def _resume(self, command: Resume, now_ns: int) -> Outcome:
         """Queue the interrupted jobs again. They are triggered in the log, so only those that
         have failed are written."""
+        if command.skip_overdue:
+            self._overdue = self._jobs.present_bound(now_ns)
         run_again: list[str] = []
         failed: list[JobSet] = []
         interrupted, self._jobs.interrupted = self._jobs.interrupted, ()

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from journeyman.engines.ztick_drawers import Drawers
-from journeyman.engines.ztick_job import Job, execution_ns_of
+from journeyman.engines.ztick_job import PLANNED, Job, execution_ns_of, pack
 
 __all__ = ["MOVES", "SLACK", "DueQueue"]
 
@@ -59,6 +59,10 @@ class DueQueue:
         """No job is due before this time. Maybe none is due then: the next one may be stale."""
         heap = self._earlier()
         return execution_ns_of(heap[0]) if heap else None
+
+    def count(self, now_ns: int) -> int:
+        bound, holds = pack(now_ns + 1, 0, PLANNED, ""), self._drawers.holds
+        return sum(job < bound and holds(job) for job in (*self._coming, *self._leaving))
 
     def take(self, now_ns: int, limit: int) -> Iterator[Job]:
         """The jobs due, in order, out of the queue; at most ``limit``, stale ones counted in.

@@ -77,6 +77,14 @@ class JobTable:
     def next_due_ns(self) -> int | None:
         return self._due.next_ns()
 
+    def count_due(self, now_ns: int) -> int:
+        """How many planned jobs are due; those that are stale are left out."""
+        return self._due.count(now_ns)
+
+    def present_bound(self, now_ns: int) -> Job:
+        """Compares, by time and by order, as one that is planned now would."""
+        return pack(now_ns, self._next_order, PLANNED, "")
+
     def take_due(self, now_ns: int, limit: int) -> Iterator[Job]:
         """The planned jobs that are due, in order. Move each on before the next is asked for."""
         return self._due.take(now_ns, limit)

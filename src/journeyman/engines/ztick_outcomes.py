@@ -6,7 +6,8 @@ records   to be written and synced, in this order, before anything else happens
 reply     what to answer; nouns, not bytes: each protocol words them in its own way
 effects   runs to start, in this order, once the records are durable
 
-Set SetRule Due              DONE
+Set SetRule                  DONE
+Due                          DONE, NotRun if some of what was due is not run
 Remove RemoveRule            DONE, JobNotFound, RuleNotFound
 Get                          JobState, JobNotFound
 Query                        JobListing        ListRules   RuleListing
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from journeyman.engines.ztick_drawers import JobListing
-from journeyman.formats.ztick import Record, RuleSet, Runner, Status
+from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
 
 __all__ = [
     "DONE",
@@ -33,6 +34,7 @@ __all__ = [
     "Finished",
     "JobNotFound",
     "JobState",
+    "NotRun",
     "OutOfScope",
     "Outcome",
     "Reply",
@@ -72,9 +74,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """See to the jobs that were triggered when the last process ended: run them again or not."""
+    """See to what the last process left: jobs that were triggered, run again or not; and whether
+    those run that became due while there was no process."""
 
     rerun: bool = True
+    skip_overdue: bool = False  # planned jobs of the log whose time is past already: not run
 
 
 # -- out -----------------------------------------------------------------------------------------
@@ -147,6 +151,14 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class NotRun:
+    """Due, and failed without a run: for want of a rule, or overdue when the process started."""
+
+    without_rule: tuple[JobSet, ...]
+    skipped: tuple[JobSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Resumed:
     """The jobs that a stop had cut off, by time."""
 
@@ -164,6 +176,7 @@ Reply: TypeAlias = (
     | RuleListing
     | Stats
     | RunEnded
+    | NotRun
     | Resumed
 )
 

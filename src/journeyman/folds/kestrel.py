@@ -28,6 +28,7 @@ from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record, Unkn
 
 __all__ = [
     "DEFAULT_READER",
+    "MAX_PLAUSIBLE_ID",
     "Contested",
     "Item",
     "QueueView",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 DEFAULT_READER = ""
+# A million items a second take nine years to get here; a flipped bit gets far beyond.
+MAX_PLAUSIBLE_ID = 2**48
 
 
 @dataclass(slots=True)
@@ -68,6 +71,10 @@ class Reader:
     def is_past(self, item_id: int) -> bool:
         """Whether the reader has finished this item."""
         return item_id <= self.head or item_id in self.done
+
+    def is_plausible(self, tail: int) -> bool:
+        """Whether a queue that ends there can have come so far; else the checkpoint is damaged."""
+        return max(self.head, *self.done, 0) <= max(MAX_PLAUSIBLE_ID, tail)
 
     def undelivered(self, item_ids: Iterable[int]) -> Iterator[int]:
         """Of these ids, in their order, those that the reader has yet to be given."""
@@ -192,7 +199,12 @@ def open_queue(
     the default reader of a queue that has no checkpoint at all. All others keep their place, as far
     as the items reach. The given readers are not changed.
     """
-    first, tail = _span(item_ids, readers)
+    ids = _edges(item_ids)
+    readers = {
+        name: reader if reader is not None and reader.is_plausible(ids[-1] if ids else 0) else None
+        for name, reader in readers.items()
+    }
+    first, tail = _span(ids, readers)
     names = set(readers)
     if len(names) > 1 and DEFAULT_READER in names:
         _note(notes, AnomalyKind.DEFAULT_READER_DROPPED, DEFAULT_READER, "named readers exist")
@@ -214,8 +226,8 @@ def open_queue(
     return QueueView(tail, opened)
 
 
-def _span(item_ids: Iterable[int], readers: Mapping[str, Reader | None]) -> tuple[int, int]:
-    """The oldest and the newest id; of a queue without items, the first behind what was read."""
+def _edges(item_ids: Iterable[int]) -> tuple[int, ...]:
+    """The oldest id, and the newest or 0; nothing if there is none."""
     first: int | None = None
     tail = 0
     for item_id in item_ids:
@@ -223,8 +235,14 @@ def _span(item_ids: Iterable[int], readers: Mapping[str, Reader | None]) -> tupl
             first = item_id
         if item_id > tail:
             tail = item_id
-    if first is not None:
-        return first, tail
+    return () if first is None else (first, tail)
+
+
+def _span(edges: tuple[int, ...], readers: Mapping[str, Reader | None]) -> tuple[int, int]:
+    """The oldest and the newest id; of a queue without items, the first behind what was read."""
+    if edges:
+        return edges[0], edges[1]
+    tail = 0
     # Ids must not be given out again, and here only the readers know which ones were.
     for reader in readers.values():
         if reader is not None:

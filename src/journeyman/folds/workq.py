@@ -21,7 +21,8 @@ docs/folds.md with its reason. Three ideas carry them all:
    and when it comes it does not end the new lease.
 
 A retry after ``fail`` (max-fails; the original has none) is the fail and a timeout-attempt with
-the same time. ``retry_of`` makes the second; nothing else may come between.
+the same time. ``retry_of`` makes the second; nothing else may come between. The fail is hidden
+from the original (formats.workq_retry); to the fold a hidden record is like any other.
 
 ``apply`` changes the state it is given. Expiry and queues are views: see workq_job.
 """
@@ -46,7 +47,14 @@ from journeyman.folds.workq_job import (
 )
 from journeyman.folds.workq_limits import unusable_values
 from journeyman.folds.workq_snapshot import snapshot
-from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished, Record
+from journeyman.formats.workq import (
+    Command,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    Record,
+    UnknownCommand,
+)
 
 __all__ = [
     "Job",
@@ -83,6 +91,9 @@ def apply(state: State, record: Record, notes: Notes = None) -> State:
     """The state after ``record``. Takes ``state`` over: it may be changed and returned."""
     if isinstance(record, JobAdded):
         return _add(state, record, notes)
+    if isinstance(record, UnknownCommand):
+        _note(notes, AnomalyKind.UNKNOWN_COMMAND, record, f"command {int(record.command)}")
+        return state
     if not isinstance(state, Job):
         return _keep_orphan(state, record, notes)
     if isinstance(record, JobFinished):
@@ -120,9 +131,12 @@ def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, Job | 
     return states
 
 
-def retry_of(failed: JobFinished) -> JobEvent:
-    """The record that turns this fail into a retry, to be written directly after it."""
-    return JobEvent(failed.logged, failed.job_id, _TIMEOUT)
+def retry_of(failed: JobFinished, *, is_leased: bool = True) -> JobEvent:
+    """The record that turns this fail into a retry, to be written directly after it.
+
+    Hidden if the job was not leased: in the original it is in its queue, and stays there.
+    """
+    return JobEvent(failed.logged, failed.job_id, _TIMEOUT, hidden=not is_leased)
 
 
 def _add(state: State, added: JobAdded, notes: Notes) -> State:

@@ -9,7 +9,7 @@ What cannot be told apart in the state is told in the simplest way. Where the st
 the original can reach, it can load these records too: attempts that ended are pairs of start and
 timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
 written only for states that its own races, or attempts over the limit, have made. Retried
-failures are an extension of ours.
+failures it steps over (formats.workq_retry).
 
 Times are those of the state: what has no time of its own there takes the add's. As long as the
 times in the log did not run backwards, those of a snapshot do not either.
@@ -25,16 +25,21 @@ from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Re
 __all__ = ["snapshot"]
 
 
-def snapshot(state: State) -> tuple[Record, ...]:
-    """Records that fold to ``state``; of orphans, themselves."""
+def snapshot(state: State, timed_out_ns: int = 0) -> tuple[Record, ...]:
+    """Records that fold to ``state``; of orphans, themselves.
+
+    ``timed_out_ns``: when a pending job came back to its queue. It is not in the state, but a delay
+    before a retry is counted from it.
+    """
     if state is None:
         return ()
     if isinstance(state, Orphans):
         return tuple(state.records)
-    return tuple(_history(state))
+    is_known = timed_out_ns and state.state == JobState.PENDING
+    return tuple(_history(state, Instant(timed_out_ns) if is_known else None))
 
 
-def _history(job: Job) -> Iterator[Record]:
+def _history(job: Job, ended: Instant | None) -> Iterator[Record]:
     added = job.added
     born = added.logged
     started = born if job.started is None else job.started
@@ -44,14 +49,16 @@ def _history(job: Job) -> Iterator[Record]:
     fail_last = job.state == JobState.PENDING and open_starts > 0
 
     yield added
-    for _ in range(job.fails - fail_last):
-        yield _finish(job, born, Command.FAIL, b"")
-        yield _event(job, born, Command.TIMEOUT_ATTEMPT)
+    last_fail = None if job.attempts else job.fails - 1
+    for number in range(job.fails - fail_last):
+        at = ended if ended is not None and number == last_fail else born
+        yield from _retried(job, at, is_leased=False)
     for number in range(1, job.attempts + 1):
         at = started if number == job.attempts else born
         yield _event(job, at, Command.START_ATTEMPT)
         if number <= pairs:
-            yield _event(job, at, Command.TIMEOUT_ATTEMPT)
+            over = ended if ended is not None and number == job.attempts else at
+            yield _event(job, over, Command.TIMEOUT_ATTEMPT)
 
     # Each open start but the last owes a timeout, except that a TTR of 0 owes nothing.
     owed = open_starts - 1 if open_starts and added.ttr_ms else 0
@@ -59,10 +66,9 @@ def _history(job: Job) -> Iterator[Record]:
         for _ in range(owed - job.owed_timeouts):
             yield _event(job, started, Command.TIMEOUT_ATTEMPT)
     elif fail_last:
-        yield _finish(job, started, Command.FAIL, b"")
-        yield _event(job, started, Command.TIMEOUT_ATTEMPT)
+        yield from _retried(job, ended or started, is_leased=True)
     elif job.state == JobState.PENDING and not job.attempts and not job.fails:
-        yield _event(job, born, Command.TIMEOUT_ATTEMPT)
+        yield _hidden_timeout(job, ended or born)
 
     if job.exhausted:
         yield _event(job, job.finished or born, Command.TIMEOUT_ATTEMPT)
@@ -88,6 +94,17 @@ def _attempts_in_pairs(job: Job) -> int:
 
 def _event(job: Job, logged: Instant, command: Command) -> JobEvent:
     return JobEvent(logged, job.added.job_id, command)
+
+
+def _retried(job: Job, logged: Instant, *, is_leased: bool) -> Iterator[Record]:
+    yield JobFinished(logged, job.added.job_id, Command.FAIL, b"", hidden=True)
+    timeout = _event(job, logged, Command.TIMEOUT_ATTEMPT)
+    yield timeout if is_leased else _hidden_timeout(job, logged)
+
+
+def _hidden_timeout(job: Job, logged: Instant) -> JobEvent:
+    """Of a job that the original has in its queue, and must not put there again."""
+    return JobEvent(logged, job.added.job_id, Command.TIMEOUT_ATTEMPT, hidden=True)
 
 
 def _finish(job: Job, logged: Instant, command: Command, result: bytes) -> JobFinished:

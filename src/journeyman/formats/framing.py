@@ -113,10 +113,11 @@ class Codec(Protocol[R]):
         """
         ...
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
         """The first place at or after ``offset`` where an entry begins, as far as can be told.
 
-        With a checksum that is proof; without one it takes a chain of plausible entries.
+        With a checksum that is proof; without one it takes a chain of plausible entries, or, if
+        ``lone``, a single one.
         """
         ...
 

@@ -10,7 +10,8 @@
       8 PUT         86 or 88  i32 data size, i32 errors, i64 id, i64 added ms, [i64 expires ms];
                               then the data: the item
       9 READ_DONE   91        i32 data size; then the data: i64 ids, so the size is 8 x count
-      others                  stepped over by their sizes and kept as they are
+      others                  stepped over by their sizes and kept as they are; so is a PUT with
+                              more header words, as a newer version may write it
 
 All words are little endian and signed. A file in use is mapped at full size, so zeros follow its
 last entry: a command byte of zero is the end of the data, not an error, and decode returns None
@@ -99,6 +100,7 @@ PUT = 8
 READ_DONE = 9
 FIRST_DATA_COMMAND = 8  # this one and all above carry data
 ID_BYTES = 8
+FIRST_UNKNOWN_PUT_WORDS = 9  # a PUT with so many header words is of a newer version
 PUT_BYTE = 0x86
 EXPIRING_PUT_BYTE = 0x88
 READ_HEAD_BYTE = 0x02
@@ -186,10 +188,10 @@ class _Journal:
         """Never: what says where an entry ends is what was found bad."""
         return None
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
         if self.header == READER_MAGIC:
             return None
-        return _next_chain(data, offset)
+        return _next_lone(data, offset) if lone else _next_chain(data, offset)
 
 
 WRITER: Codec[Record] = _Journal(WRITER_MAGIC, "journal")
@@ -217,7 +219,7 @@ def _read_frame(data: Buffer, offset: int) -> tuple[int, int]:
         raise InvalidData("negative size", offset)
     if size > MAX_DATA_BYTES:
         raise EntryTooLarge("item too large", offset)
-    if command == PUT and words not in (6, 8):
+    if command == PUT and words not in (6, 8) and words < FIRST_UNKNOWN_PUT_WORDS:
         raise InvalidData("corrupted PUT", offset)
     if command == READ_DONE and (words != 1 or size % ID_BYTES):
         raise InvalidData("corrupted READ_DONE", offset)
@@ -250,7 +252,9 @@ def _check_size(size: int) -> None:
 
 def _encode_unknown(record: UnknownCommand) -> bytes:
     command, words = record.command_byte >> 4, record.command_byte & 0x0F
-    if command in (READ_HEAD, PUT, READ_DONE) or not 0 < command < 16:
+    is_newer_put = command == PUT and words >= FIRST_UNKNOWN_PUT_WORDS
+    is_known = command in (READ_HEAD, PUT, READ_DONE) and not is_newer_put
+    if is_known or not 0 < command < 16:
         raise EncodeError(f"command byte {record.command_byte:#x} is not of an unknown command")
     if len(record.header) != 4 * words:
         raise EncodeError(f"header of {len(record.header)} bytes, not {4 * words}")
@@ -304,6 +308,16 @@ def _next_chain(data: Buffer, offset: int) -> int | None:
     """The first place from ``offset`` on where a run of plausible PUTs begins."""
     while (match := _PLAUSIBLE_PUT.search(data, offset)) is not None:
         if _is_chain(data, match.start()):
+            return match.start()
+        offset = match.start() + 1
+    return None
+
+
+def _next_lone(data: Buffer, offset: int) -> int | None:
+    """The first place from ``offset`` on where a plausible PUT lies inside the data."""
+    while (match := _PLAUSIBLE_PUT.search(data, offset)) is not None:
+        item_id, end = _plausible_put(data, match.start())
+        if item_id > 0 and end <= len(data):
             return match.start()
         offset = match.start() + 1
     return None

@@ -202,7 +202,13 @@ class _OldJournal:
         """Never: what says where an entry ends is what was found bad."""
         return None
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(
+        self,
+        data: Buffer,
+        offset: int,
+        *,
+        lone: bool = False,  # noqa: ARG002 - old journals are imported, and never salvaged
+    ) -> int | None:
         while (match := _PLAUSIBLE_ADD.search(data, offset)) is not None:
             if _is_chain(data, match.start()):
                 return match.start()

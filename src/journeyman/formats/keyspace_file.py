@@ -155,7 +155,13 @@ class _KeyspaceFile:
                 return None
         return end
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(
+        self,
+        data: Buffer,
+        offset: int,
+        *,
+        lone: bool = False,  # noqa: ARG002 - the checksum is proof
+    ) -> int | None:
         for match in _ENTRY_START.finditer(data, offset):
             if _begins_proven(data, match.start()):
                 return match.start()

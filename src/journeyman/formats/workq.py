@@ -8,7 +8,9 @@
                           PAYLOAD_LEN PAYLOAD  TIME (15)  CREATED (15)
       3 complete, 4 fail  RESULT_LEN RESULT
       5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
+      others              of a newer writer: kept as they are, and stepped over
 
+A fail that is retried is hidden: written as an add which the original steps over (workq_retry).
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
 workq_time). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
 
@@ -21,9 +23,8 @@ The whole contract, with limits and errors: docs/formats/workq.md.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Collection
 from functools import lru_cache
-from typing import TypeAlias
 
 from journeyman.errors import (
     BadHeader,
@@ -32,11 +33,19 @@ from journeyman.errors import (
     IncompleteEntry,
     InvalidData,
     StringOverflow,
-    UnknownEntryType,
 )
-from journeyman.formats import varint, workq_frame, workq_time
+from journeyman.formats import varint, workq_frame, workq_retry, workq_time
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.workq_frame import MAX_RECORD_BYTES
+from journeyman.formats.workq_records import (
+    Command,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    NewerCommand,
+    Record,
+    UnknownCommand,
+)
 from journeyman.formats.workq_time import (
     FIELDS,
     NANOS_PER_SECOND,
@@ -45,7 +54,6 @@ from journeyman.formats.workq_time import (
     UTC_OFFSET_MIN,
     Instant,
 )
-from journeyman.values import value
 
 __all__ = [
     "CODEC",
@@ -58,7 +66,9 @@ __all__ = [
     "JobAdded",
     "JobEvent",
     "JobFinished",
+    "NewerCommand",
     "Record",
+    "UnknownCommand",
 ]
 
 HEADER = bytes.fromhex("7771777100000001")
@@ -69,65 +79,10 @@ MIN_PRIORITY = -(2**31)
 MAX_PRIORITY = 2**31 - 1
 
 
-class Command(IntEnum):
-    ADD = 1
-    SCHEDULE = 2
-    COMPLETE = 3
-    FAIL = 4
-    DELETE = 5
-    EXPIRE = 6
-    START_ATTEMPT = 7
-    TIMEOUT_ATTEMPT = 8
-
-    @property
-    def word(self) -> str:
-        return self.name.lower().replace("_", "-")
-
-
-@value
-class JobAdded:
-    """add, or (``command`` SCHEDULE) schedule: a job exists from now on."""
-
-    logged: Instant
-    job_id: bytes  # 16 raw bytes
-    name: str  # utf-8, undecodable bytes kept by surrogateescape
-    ttr_ms: int
-    ttl_ms: int
-    priority: int
-    max_attempts: int
-    max_fails: int
-    payload: bytes
-    time: Instant | None  # when due; None for "add"
-    created: Instant
-    command: Command = Command.ADD
-    # Zone offset written with a time of "none"; the original writes -1, its document says 0.
-    none_offset_min: int = UTC_OFFSET_MIN
-
-
-@value
-class JobFinished:
-    """complete or fail, with the worker's result."""
-
-    logged: Instant
-    job_id: bytes
-    command: Command  # COMPLETE or FAIL
-    result: bytes
-
-
-@value
-class JobEvent:
-    """delete, expire, start-attempt or timeout-attempt: nothing but the id."""
-
-    logged: Instant
-    job_id: bytes
-    command: Command
-
-
-Record: TypeAlias = JobAdded | JobFinished | JobEvent
-
 _ADDED = frozenset({Command.ADD, Command.SCHEDULE})
 _FINISHED = frozenset({Command.COMPLETE, Command.FAIL})
 _EVENTS = frozenset(Command) - _ADDED - _FINISHED
+_UNKNOWN = [number for number in range(256) if number not in list(Command)]
 _COMMANDS = {int(command): command for command in Command}
 # The types come in three runs; plain numbers, because an enum member is slow to compare and hash.
 _LAST_ADDED = int(Command.SCHEDULE)
@@ -162,18 +117,21 @@ class _Workq:
             raise InvalidData("empty payload", offset)
         command_type = frame[at]
         command = _COMMANDS.get(command_type)
-        if command is None:
-            raise UnknownEntryType(f"unknown command type {command_type}", offset)
         body = at + 1 + ID_BYTES
         if body > len(frame):
             raise StringOverflow("the id runs past the end of the record", offset)
         job_id = frame[at + 1 : body]
         record: Record
-        if command_type > _LAST_FINISHED:
+        if command is None:
+            record = UnknownCommand(logged, job_id, NewerCommand(command_type), frame[body:])
+            body = len(frame)
+        elif command_type > _LAST_FINISHED:
             record = JobEvent(logged, job_id, command)
         elif command_type > _LAST_ADDED:
             result, body = _read_block(frame, body, offset, "result", MAX_PAYLOAD_BYTES)
             record = JobFinished(logged, job_id, command, result)
+        elif (hidden := _read_hidden(frame, body, logged, job_id, command)) is not None:
+            record, body = hidden, len(frame)
         else:
             record, body = _read_added(frame, body, offset, logged, job_id, command)
         if body != len(frame):
@@ -183,7 +141,12 @@ class _Workq:
     def encode(self, record: Record) -> bytes:
         if len(record.job_id) != ID_BYTES:
             raise EncodeError(f"id of {len(record.job_id)} bytes, not {ID_BYTES}")
-        if isinstance(record, JobEvent):
+        allowed: Collection[int]
+        if isinstance(record, JobFinished | JobEvent) and record.hidden:
+            return _write_hidden(record)
+        if isinstance(record, UnknownCommand):
+            allowed, body = _UNKNOWN, record.body
+        elif isinstance(record, JobEvent):
             allowed, body = _EVENTS, b""
         elif isinstance(record, JobFinished):
             allowed, body = _FINISHED, _write_block(record.result, "result")
@@ -191,10 +154,7 @@ class _Workq:
             allowed, body = _ADDED, _write_added(record)
         if record.command not in allowed:
             raise EncodeError(f"{type(record).__name__} with command {record.command!r}")
-        payload = bytes((record.command,)) + record.job_id + body
-        if len(payload) > MAX_RECORD_BYTES:
-            raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-        return workq_frame.seal(_write_time(record.logged), payload)
+        return _sealed(record, record.command, body)
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
         if not workq_frame.is_torn(data, offset):
@@ -205,11 +165,50 @@ class _Workq:
     def skip(self, data: Buffer, offset: int) -> int | None:
         return workq_frame.skip(data, offset)
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
+    def resync(
+        self,
+        data: Buffer,
+        offset: int,
+        *,
+        lone: bool = False,  # noqa: ARG002 - the checksum is proof
+    ) -> int | None:
         return workq_frame.resync(data, offset)
 
 
 CODEC: Codec[Record] = _Workq()
+
+
+def _sealed(record: Record, command: int, body: bytes) -> bytes:
+    payload = bytes((command,)) + record.job_id + body
+    if len(payload) > MAX_RECORD_BYTES:
+        raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
+    return workq_frame.seal(_write_time(record.logged), payload)
+
+
+def _read_hidden(
+    frame: bytes, at: int, logged: Instant, job_id: bytes, command: Command
+) -> JobFinished | JobEvent | None:
+    if command is not Command.ADD:
+        return None
+    found = workq_retry.read_hidden(frame, at, MAX_PAYLOAD_BYTES)
+    if found is None:
+        return None
+    is_fail, result = found
+    if is_fail:
+        return JobFinished(logged, job_id, Command.FAIL, result, True)
+    return JobEvent(logged, job_id, Command.TIMEOUT_ATTEMPT, True)
+
+
+def _write_hidden(record: JobFinished | JobEvent) -> bytes:
+    if isinstance(record, JobFinished) and record.command == Command.FAIL:
+        if len(record.result) > MAX_PAYLOAD_BYTES:
+            raise EncodeError(f"result of {len(record.result)} bytes, limit {MAX_PAYLOAD_BYTES}")
+        body = workq_retry.write_hidden(workq_retry.HIDDEN_FAIL, record.result)
+    elif isinstance(record, JobEvent) and record.command == Command.TIMEOUT_ATTEMPT:
+        body = workq_retry.write_hidden(workq_retry.HIDDEN_TIMEOUT, b"")
+    else:
+        raise EncodeError(f"a hidden {record.command!r}: only fail and timeout-attempt can be")
+    return _sealed(record, Command.ADD, body)
 
 
 def _read_added(
@@ -289,7 +288,8 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
         return True
     command_type = data[at]
     if command_type not in _COMMANDS:
-        return False
+        # Of a newer writer nothing is known but this: what is cut short hides no whole record.
+        return workq_frame.resync(data, at) is None
     at += 1 + ID_BYTES
     is_added = command_type <= _LAST_ADDED
     fields = _ADDED_FIELDS if is_added else _FINISHED_FIELDS

@@ -345,8 +345,8 @@ class _ZtickCodec:
     def skip(self, data: Buffer, offset: int) -> int | None:
         return skip(data, offset, self._end_of_entry)
 
-    def resync(self, data: Buffer, offset: int) -> int | None:
-        return resync(data, offset, self._end_of_entry)
+    def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
+        return resync(data, offset, self._end_of_entry, lone=lone)
 
     def _end_of_entry(self, data: Buffer, offset: int) -> int:
         entry = self.decode(data, offset)

@@ -9,8 +9,10 @@ On it rest the three answers that recovery needs:
     skip           is only the content of this frame bad, so that the next one is where it says?
     resync         where does an entry begin again?
 
-A start is believed when a chain begins there: two entries in a row, or one that reaches the end
-of the data or a torn tail.
+A frame is skipped when its length leads to an entry, or to more frames with bad content and then
+to an entry, as a writer of a newer version leaves them (a rule with a runner that is not known
+here). A start is believed when a chain begins there: two entries in a row, or one that reaches the
+end of the data or a torn tail; if ``lone``, one entry is enough.
 
     ...damage...|entry|entry|          yes        ...damage...|entry|garbage     no
     ...damage...|entry|  (end)         yes        ...damage...|entry|ent (end)   yes
@@ -24,6 +26,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from journeyman.errors import FormatError
@@ -53,6 +56,9 @@ SEARCH_ALLOWANCE: Final = 16
 _STRING_COST = 16  # looking at one string length, in bytes decoded
 _LONGEST_STRING = 2 + MAX_STRING_BYTES
 _ZERO_CHUNK = 65_536
+_MAX_BAD_FRAMES = 64  # in a row, by whose lengths alone reading goes on
+_HIGHEST_TYPE = 15  # of an entry, in any version
+_MAX_TRIES_INSIDE = 4
 
 # A length between 1 and the limit, a type, and the length of an id; the rest is arithmetic.
 _START = re.compile(rb"(?:\x00(?!\x00\x00\x00).{3}|\x01\x00\x00\x00)[\x00-\x03].{2}", re.DOTALL)
@@ -69,20 +75,57 @@ def skip(data: Buffer, offset: int, end_of_entry: EndOfEntry) -> int | None:
     if len(data) - offset < LENGTH.size:
         return None
     length: int = LENGTH.unpack_from(data, offset)[0]
-    end = offset + LENGTH.size + length
-    if length > MAX_ENTRY_BYTES or end > len(data):
+    first: int = offset + LENGTH.size + length
+    if not MIN_ENTRY_BYTES <= length <= MAX_ENTRY_BYTES or first > len(data):
         return None
-    return end if _goes_on(data, end, end_of_entry) else None
+    end = first
+    for _ in range(_MAX_BAD_FRAMES):
+        if _goes_on(data, end, end_of_entry):
+            return None if _hides_entries(data, offset, first, end_of_entry) else first
+        behind = _end_of_bad_frame(data, end)
+        if behind is None:
+            break
+        end = behind
+    return None
 
 
-def resync(data: Buffer, offset: int, end_of_entry: EndOfEntry) -> int | None:
+def _end_of_bad_frame(data: Buffer, offset: int) -> int | None:
+    """The end of what has at least the head of an entry, if perhaps of a newer type."""
+    if len(data) - offset < HEAD.size:
+        return None
+    length, kind, id_length = HEAD.unpack_from(data, offset)
+    end: int = offset + LENGTH.size + length
+    is_like_an_entry = kind <= _HIGHEST_TYPE and id_length + REMOVAL_EXTRA <= length
+    return end if is_like_an_entry and length <= MAX_ENTRY_BYTES and end <= len(data) else None
+
+
+def _hides_entries(data: Buffer, offset: int, end: int, end_of_entry: EndOfEntry) -> bool:
+    """Whether entries inside this frame lead to its end: then its length is what was damaged."""
+    search = offset + 1
+    for _ in range(_MAX_TRIES_INSIDE):
+        start = resync(memoryview(data)[:end], search, end_of_entry)
+        if start is None:
+            return False
+        at = start
+        with suppress(FormatError):
+            while at < end:
+                at = end_of_entry(data, at)
+        if at == end:
+            return True
+        search = start + 1
+    return False
+
+
+def resync(
+    data: Buffer, offset: int, end_of_entry: EndOfEntry, *, lone: bool = False
+) -> int | None:
     """The first place from ``offset`` on where a chain begins; None when there is none."""
-    for start in _plausible_starts(data, offset):
+    for start in _plausible_starts(data, offset, lone=lone):
         try:
             end = end_of_entry(data, start)
         except FormatError:
             continue
-        if _goes_on(data, end, end_of_entry):
+        if lone or _goes_on(data, end, end_of_entry):
             return start
     return None
 
@@ -97,8 +140,8 @@ def _goes_on(data: Buffer, offset: int, end_of_entry: EndOfEntry) -> bool:
         return is_cut_short(data, offset)
 
 
-def _plausible_starts(data: Buffer, offset: int) -> Iterator[int]:
-    """Places where the strings fill a frame to the byte, and something like it follows."""
+def _plausible_starts(data: Buffer, offset: int, *, lone: bool) -> Iterator[int]:
+    """Places where the strings fill a frame to the byte, and, unless ``lone``, another follows."""
     allowance = SEARCH_ALLOWANCE * (len(data) - offset) + MAX_ENTRY_BYTES
     while (match := _START.search(data, offset)) is not None:
         start = match.start()
@@ -106,7 +149,7 @@ def _plausible_starts(data: Buffer, offset: int) -> Iterator[int]:
         fits, cost = _fits_frame(data, start)
         if fits:
             end = start + LENGTH.size + LENGTH.unpack_from(data, start)[0]
-            follows, more = _may_follow(data, end)
+            follows, more = (True, 0) if lone else _may_follow(data, end)
             cost += more
             if follows:
                 cost += end - start

@@ -13,32 +13,43 @@ A file is entries and damages, end to end, in this order and without gaps. Kinds
 How reading finds its way again, the surest way first:
 
     skip         the entry's frame is sound, only its content is bad
-    checksum     the first place from which an entry's checksum fits
-    guess        formats without a checksum: the first place where plausible entries follow one
-                 another; ``guess=False`` leaves this out, and the rest of the file is damage
+    inside       formats without a checksum: later entries begin inside one that was read
+    resync       the first place from which a checksum fits; without one, the first place where
+                 plausible entries follow one another
 
-A torn tail is never searched. It may hold whole records inside a payload, and then these were
-never records of this log: any prefix of a log gives exactly the whole records in it.
+This is the one rule for damaged logs. The server, ``verify``, ``repair``, ``dump`` and Spark all
+read by it, so all of them find the same records. ``dump`` and Spark can be asked for more with
+``salvage``: it also believes a plausible entry that stands alone, and it searches a torn tail.
+
+A torn tail is otherwise never searched. It may hold whole records inside a payload, and then these
+were never records of this log: any prefix of a log gives exactly the whole records in it.
 
 An entry cut short with others glued on (a writer that did not cut a torn tail before it went on)
 decodes if it swallows the beginning of the next one, and so does an entry whose length was made
 larger by damage; reading then goes astray and fails somewhat later. So where a format has no
 checksum, the last few entries are held back, and at a fault the search begins *inside* them: if
 entries found there run across the fault and on, these are the truth, and what swallowed them is
-the damage.
+the damage. An entry is held for at most HELD_BYTES, so what is read does not depend on anything
+farther away than that, and a file can be read from the middle (journeyman.spark.reading).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Buffer, Codec, Entry
 
-__all__ = ["Damage", "DamageKind", "read_past_damage"]
+__all__ = [
+    "HELD_BYTES",
+    "Damage",
+    "DamageKind",
+    "Judge",
+    "read_past_damage",
+]
 
 DamageKind: TypeAlias = Literal["torn", "corrupt", "bad-header", "padding"]
 
@@ -47,10 +58,12 @@ R = TypeVar("R")
 # No entry of any format begins with more zero bytes than this (ztick: a length below 256).
 _MAX_LEADING_ZEROS = 3
 # How much of what was read may still turn out to have been read astray.
-_MAX_HELD_ENTRIES = 64
-_MAX_HELD_BYTES = 1024 * 1024  # behind the first one
-# A file made to lead astray again and again must not keep recovery busy for ever.
-_MAX_REREADINGS = 4
+HELD_ENTRIES = 64
+HELD_BYTES = 256 * 1024  # behind the first one
+# A file made to lead astray again and again must not keep recovery busy for ever. So many bytes may
+# be read again at once, and so many for each byte by which reading has come farther since.
+MAX_REREAD_BYTES = 1024 * 1024
+_REREAD_PER_BYTE = 4
 _FIRST_ZERO_CHUNK = 64
 _MAX_ZERO_CHUNK = 1024 * 1024
 
@@ -80,89 +93,138 @@ class Damage:
 
 
 def read_past_damage(
-    codec: Codec[R], data: Buffer, *, file: str = "", guess: bool = True
+    codec: Codec[R], data: Buffer, *, file: str = "", salvage: bool = False
 ) -> Iterator[Entry[R] | Damage]:
     """Entries and damages in file order. Never raises FormatError."""
-    offset, damage = _read_header(codec, data, file, guess)
+    judge = Judge(codec, file=file, salvage=salvage)
+    offset, damage = judge.header(data)
     if damage is not None:
         yield damage
     decode = codec.decode
     held: deque[Entry[R]] = deque()
-    hold_back = _MAX_HELD_ENTRIES if guess and not codec.has_checksum else 0
-    may_reread = _MAX_REREADINGS * len(data)
+    hold_back = HELD_ENTRIES if judge.holds_back else 0
     while True:
         fault: FormatError | None = None
         try:
             while (entry := decode(data, offset)) is not None:
                 offset = entry.offset + entry.length
                 held.append(entry)
-                if len(held) > hold_back or offset - held[0].end > _MAX_HELD_BYTES:
+                if len(held) > hold_back or offset - held[0].end > HELD_BYTES:
                     yield held.popleft()
         except FormatError as error:
             fault = error
         if offset >= len(data):
             break
-        damage = _assess(codec, data, offset, fault, held, file, guess)
+        damage = judge.damage(data, offset, fault, held)
         yield from (entry for entry in held if entry.end <= damage.offset)
         held.clear()
-        may_reread -= max(0, offset - damage.end)
-        if may_reread < 0:
-            hold_back = 0
         yield damage
         offset = damage.end
     yield from held
 
 
-def _read_header(
-    codec: Codec[R], data: Buffer, file: str, guess: bool
-) -> tuple[int, Damage | None]:
-    """Where entries begin, and the damage before that."""
-    try:
-        return codec.check_header(data), None
-    except IncompleteEntry as error:
-        return len(data), Damage(file, 0, len(data), "torn", error.reason)
-    except FormatError as error:
-        if _first_nonzero(data, 0) == len(data):
-            return len(data), Damage(file, 0, len(data), "padding", "nothing but zeros")
-        start = codec.resync(data, 0) if guess or codec.has_checksum else None
-        end = len(data) if start is None else start
-        return end, Damage(file, 0, end, "bad-header", error.reason)
+class Judge(Generic[R]):
+    """Says how far each damage of one file goes. Ask about its faults in their order.
+
+    Offsets are those in the data given. ``base`` is where these begin in the file: it counts for
+    the place of a damage and for how far reading has come.
+    """
+
+    def __init__(self, codec: Codec[R], *, file: str = "", salvage: bool = False) -> None:
+        self._codec = codec
+        self._file = file
+        self._salvage = salvage
+        self._may_reread = MAX_REREAD_BYTES
+        self._last_fault = 0
+        self.has_reread = False  # bytes that were read before a fault already
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether entries that were read may turn out to be damage."""
+        return not self._codec.has_checksum
+
+    def is_settled_at(self, offset: int) -> bool:
+        """Whether whoever begins to read at this boundary judges like one who came from before."""
+        return self._may_reread == MAX_REREAD_BYTES and self._last_fault <= offset
+
+    def header(self, data: Buffer) -> tuple[int, Damage | None]:
+        """Where entries begin, and the damage before that."""
+        codec = self._codec
+        try:
+            return codec.check_header(data), None
+        except IncompleteEntry as error:
+            return len(data), Damage(self._file, 0, len(data), "torn", error.reason)
+        except FormatError as error:
+            if _first_nonzero(data, 0) == len(data):
+                return len(data), self._padding(0, len(data), "nothing but zeros")
+            start = codec.resync(data, 0, lone=self._salvage)
+            end = len(data) if start is None else start
+            return end, Damage(self._file, 0, end, "bad-header", error.reason)
+
+    def damage(
+        self,
+        data: Buffer,
+        offset: int,
+        fault: FormatError | None,
+        held: Iterable[Entry[R]] = (),
+        *,
+        base: int = 0,
+    ) -> Damage:
+        """What is damaged at ``offset``, where reading met ``fault``: None if the data end there.
+
+        ``held`` are the entries that led there, as far as they are held back .
+        """
+        codec = self._codec
+        nonzero = _first_nonzero(data, offset)
+        if nonzero == len(data):
+            return self._padding(base + offset, len(data) - offset, "zeros to the end of the file")
+        reason = fault.reason if fault is not None else "data behind the end mark"
+        is_torn = codec.is_torn(data, offset)
+        if is_torn and not self._salvage:
+            return Damage(self._file, base + offset, len(data) - offset, "torn", reason)
+
+        start = codec.skip(data, offset) if fault is not None and not is_torn else None
+        entries = _trim(held, offset) if start is None else []
+        if entries and self._may_search(base + entries[0].offset, base + offset):
+            inside = _search_inside(codec, data, entries, offset)
+            if inside is not None:
+                begin = next(entry.offset for entry in entries if entry.end > inside)
+                reason = "later entries begin inside this one"
+                return Damage(self._file, base + begin, inside - begin, "torn", reason)
+        if start is None:
+            search = max(offset + 1, nonzero - _MAX_LEADING_ZEROS)
+            start = codec.resync(data, search, lone=self._salvage)
+        if start is None:
+            kind: DamageKind = "torn" if is_torn else "corrupt"
+            return Damage(self._file, base + offset, len(data) - offset, kind, reason)
+        if nonzero >= start:
+            return self._padding(base + offset, start - offset, "zeros where an entry should be")
+        return Damage(self._file, base + offset, start - offset, "corrupt", reason)
+
+    def _padding(self, offset: int, length: int, reason: str) -> Damage:
+        return Damage(self._file, offset, length, "padding", reason)
+
+    def _may_search(self, begin: int, fault: int) -> bool:
+        """Whether to search from ``begin`` on. What lies before the last fault is read again."""
+        progress = max(0, fault - self._last_fault)
+        gained = self._may_reread + _REREAD_PER_BYTE * progress
+        self._may_reread = min(MAX_REREAD_BYTES, gained)
+        cost = max(0, self._last_fault - begin)
+        self._last_fault = max(self._last_fault, fault)
+        if cost > self._may_reread:
+            return False
+        self._may_reread -= cost
+        self.has_reread |= cost > 0
+        return True
 
 
-def _assess(
-    codec: Codec[R],
-    data: Buffer,
-    offset: int,
-    fault: FormatError | None,
-    held: deque[Entry[R]],
-    file: str,
-    guess: bool,
-) -> Damage:
-    """How far the damage at ``offset`` goes. ``fault`` is None where the data say they end."""
-    nonzero = _first_nonzero(data, offset)
-    if nonzero == len(data):
-        return Damage(file, offset, len(data) - offset, "padding", "zeros to the end of the file")
-    reason = fault.reason if fault is not None else "data behind the end mark"
-    if codec.is_torn(data, offset):
-        return Damage(file, offset, len(data) - offset, "torn", reason)
-
-    start = codec.skip(data, offset) if fault is not None else None
-    if start is None and held:
-        inside = _search_inside(codec, data, held, offset)
-        if inside is not None:
-            begin = next(entry.offset for entry in held if entry.end > inside)
-            reason = "later entries begin inside this one"
-            return Damage(file, begin, inside - begin, "torn", reason)
-    if start is None and (guess or codec.has_checksum):
-        start = codec.resync(data, max(offset + 1, nonzero - _MAX_LEADING_ZEROS))
-    if start is None:
-        return Damage(file, offset, len(data) - offset, "corrupt", reason)
-    if nonzero >= start:
-        return Damage(file, offset, start - offset, "padding", "zeros where an entry should be")
-    return Damage(file, offset, start - offset, "corrupt", reason)
+def _trim(held: Iterable[Entry[R]], offset: int) -> list[Entry[R]]:
+    """Those of the entries up to ``offset`` that are held back."""
+    entries = list(held)[-HELD_ENTRIES:]
+    return [entry for entry in entries if offset - entry.end <= HELD_BYTES]
 
 
-def _search_inside(codec: Codec[R], data: Buffer, held: deque[Entry[R]], fault: int) -> int | None:
+def _search_inside(codec: Codec[R], data: Buffer, held: list[Entry[R]], fault: int) -> int | None:
     """Where entries begin inside one of those read, given that some run across ``fault``."""
     known = {entry.offset for entry in held}
     search = held[0].offset + 1

@@ -30,10 +30,7 @@ from journeyman.logs.recovery import FileReport, inspect_file
 from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import TEMPORARY_MARK, kestrel_reader_name, kestrel_readers
 
-__all__ = ["MAX_PLAUSIBLE_ID", "Checkpoints"]
-
-# A million items a second take nine years to get here; a flipped bit gets far beyond.
-MAX_PLAUSIBLE_ID = 2**48
+__all__ = ["Checkpoints"]
 
 
 class Checkpoints:
@@ -49,7 +46,6 @@ class Checkpoints:
         self, names: Iterable[str], tail: int
     ) -> tuple[dict[str, Reader | None], list[FileReport]]:
         """Every reader among these file names; None for one whose checkpoint is not trusted."""
-        limit = max(MAX_PLAUSIBLE_ID, tail)
         readers: dict[str, Reader | None] = {}
         reports: list[FileReport] = []
         for name, file in kestrel_readers(self._queue, names).items():
@@ -59,7 +55,7 @@ class Checkpoints:
             reader = fold_reader((entry.record for entry in entries), name=name)
             # Zeros behind the last record are no damage, a file of zeros is.
             whole = all(d.kind == "padding" and d.offset > 0 for d in report.damages)
-            if whole and max(reader.head, *reader.done, 0) <= limit:
+            if whole and reader.is_plausible(tail):
                 readers[name] = reader
             else:
                 data = self._disk.view(path)

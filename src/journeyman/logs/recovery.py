@@ -123,12 +123,10 @@ class RecoveryReport:
         }
 
 
-def recover_file(
-    disk: Disk, codec: Codec[R], path: str, *, guess: bool = True
-) -> tuple[list[Entry[R]], FileReport]:
+def recover_file(disk: Disk, codec: Codec[R], path: str) -> tuple[list[Entry[R]], FileReport]:
     """Repair a file if it needs it; its entries, and what was found. All entries are in memory."""
     entries: list[Entry[R]] = []
-    report = recover_entries(disk, codec, path, entries.append, guess=guess)
+    report = recover_entries(disk, codec, path, entries.append)
     return entries, report
 
 
@@ -137,8 +135,6 @@ def recover_entries(
     codec: Codec[R],
     path: str,
     each: Callable[[Entry[R]], object] | None = None,
-    *,
-    guess: bool = True,
 ) -> FileReport:
     """Repair a file if it needs it, handing each entry on as it is read.
 
@@ -150,7 +146,7 @@ def recover_entries(
         disk.remove(rewritten)  # of a recovery that was cut short; the file itself is still whole
     data = disk.view(path)
     survey = _Survey(path, len(data), header_bytes=len(codec.header))
-    for item in read_past_damage(codec, data, file=path, guess=guess):
+    for item in read_past_damage(codec, data, file=path):
         if isinstance(item, Damage):
             survey.note_damage(item)
         else:
@@ -166,7 +162,7 @@ def recover_entries(
         if survey.header_is_good and not survey.saved:
             _cut(disk, path, survey.damages[0].offset)
         else:
-            good = _good_stretches(codec, data, guess)
+            good = _good_stretches(codec, data)
             _rewrite(disk, path, rewritten, b"" if survey.header_is_good else codec.header, good)
     except OSError as error:
         if is_full(error):
@@ -180,13 +176,11 @@ def inspect_file(
     codec: Codec[R],
     path: str,
     each: Callable[[Entry[R]], object] | None = None,
-    *,
-    guess: bool = True,
 ) -> FileReport:
     """What recovery would find. Changes nothing."""
     data = disk.view(path)
     survey = _Survey(path, len(data), header_bytes=len(codec.header))
-    for item in read_past_damage(codec, data, file=path, guess=guess):
+    for item in read_past_damage(codec, data, file=path):
         if isinstance(item, Damage):
             survey.note_damage(item)
         else:
@@ -274,10 +268,10 @@ def _cut(disk: Disk, path: str, size: int) -> None:
         file.close()
 
 
-def _good_stretches(codec: Codec[R], data: Buffer, guess: bool) -> Iterator[Buffer]:
+def _good_stretches(codec: Codec[R], data: Buffer) -> Iterator[Buffer]:
     """What the repaired file holds, in chunks. Read again rather than remembered."""
     begin = 0
-    for item in read_past_damage(codec, data, guess=guess):
+    for item in read_past_damage(codec, data):
         if isinstance(item, Damage):
             yield from _chunks(data, begin, item.offset)
             begin = item.end

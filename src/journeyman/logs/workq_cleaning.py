@@ -13,7 +13,7 @@ goes as soon as that is seen.
     a record                           may go
     whose add is in the same segment   when its job is over: at its TTL, or soon after its delete
     whose add is in an older segment   then, but not before that segment is due: the add goes first
-    whose add is gone                  from when it was logged
+    whose add is gone                  from when it was logged; one of a newer writer stays
 
     step                                      a crash before the next step leaves
     1 write and sync NNN.log.rw               the old segment; the .rw is removed at the next start
@@ -35,7 +35,7 @@ from itertools import chain
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, LogError
 from journeyman.formats.framing import Buffer, Entry, iter_entries
-from journeyman.formats.workq import CODEC, JobAdded, Record
+from journeyman.formats.workq import CODEC, JobAdded, Record, UnknownCommand
 from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import Position
 from journeyman.logs.workq_traces import Trace, gather, place_of, segment_of
@@ -180,7 +180,9 @@ class Cleaner:
             moment_ns = _moment_ns(trace, record, place, due_ns)
             plan.records += 1
             plan.moments_ns += moment_ns
-            if trace.is_free(place, as_of_ns, gone=plan.adds_dropped[record.job_id]):
+            is_free = trace.is_free(place, as_of_ns, gone=plan.adds_dropped[record.job_id])
+            # What a newer writer says of a job that is not known here may be an add.
+            if is_free and (trace.adds or not isinstance(record, UnknownCommand)):
                 plan.drop(record)
             else:
                 plan.keep(entry, moment_ns)

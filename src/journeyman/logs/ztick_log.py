@@ -32,6 +32,7 @@ from journeyman.formats.framing import Buffer, Entry, iter_entries
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.logs.appender import Appender
 from journeyman.logs.recovery import RecoveryReport, recover_entries
+from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.replacement import put_in_place
 from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
 from journeyman.logs.sync import SyncPolicy
@@ -191,7 +192,9 @@ def compact_offline(disk: Disk, path: str) -> CompactionReport:
         raise LogError(path, "there is no log here")
     lock = _take_lock(disk, names)
     try:
-        _recover(disk, _files(disk, names), None)
+        files = _files(disk, names)
+        before = identities(files)
+        _recover(disk, files, None)
         report = CompactionReport(0, 0, 0, 0)
         if disk.exists(names.to_compress):
             report = merge(disk, names)
@@ -199,6 +202,7 @@ def compact_offline(disk: Disk, path: str) -> CompactionReport:
             put_in_place(disk, names.active, names.to_compress)
             report += merge(disk, names)
         if disk.exists(names.compressed):
+            note_replacement(before, names.compressed, names.active)
             put_in_place(disk, names.compressed, names.active)
     finally:
         lock.release()

@@ -13,14 +13,15 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
              | LF without CR, a line over      | no CR LF behind the bytes
-             | the limit: -> Hangup;           | -> Refused (payload), Hangup
-             | a line of HTTP: -> Foreign      |
+             | the limit: -> Hangup;           | -> Refused (payload), Hangup; but if CR LF
+             | a line of HTTP: -> Foreign      |    ends one byte early: -> Refused, line
              +----------------> closed <-------+
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
 - No bytes raise. Whatever is wrong with a command, its payload is passed over if its SIZE can be
   read: payloads are never taken for commands. Once bytes and SIZE disagree nothing is certain any
-  more, and the connection ends.
+  more, and the connection ends. The first byte behind the payload is enough to see that. Only if
+  CR LF ends one byte early the next line begins behind it, as in the original.
 - Between feeds at most one unfinished line or payload is kept. Oversized payloads are not kept.
 
 The order in which fields are complained about is that of the original. The contract, with every
@@ -194,7 +195,7 @@ class Parser:
 
     def _may_go_on(self, ends: bool) -> bool:
         if self._pending is not None:
-            return len(self._buffer) >= self._pending.size + len(LINE_END)
+            return len(self._buffer) > self._pending.size
         return ends or len(self._buffer) >= LINE_LIMIT_BYTES
 
     def _take(self, data: bytes, at: int, events: list[Event]) -> int | None:
@@ -221,7 +222,7 @@ class Parser:
     ) -> int | None:
         end = at + pending.size
         after = end + len(LINE_END)
-        if len(data) < after:
+        if len(data) < after and data[end : end + 1] in (b"", b"\r"):
             return None
         self._pending = None
         _, kind, words, flags = pending
@@ -233,8 +234,11 @@ class Parser:
                 events.append(_BAD_FLAGS)
             else:
                 events.append(kind.read(words, flags, data[at:end]))
-        if not is_whole:
-            self._hang_up(events)
+        if is_whole:
+            return after
+        if pending.size and data[end - 1 : end + 1] == LINE_END:
+            return end + 1
+        self._hang_up(events)
         return after
 
     def _read_line(self, line: bytes, events: list[Event]) -> None:

@@ -4,8 +4,8 @@
               after a dash or not, in any case; what follows is not looked at
     name      1 to 255 of A-Z a-z 0-9 _ . -
     number    digits, leading zeros allowed, no sign; priority and size may have one
-    time      YYYY-MM-DDTHH:MM:SSZ, with one digit for the hour or a fraction of up to 9 digits
-              after a point or a comma, if you like; no other offset, no second 60
+    time      YYYY-MM-DDTHH:MM:SSZ, with one digit for the hour or a fraction after a point or a
+              comma, of which 9 digits count, if you like; no other offset, no second 60
     flag      -key=value; what follows a second = is not looked at
 
 So lenient, because the original is, and its clients may rely on it.
@@ -31,8 +31,8 @@ __all__ = [
     "read_time",
 ]
 
-HUGE = 2**63  # stands for every number that has more digits than anybody means
-_DIGITS_OF_HUGE = 19
+HUGE = 10**20  # stands for every number that has more digits than fit into 64 bits
+_DIGITS_OF_HUGE = 20
 NS_PER_S = 1_000_000_000
 NO_TIME_NS = -62_135_596_800 * NS_PER_S  # the year 1: what the original takes for "no time"
 
@@ -42,7 +42,7 @@ _ID = re.compile(
 )
 _NAME = re.compile(rb"[A-Za-z0-9_.-]{1,%d}" % MAX_NAME_BYTES)
 _TIME = re.compile(
-    rb"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?Z"
+    rb"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?Z"
 )
 
 
@@ -97,7 +97,7 @@ def read_time(text: bytes) -> int | None:
     except ValueError:  # a day or an hour that does not exist
         return None
     whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    nanos = int((fraction or b"").ljust(9, b"0"))
+    nanos = int((fraction or b"")[:9].ljust(9, b"0"))
     return (whole.days * 86_400 + whole.seconds) * NS_PER_S + nanos
 
 

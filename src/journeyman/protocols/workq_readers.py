@@ -66,6 +66,8 @@ PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], Event]
 MAX_JOB_FLAGS = 3  # and -retry-delay, which the original does not know
 MAX_RUN_FLAGS = 1
 RETRY_DELAY = b"retry-delay"
+_MAX_U32 = 2**32 - 1
+_MAX_U64 = 2**64 - 1
 
 _NO = {complaint: Refused(complaint) for complaint in Complaint}
 
@@ -177,7 +179,7 @@ def lease(words: Words) -> Event:
 
 def result(words: Words) -> Event:
     job_id = read_id(words[1])
-    if job_id is None:
+    if job_id is None or not is_version_4(job_id):
         return _NO[Complaint.ID]
     wait_ms = _read_wait(words[2])
     return _NO[Complaint.WAIT] if wait_ms is None else Result(job_id, wait_ms)
@@ -232,14 +234,14 @@ def _too_many(flags: Flags) -> bool:
 
 
 def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | Refused:
-    """What they are; their ranges come later."""
+    """What they are; a number that the original's type cannot hold is none. Ranges come later."""
     job_id = read_id(id_text)
     if job_id is None:
         return _NO[Complaint.ID]
-    ttr_ms = read_number(ttr)
+    ttr_ms = _read_up_to(ttr, _MAX_U32)
     if ttr_ms is None:
         return _NO[Complaint.TTR]
-    ttl_ms = read_number(ttl)
+    ttl_ms = _read_up_to(ttl, _MAX_U64)
     if ttl_ms is None:
         return _NO[Complaint.TTL]
     return _Numbers(job_id, ttr_ms, ttl_ms)

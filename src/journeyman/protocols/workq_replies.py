@@ -189,7 +189,7 @@ def reply_bytes(reply: Reply) -> bytes:
     if type(reply) is Leased:
         job_id, name, ttr_ms, payload = reply
         head = f"+OK 1\r\n{id_text(job_id)} {name} {ttr_ms} {len(payload)}\r\n"
-        return b"%b%b\r\n" % (_encoded(head), payload)
+        return b"".join((_encoded(head), payload, b"\r\n"))
     if type(reply) is Finished:
         job_id, success, result = reply
         head = f"+OK 1\r\n{id_text(job_id)} {success:d} {len(result)}\r\n"

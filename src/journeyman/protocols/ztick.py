@@ -19,6 +19,7 @@ and what a command does is all decided elsewhere. In particular the machine goes
 that refuses the secret closes the connection and drops the events behind it.
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
+- AUTH where it is not needed is ``AuthNotNeeded``; behind a successful one it is silent.
 - No bytes raise. Malformed lines and unknown commands give no event: the protocol is silent there.
   Lines of HTTP are the exception, or a web page could have the lines that follow executed.
 - Between feeds at most one unfinished line is kept, of less than LINE_LIMIT_BYTES.
@@ -34,7 +35,9 @@ from enum import Enum, auto
 
 from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
 from journeyman.protocols.ztick_commands import (
+    SETTLED,
     Auth,
+    AuthNotNeeded,
     AuthRequired,
     Command,
     ErrorCode,
@@ -47,6 +50,7 @@ from journeyman.protocols.ztick_commands import (
     RemoveRule,
     Set,
     SetRule,
+    Settled,
     Stat,
     TooLong,
 )
@@ -64,20 +68,22 @@ from journeyman.protocols.ztick_replies import (
     job_state,
     metric_lines,
     ok,
-    refusal,
     rule_line,
     rule_not_found,
+    settled,
 )
 from journeyman.protocols.ztick_rules import read_runner
 from journeyman.protocols.ztick_times import MAX_NS, read_timestamp
-from journeyman.protocols.ztick_tokens import LINE_LIMIT_BYTES, LineBuffer, in_quotes, tokenize
+from journeyman.protocols.ztick_tokens import LINE_LIMIT_BYTES, LineBuffer, in_a_message, tokenize
 
 __all__ = [
     "AUTH_FAILED",
     "AUTH_OK",
     "AUTH_REQUIRED",
     "LINE_LIMIT_BYTES",
+    "SETTLED",
     "Auth",
+    "AuthNotNeeded",
     "AuthRequired",
     "Command",
     "ErrorCode",
@@ -92,6 +98,7 @@ __all__ = [
     "RemoveRule",
     "Set",
     "SetRule",
+    "Settled",
     "Stat",
     "TooLong",
     "auth_denied",
@@ -103,13 +110,14 @@ __all__ = [
     "job_state",
     "metric_lines",
     "ok",
-    "refusal",
     "rule_line",
     "rule_not_found",
+    "settled",
 ]
 
 
 _AUTH_REQUIRED = AuthRequired()
+_AUTH_NOT_NEEDED = AuthNotNeeded()
 
 
 class _State(Enum):
@@ -121,10 +129,11 @@ class _State(Enum):
 class Parser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_lines", "_state")
+    __slots__ = ("_auth_is_off", "_lines", "_state")
 
     def __init__(self, *, auth_required: bool = False) -> None:
         self._lines = LineBuffer()
+        self._auth_is_off = not auth_required
         self._state = _State.AWAITING_AUTH if auth_required else _State.OPEN
 
     @property
@@ -148,6 +157,8 @@ class Parser:
                 event = _read(tokens, line)
             else:
                 event = self._read_first(tokens, line)
+            if event is None and self._auth_is_off and len(tokens) > 1 and tokens[0] == b"AUTH":
+                event = _AUTH_NOT_NEEDED
             if event is not None:
                 events.append(event)
                 if event is _AUTH_REQUIRED:
@@ -200,7 +211,7 @@ def _read_set(tokens: list[bytes]) -> Event:
     if len(stamp) > 19 or not stamp.isdigit() or (execution_ns := int(stamp)) > MAX_NS:
         moment = read_timestamp(tokens[3:])
         if isinstance(moment, str):
-            shown = in_quotes(b" ".join(tokens[3:])).decode(errors="backslashreplace")
+            shown = in_a_message(b" ".join(tokens[3:]))
             return _refused(tokens, f"invalid timestamp {shown}: {moment}")
         execution_ns = moment
     try:

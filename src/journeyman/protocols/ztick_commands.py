@@ -11,9 +11,9 @@
     <request_id> STAT                                    Stat
     AUTH <secret>                                        Auth
 
-Four more things can come out of a connection: ``Refused`` (a known command whose arguments are
-wrong; it only has to be answered), ``AuthRequired`` and ``TooLong`` (answer, or not, and close),
-and ``Foreign`` (the client speaks HTTP: close at once).
+More can come out of a connection: ``Refused`` (a known command whose arguments are wrong) and
+``AuthNotNeeded`` only have to be answered; ``AuthRequired`` and ``TooLong``: answer, or not, and
+close; ``Foreign``: the client speaks HTTP, close at once.
 
 A request id is whatever bytes the client chose, so it stays bytes. Identifiers, patterns and
 runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and always encodable.
@@ -30,7 +30,9 @@ from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 
 __all__ = [
+    "SETTLED",
     "Auth",
+    "AuthNotNeeded",
     "AuthRequired",
     "Command",
     "ErrorCode",
@@ -43,6 +45,7 @@ __all__ = [
     "RemoveRule",
     "Set",
     "SetRule",
+    "Settled",
     "Stat",
     "TooLong",
 ]
@@ -127,8 +130,18 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthNotNeeded:
+    """AUTH where authentication is off: nothing to decide, only to answer ``OK``."""
+
+    request_id: bytes = b""  # of AUTH there is none
+
+
+@dataclass(frozen=True, slots=True)
 class TooLong:
     """A line goes over the limit: close without an answer."""
 
 
-Event: TypeAlias = Command | Refused | Auth | AuthRequired | TooLong | Foreign
+Settled: TypeAlias = Refused | AuthNotNeeded  # what only has to be answered
+SETTLED = (Refused, AuthNotNeeded)
+
+Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong | Foreign

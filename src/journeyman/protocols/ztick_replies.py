@@ -10,7 +10,8 @@
 
 A request id, an identifier or a runner argument is written bare where that is read back the same,
 and in quotes otherwise (a space, a quote, a line break, no bytes at all): a line of a list always
-splits into the values it was made of. The replies to AUTH carry no request id and no text.
+splits into the values it was made of. The text of an error is always one line. The replies to AUTH
+carry no request id and no text.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from journeyman.formats.ztick import Runner, Status
-from journeyman.protocols.ztick_commands import ErrorCode, Refused
+from journeyman.protocols.ztick_commands import AuthNotNeeded, ErrorCode, Settled
 from journeyman.protocols.ztick_rules import runner_words
-from journeyman.protocols.ztick_tokens import in_quotes, join, quote
+from journeyman.protocols.ztick_tokens import in_a_message, join, quote
 
 __all__ = [
     "AUTH_FAILED",
@@ -38,9 +39,9 @@ __all__ = [
     "job_state",
     "metric_lines",
     "ok",
-    "refusal",
     "rule_line",
     "rule_not_found",
+    "settled",
 ]
 
 AUTH_OK = b"OK\n"
@@ -123,8 +124,11 @@ def error(request_id: bytes, code: ErrorCode, message: str = "") -> bytes:
     return head + (b" " + message.encode() if message else b"") + b"\n"
 
 
-def refusal(refused: Refused) -> bytes:
-    return error(refused.request_id, refused.code, refused.message)
+def settled(request: Settled) -> bytes:
+    """The answer to what needs no decision."""
+    if isinstance(request, AuthNotNeeded):
+        return AUTH_OK
+    return error(request.request_id, request.code, request.message)
 
 
 def job_not_found(request_id: bytes, identifier: str) -> bytes:
@@ -136,7 +140,7 @@ def rule_not_found(request_id: bytes, identifier: str) -> bytes:
 
 
 def _not_found(request_id: bytes, kind: str, identifier: str) -> bytes:
-    name = in_quotes(identifier.encode()).decode()
+    name = in_a_message(identifier.encode())
     return error(request_id, ErrorCode.NOT_FOUND, f"{kind} {name} does not exist")
 
 

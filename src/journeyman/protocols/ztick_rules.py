@@ -10,10 +10,10 @@
     journal <queue>                              a fan-out queue of this server
 
 Runner names, methods and commands are exact, case included. Words behind the last argument of
-shell, http and amqp are ignored; redis takes exactly its three, journal its one. What is checked
-is what can be told without running the rule: an address that could never be reached is refused
-here, where the client sees it, and not at every run. Empty commands, names and keys pass, as in
-the original.
+http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. What is
+checked is what can be told without running the rule: an address that could never be reached is
+refused here, where the client sees it, and not at every run. Empty commands, names and keys pass,
+as in the original.
 
 A runner is refused with one phrase, the text of ``ERROR invalid_args``. The phrases never repeat
 an address: it may hold a password.
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Runner, Shell
 from journeyman.protocols.kestrel_readers import is_queue_name
 from journeyman.protocols.ztick_queue import read_queue
-from journeyman.protocols.ztick_tokens import in_quotes
+from journeyman.protocols.ztick_tokens import in_a_message
 
 __all__ = ["HTTP_METHODS", "REDIS_COMMANDS", "read_runner", "runner_words"]
 
@@ -81,7 +81,9 @@ def runner_words(runner: Runner) -> list[str]:
 def _read_shell(args: list[str]) -> Runner | str:
     if not args:
         return _missing("command")
-    return _no_nul(args[:1]) or Shell(args[0])
+    if len(args) > 1:
+        return "shell takes exactly one argument: put a command of several words in quotes"
+    return _no_nul(args) or Shell(args[0])
 
 
 def _read_direct(args: list[str]) -> Runner | str:
@@ -199,7 +201,7 @@ def _missing(name: str) -> str:
 
 
 def _shown(word: str) -> str:
-    return in_quotes(word.encode()).decode()
+    return in_a_message(word.encode())
 
 
 def _one_of(names: Iterable[str]) -> str:

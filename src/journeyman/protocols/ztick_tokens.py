@@ -22,7 +22,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["LINE_LIMIT_BYTES", "LineBuffer", "in_quotes", "join", "quote", "tokenize"]
+__all__ = [
+    "LINE_LIMIT_BYTES",
+    "LineBuffer",
+    "in_a_message",
+    "in_quotes",
+    "join",
+    "quote",
+    "tokenize",
+]
 
 LINE_LIMIT_BYTES = 4096
 
@@ -31,6 +39,10 @@ _QUOTED = rb'"(?:[^"\\]++|\\.)*+"'
 _LINE = re.compile(rb'(?:[^"\n]++|' + _QUOTED + rb")*+\n", re.DOTALL)
 _TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"|([^ "]++)', re.DOTALL)
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+
+# Also those of Unicode: some programs take U+0085 and U+2028 for line breaks.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 # CR only because the last one of a line would be taken for a line end.
 _MUST_BE_QUOTED = re.compile(rb'[ "\r\n]')
@@ -122,6 +134,19 @@ def quote(token: bytes) -> bytes:
 def in_quotes(token: bytes) -> bytes:
     """The token in quotes, whether it needs them or not."""
     return b'"' + token.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+def in_a_message(token: bytes) -> str:
+    r"""The token as the text of an error shows it: in quotes, on one line whatever it holds.
+
+    Such a text is for people and is not read back, so a line break is ``\n`` and another control
+    character ``\x1b``: a client that takes every LF for the end of an answer is not fooled.
+    """
+    return _CONTROL.sub(_escape, in_quotes(token).decode(errors="backslashreplace"))
+
+
+def _escape(control: re.Match[str]) -> str:
+    return _SHORT_ESCAPES.get(control[0], f"\\x{ord(control[0]):02x}")
 
 
 def join(tokens: Iterable[bytes]) -> bytes:

@@ -9,6 +9,8 @@
 Each door has its own session, writer and log; what they have in common is in the first list.
 
     process.py       the process: event loop, signals, exit code
+    data_directory.py  made at a start if something is kept in it
+    open_files.py    how many connections the limit on open files leaves room for
     group_commit.py  batches: decided, written, told, or taken back
     queue_writer.py  the same for queues: weighed commands, who left, errands between batches
     connection.py    one connection: bounds and flow             closing.py     its end at a stop

@@ -2,7 +2,8 @@
 
 Short answers are bytes. Lists may be as long as the schedule, so they are iterators of bytes, to
 be sent slice by slice; each slice is made when it is asked for, from a listing that shows the
-moment of the command.
+moment of the command. The OK behind a list goes with its last slice, in one write: clients that
+take a single read for the whole answer get all of a short list.
 """
 
 from __future__ import annotations
@@ -65,15 +66,25 @@ def answer(command: Command, reply: Reply | None, metrics: Callable[[Stats], Met
 
 
 def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:
-    for rows in listing:
-        yield job_lines(request_id, rows)
-    yield ok(request_id)
+    return _with_ok(request_id, (job_lines(request_id, rows) for rows in listing))
 
 
 def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
     rules = iter(listing.rules)
-    while some := list(islice(rules, RULES_A_SLICE)):
-        yield b"".join(
-            rule_line(request_id, rule.identifier, rule.pattern, rule.runner) for rule in some
-        )
-    yield ok(request_id)
+    slices = iter(lambda: list(islice(rules, RULES_A_SLICE)), [])
+    return _with_ok(
+        request_id,
+        (
+            b"".join(rule_line(request_id, r.identifier, r.pattern, r.runner) for r in some)
+            for some in slices
+        ),
+    )
+
+
+def _with_ok(request_id: bytes, slices: Iterator[bytes]) -> Iterator[bytes]:
+    """The slices, the last one with the final OK: a short list is a single write."""
+    held_back = b""
+    for each in slices:
+        yield held_back
+        held_back = each
+    yield held_back + ok(request_id)

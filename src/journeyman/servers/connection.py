@@ -42,6 +42,7 @@ class Connection(Sending):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = (
+        "_address",
         "_backlog",
         "_ending",
         "_quiet_looks",
@@ -62,6 +63,7 @@ class Connection(Sending):
         self._reading = True
         self._ending = False  # no more input is taken: close once all is answered
         self._timer: asyncio.TimerHandle | None = None
+        self._address = ""  # host and port
 
     # -- what each door does in its own way --
 
@@ -103,7 +105,8 @@ class Connection(Sending):
             return
         around.sessions.add(self)
         self._budget.add(self)
-        around.messages.info("client connected", client=address_of(peer))
+        self._address = address_of(peer)
+        around.messages.debug("client connected", client=self._address)
         self._transport.set_write_buffer_limits(high=around.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
         self._connected()
@@ -147,7 +150,7 @@ class Connection(Sending):
         self._budget.remove(self)
         if self in self._neighbours.sessions:
             self._neighbours.sessions.discard(self)
-            self._neighbours.messages.info("client disconnected", client=self._peer)
+            self._neighbours.messages.debug("client disconnected", client=self._address)
 
     # -- from the writer --
 

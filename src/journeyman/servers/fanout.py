@@ -174,7 +174,12 @@ class FanOutServer:
     def _build(self) -> None:
         plan = self._plan
         sessions: set[FanOutSession] = set()
-        self.figures = FanOutMetrics(self._engine.stats, lambda: self._engine.counts, sessions)
+        self.figures = FanOutMetrics(
+            self._engine.stats,
+            lambda: self._engine.counts,
+            sessions,
+            self._engine.queues.values,
+        )
         self.facts = FanOutFacts(
             self._engine, self._clock, lambda: self.around, self.figures, self._journals.size_of
         )

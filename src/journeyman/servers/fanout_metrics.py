@@ -3,19 +3,21 @@
     writer   --told-->   commands by word and outcome, batches
     the engine's own figures, read when somebody asks: queues, readers, items, who waits
 
-As in metrics.py: nothing is formatted while commands are served, labels are words of ours, and
-counters start at zero with the process. No label is the name of a queue: clients make those up.
+As in metrics.py: nothing is formatted while commands are served, and counters start at zero with
+the process. Labels are words of ours, but for the MOST_READERS readers with most to come.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
+from heapq import nlargest
 from typing import Any
 
 from journeyman.engines.kestrel_outcomes import Counts, FanOutStats, Reply
+from journeyman.engines.kestrel_queue import Queue
 from journeyman.protocols import kestrel_commands as ask
-from journeyman.servers.metric_families import Family, Point
+from journeyman.servers.metric_families import Family, Labels, Point
 
 __all__ = ["FanOutMetrics"]
 
@@ -50,14 +52,22 @@ _OUTCOMES = {
 _FIRST = max(map(len, _OUTCOMES))
 _WAITS = b"..."
 
+MOST_READERS = 100  # with figures of their own: clients make up names, and nobody may flood us
+OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
+
 
 class FanOutMetrics:
     """Made once a door. ``stats`` and ``counts`` ask the engine."""
 
     def __init__(
-        self, stats: Callable[[], FanOutStats], counts: Callable[[], Counts], sessions: Sized
+        self,
+        stats: Callable[[], FanOutStats],
+        counts: Callable[[], Counts],
+        sessions: Sized,
+        queues: Callable[[], Iterable[Queue]],
     ) -> None:
         self._stats = stats
+        self._queues = queues
         self._counts = counts
         self._sessions = sessions
         self._commands: Counter[tuple[type, bool, bytes]] = Counter()
@@ -100,6 +110,36 @@ class FanOutMetrics:
                 "kestrel.connections",
                 "Open connections of the kestrel protocol.",
                 len(self._sessions),
+            ),
+            *self._queue_families(),
+        ]
+
+    def _queue_families(self) -> list[Family]:
+        """Of the readers with most to come; all others together have a name that no queue has."""
+        readers = [
+            (reader.items, queue.name, reader.name, reader.data_bytes)
+            for queue in list(self._queues())
+            for reader in list(queue.readers.values())
+        ]
+        shown = nlargest(MOST_READERS, readers)
+        names: list[Labels] = [{"queue": queue, "reader": name} for _, queue, name, _ in shown]
+        names.append({"queue": OTHER_QUEUES, "reader": ""})
+        items = [each[0] for each in shown]
+        sizes = [each[3] for each in shown]
+        items.append(sum(each[0] for each in readers) - sum(items))
+        sizes.append(sum(each[3] for each in readers) - sum(sizes))
+        return [
+            Family(
+                "kestrel.reader_items",
+                "gauge",
+                "Items that a reader still has to be given, of those with most.",
+                [Point(labels, n) for labels, n in zip(names, items, strict=True)],
+            ),
+            Family(
+                "kestrel.reader_bytes",
+                "gauge",
+                "And their size.",
+                [Point(labels, n) for labels, n in zip(names, sizes, strict=True)],
             ),
         ]
 

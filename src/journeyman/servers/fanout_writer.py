@@ -10,6 +10,8 @@ How batches are made, written and taken back is in group_commit.py and queue_wri
 - Many gets of one connection may be decided in one batch. One that has to wait holds up those
   behind it: they are kept aside, and come back when it is answered.
 - A client that asks for more than it fetches is put off in the same way, until it has fetched.
+- To make or remove a queue or reader waits several times for the disk. A batch has a few of these;
+  who asks for more is put off until the next, and holds up nobody else.
 - Behind an answer that ends a connection nothing of that client is done.
 - A client that went away gets nothing: its open reads go back before anything else is decided.
 - When a batch was taken back for lack of room, puts that were stored all the same stand; other
@@ -50,6 +52,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way
 _LONG_ANSWERS = (ask.Get, ask.Monitor, ask.Stats, ask.DumpStats)  # or maybe so
+MAX_CHANGES = 8  # queues and readers that one batch makes or removes
 NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
 NO_ROOM = Reply(words.server_error("the journal cannot be written"))
 STORED = Reply(words.STORED)
@@ -135,6 +138,7 @@ class FanOutWriter(QueueWriter):
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
         self._all_said = 0  # to all of them
+        self._changes = 0  # queues and readers that it makes or removes
         self._fetcher = ItemFetcher(
             loop, journals.read_after, self.submit_own, on_unread=on_unread, on_failure=self._fail
         )
@@ -172,6 +176,7 @@ class FanOutWriter(QueueWriter):
         self._newly_held.clear()
         self._said.clear()
         self._all_said = 0
+        self._changes = 0
         decide, held, said = self._fan_out.decide, self._held, self._said
         usual, outcomes = self._usual(), batch.outcomes
         last, is_well = None, False
@@ -187,6 +192,7 @@ class FanOutWriter(QueueWriter):
                 or client in held
                 or said.get(client, 0) >= MAX_SAID_BYTES
                 or self._all_said >= MAX_ALL_SAID_BYTES
+                or self._changes >= MAX_CHANGES
             ):
                 outcomes.append(self._decide_one(batch, client, request, now_ns))
                 usual = self._usual()  # it may have been a change of status
@@ -199,6 +205,7 @@ class FanOutWriter(QueueWriter):
                 continue
             if writes:
                 batch.records += writes
+                self._changes += type(writes[0]) is not Append
             said[client] = said.get(client, 0) + reply.size
             self._all_said += reply.size
             batch.answer(client, (reply, True))
@@ -215,7 +222,12 @@ class FanOutWriter(QueueWriter):
             return None
         elif client.is_lost and kind in NOT_FOR_THE_LOST:
             return None
-        elif client.is_slow or self._says_enough(client) or self._is_held_back(client, kind):
+        elif (
+            client.is_slow
+            or self._says_enough(client)
+            or self._is_held_back(client, kind)
+            or (self._changes >= MAX_CHANGES and self._fan_out.changes_files(request))
+        ):
             self._hold(client, [request])
             self._put_off.add(client)
             if not client.is_slow and not self._is_held_back(client, kind):
@@ -248,6 +260,7 @@ class FanOutWriter(QueueWriter):
     def _gather(self, batch: Batch, client: Any, kind: type, outcome: Outcome) -> None:
         writes, reply, effects = outcome
         batch.records += writes
+        self._changes += sum(type(write) is not Append for write in writes)
         if client is not None and kind is not Gone:
             if reply is not None:
                 self._say(batch, client, reply, final=True)
@@ -298,6 +311,7 @@ class FanOutWriter(QueueWriter):
                 self._on_effect(effect)
 
     def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        self._changes = 0
         for client in self._newly_held:
             self._held.pop(client, None)
         self._put_off.difference_update(self._newly_held)

@@ -31,6 +31,7 @@ from journeyman.servers.fanout_calls import FanOutCalls
 from journeyman.servers.fanout_http import add_fan_out_routes
 from journeyman.servers.http_api import Api, ApiError, Call, add_routes
 from journeyman.servers.http_cross_site import CrossSite
+from journeyman.servers.http_openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http_sender import HttpSender
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metrics import ServerMetrics
@@ -44,6 +45,7 @@ from journeyman.storage import Storage
 __all__ = ["HttpPort", "open_http"]
 
 SWEEP_S = 0.5
+_PUBLIC_PATHS = ("/health", OPENAPI_PATH)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -98,6 +100,7 @@ async def open_http(
         add_fan_out_routes(app, fan_out)
     if store is not None:
         add_history_routes(app, store)
+    add_openapi_route(app)
     runner = web.AppRunner(
         app, access_log=None, keepalive_timeout=timeout_s, handle_signals=False, shutdown_timeout=5
     )
@@ -137,7 +140,7 @@ class _Gate:
     @web.middleware
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if request.path != "/health":
+            if request.path not in _PUBLIC_PATHS:
                 self._check_site(request)
                 token = request["token"] = await self._token(request)
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace

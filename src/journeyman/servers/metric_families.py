@@ -100,11 +100,13 @@ def _histogram_lines(name: str, labels: Labels, histogram: Histogram) -> Iterato
 
 
 def _braces(labels: Labels) -> str:
-    """The values are words of ours and numbers: nothing in them needs to be escaped."""
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{_word(value)}"' for name, value in labels.items()) + "}"
 
 
 def _word(value: str | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    # The name of a queue in a log of another program may hold anything.
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -15,15 +15,18 @@ at worst two figures differ by what happened in between.
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
+from journeyman import __version__
 from journeyman.engines.ztick_outcomes import JobNotFound, OutOfScope, RuleNotFound
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick import (
+    AuthNotNeeded,
     ErrorCode,
     Get,
     ListRules,
@@ -50,6 +53,7 @@ COMMAND_WORDS: dict[type, str] = {
     ListRules: "list_rules",
     Stat: "stat",
     Refused: "refused",
+    AuthNotNeeded: "auth",
 }
 
 _NS_PER_MS = 1_000_000
@@ -84,6 +88,7 @@ class ServerMetrics:
         self._lateness = Histogram()
         self._compactions = {True: 0, False: 0}
         self._batches = 0
+        self._without_rule = 0
         self.spans_crowded_out = 0  # too many waited
         self.spans_not_taken = 0  # by the collector; both are telemetry's, from two threads
         self.exports: Counter[tuple[str, bool]] = Counter()  # by signal and success
@@ -105,6 +110,9 @@ class ServerMetrics:
         histogram.add(duration_ns / _NS_PER_MS)
         self._lateness.add(max(late_ns, 0) / _NS_PER_MS)  # early: the wall clock was set back
 
+    def run_without_rule(self) -> None:
+        self._without_rule += 1
+
     def compaction_ended(self, success: bool) -> None:
         self._compactions[success] += 1
 
@@ -125,12 +133,23 @@ class ServerMetrics:
             "failed": stat.jobs_failed,
         }
         return [
+            Family(
+                "build_info",
+                "gauge",
+                "1, with the versions as labels.",
+                [Point({"version": __version__, "python": platform.python_version()}, 1)],
+            ),
             _counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
             Family(
                 "jobs.executed",
                 "counter",
                 "Runs of jobs that have ended.",
                 [Point(labels, sum(each.counts)) for labels, each in runs],
+            ),
+            _counter(
+                "jobs.without_rule",
+                "Jobs that were due and failed because no rule matched.",
+                self._without_rule,
             ),
             _counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
             Family(

@@ -59,7 +59,8 @@ def is_loopback(address: Address) -> bool:
 
 
 def _listening(settings: Settings) -> Iterator[tuple[str, Address]]:
-    yield "controller.listen", settings.controller.listen
+    if settings.controller.enabled:
+        yield "controller.listen", settings.controller.listen
     if settings.http.listen is not None:
         yield "http.listen", settings.http.listen
     if settings.workq.enabled:

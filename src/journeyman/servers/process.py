@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import signal
 import sys
 import traceback
@@ -22,12 +21,18 @@ from contextlib import AsyncExitStack
 from typing import Any, TextIO, TypeAlias
 
 from journeyman.clock import SystemClock
-from journeyman.config import Configuration, Settings
-from journeyman.disk import RealDisk
+from journeyman.config import Configuration
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
+from journeyman.servers.data_directory import prepare
+from journeyman.servers.disk_figures import MeasuredDisk, places_of
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
+from journeyman.servers.open_files import (
+    files_for_connections,
+    fit_to_open_files,
+    watch_connections,
+)
 from journeyman.servers.preflight import check, notes
 from journeyman.servers.schedule import ScheduleServer
 from journeyman.servers.server_log import LineThread, ServerLog
@@ -39,9 +44,6 @@ __all__ = ["run"]
 Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 
 CLEAN, FORCED = 0, 1
-FILES_OF_OUR_OWN = 64  # log, listeners, pipes
-FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
-FILES_OF_A_RUN = 4  # its pipes, and what tells of its end
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
 
 # The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
@@ -74,7 +76,7 @@ def run(
     )
     for note in configuration.notes:
         messages.warn(note)
-    _allow_open_files(configuration.settings, messages)
+    configuration = fit_to_open_files(configuration, messages)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -112,14 +114,17 @@ async def _serve(
         messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
     loop.set_exception_handler(on_mistake)
-    disk, settings = RealDisk(), configuration.settings
+    settings = configuration.settings
+    disk = MeasuredDisk(clock, places_of(settings))
     disk.keep_in_reserve(FILES_IN_RESERVE)
     shared = Shared.of(
-        loop, messages, settings.limits.total_unsent_bytes, _files_for_connections(settings)
+        loop, messages, settings.limits.total_unsent_bytes, files_for_connections(settings)
     )
+    messages.info(f"log level: {settings.log.level}", process=os.getpid())
     access = check(configuration)  # before anything listens
     for note in notes(settings, access):
         messages.warn(note)
+    prepare(configuration, disk, messages)
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
     if settings.workq.enabled:
@@ -153,6 +158,7 @@ async def _serve(
         access=access,
         work=work,
         fan_out=fan_out,
+        more_figures=disk.families,
     )
     # The work queue first: if it cannot open its store, no port has opened yet.
     doors: Doors = [door for door in (work, fan_out) if door is not None]
@@ -171,7 +177,6 @@ async def _serve(
             messages.warn(note)
         messages.info(f"SIGHUP: reloaded {', '.join(done)}; other settings need a restart")
 
-    messages.info(f"log level: {settings.log.level}", process=os.getpid())
     # Before the ports open: who sees that we listen may tell us to stop at once.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
@@ -181,7 +186,19 @@ async def _serve(
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
+    services: dict[str, ScheduleServer | WorkQueueServer | FanOutServer | None]
+    services = {"the schedule": server, "the work queue": work, "the fan-out queue port": fan_out}
+    watching = loop.create_task(
+        watch_connections(
+            lambda: {name: len(each.around.sessions) for name, each in services.items() if each},
+            settings.limits.connections,
+            messages,
+        )
+    )
+    sampling = loop.create_task(disk.watch())
     await stopping.wait()
+    watching.cancel()
+    sampling.cancel()
     if failures:
         hurry.set()
     cut_off = await _stop(doors, server, hurry)
@@ -190,7 +207,7 @@ async def _serve(
     if cut_off:
         messages.warn(f"{cut_off} runs were cut off; their jobs are seen to at the next start")
     messages.info("stopped")
-    return FORCED if hurry.is_set() else CLEAN
+    return FORCED if hurry.is_set() or (work is not None and work.has_failed) else CLEAN
 
 
 async def _start(doors: Doors, server: ScheduleServer) -> None:
@@ -216,33 +233,6 @@ async def _stop(doors: Doors, server: ScheduleServer, hurry: asyncio.Event) -> i
     for door in doors:
         await door.close()
     return cut_off
-
-
-def _allow_open_files(settings: Settings, messages: ServerLog) -> None:
-    """Raise the limit on open files as far as the settings may need it and the system lets us."""
-    needed = 4 * settings.limits.connections + FILES_OF_A_RUN * settings.schedule.max_runs
-    needed += FILES_OF_OUR_OWN
-    if settings.kestrel.enabled:
-        needed += FILES_OF_A_QUEUE * settings.kestrel.max_queues
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed:
-        messages.warn(
-            f"only {allowed} files may be open, the settings may need {needed}; "
-            "raise the limit (ulimit -n) or lower limits.connections"
-        )
-
-
-def _files_for_connections(settings: Settings) -> int:
-    """From which number on descriptors are kept for the logs and for programs."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return 2**31
-    others = FILES_OF_OUR_OWN + FILES_OF_A_RUN * settings.schedule.max_runs
-    return soft - min(others, soft // 4)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -38,8 +38,8 @@ GATHER_S = 0.1
 STOP_LIMIT_S = 2.0
 REMEMBERED_BYTES = 8 * 1024 * 1024  # looked at, at most, for the runs of the process before
 
-# How a run began, and how it ended; None if the server's stop cut it off.
-_Run: TypeAlias = tuple[StartRun, EndedRun | None, int, int]
+# How a run began, if it did, and how it ended; None if the server's stop cut it off.
+_Run: TypeAlias = tuple[StartRun | None, EndedRun | None, int, int]
 
 
 def directory_of(history: HistorySettings, database: DatabaseSettings) -> str:
@@ -107,6 +107,10 @@ class RunHistory:
     def cut_off(self, effect: StartRun, started_ns: int, duration_ns: int) -> None:
         self._add((effect, None, started_ns, duration_ns))
 
+    def without_rule(self, run: EndedRun) -> None:
+        """The job was due and no rule matched: a run that ended before it began."""
+        self._add((None, run, run.started_ns, run.duration_ns))
+
     def _add(self, run: _Run) -> None:
         if len(self._waiting) >= MAX_WAITING_RUNS:
             self.dropped += 1
@@ -150,13 +154,17 @@ class RunHistory:
         self._troubled = error is not None
 
 
-def _line(effect: StartRun, run: EndedRun | None, started_ns: int, duration_ns: int) -> RunLine:
+def _line(
+    effect: StartRun | None, run: EndedRun | None, started_ns: int, duration_ns: int
+) -> RunLine:
+    job = run if effect is None else effect
+    assert job is not None
     outcome = CUT_OFF if run is None else EXECUTED if run.success else FAILED
     return RunLine(
-        effect.identifier,
-        effect.rule,
-        runner_word(effect.runner),
-        effect.execution_ns,
+        job.identifier,
+        "" if effect is None else effect.rule,
+        "" if effect is None else runner_word(effect.runner),
+        job.execution_ns,
         started_ns,
         started_ns + duration_ns,
         outcome,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from journeyman.clock import Clock
 from journeyman.engines.ztick_outcomes import Finished, StartRun
+from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.server_log import ServerLog
@@ -27,6 +28,8 @@ __all__ = ["REMEMBERED_RUNS", "EndedRun", "Runs"]
 
 REMEMBERED_RUNS = 1_000
 STARTS_A_TURN = 4
+NO_RULE = "no rule matches"  # the reason of a job that failed without a run
+MOST_LINES = 20  # warnings of jobs that were due together; further ones are counted in one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Runs:
         finished: Callable[[Finished], None],
         ended: Callable[[StartRun, EndedRun], None] | None = None,
         *,
+        without_rule: Callable[[EndedRun], None] | None = None,
         cut_off: Callable[[StartRun, int, int], None] | None = None,
         before: Iterable[EndedRun] = (),
     ) -> None:
@@ -64,6 +68,7 @@ class Runs:
         self._log = log
         self._finished = finished
         self._tell_ended = ended
+        self._tell_without_rule = without_rule
         self._tell_cut_off = cut_off
         self._tasks: set[asyncio.Task[None]] = set()
         self._to_start: deque[StartRun] = deque()
@@ -95,6 +100,20 @@ class Runs:
             task.add_done_callback(self._tasks.discard)
         if self._to_start:
             self._loop.call_soon(self._start_some)
+
+    def note_without_rule(self, jobs: Sequence[JobSet]) -> None:
+        """These were due, and failed because no rule matches them."""
+        now_ns = self._clock.now_ns()
+        for number, job in enumerate(jobs):
+            run = EndedRun(job.identifier, job.execution_ns, now_ns, 0, False, NO_RULE)
+            self._ended.append(run)
+            self.failed += 1
+            if number < MOST_LINES:
+                self._log.warn("a job is due and no rule matches it: failed", job=job.identifier)
+            if self._tell_without_rule is not None:
+                self._tell_without_rule(run)
+        if len(jobs) > MOST_LINES:
+            self._log.warn(f"{len(jobs) - MOST_LINES} more due jobs that no rule matches: failed")
 
     async def stop(self, timeout_s: float, hurry: asyncio.Event) -> int:
         """Start nothing more; wait, then end what still runs. How many had to be ended.
@@ -147,6 +166,8 @@ class Runs:
             self.succeeded += 1
         else:
             self.failed += 1
+        if not result.success:
+            self._log.warn("a run failed", **_facts(effect, result, duration_ns))
         if self._log.debugging:
             self._tell(effect, result, late_ns, duration_ns)
         self._finished(Finished(effect.run_id, result.success, result.reason))
@@ -165,3 +186,12 @@ class Runs:
         if result.output:
             fields["output"] = result.output.decode(errors="backslashreplace")
         self._log.debug("execution outcome", **fields)
+
+
+def _facts(effect: StartRun, result: RunResult, duration_ns: int) -> dict[str, object]:
+    return {
+        "job": effect.identifier,
+        "rule": effect.rule,
+        "reason": result.reason,
+        "duration_ms": f"{duration_ns / 1e6:.3f}",
+    }

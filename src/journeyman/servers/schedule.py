@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.clock import Clock
 from journeyman.config import (
-    Address,
     Configuration,
     Interrupted,
+    Overdue,
     Persistence,
 )
 from journeyman.disk import Disk
@@ -31,6 +31,7 @@ from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_loading import notes
 from journeyman.engines.ztick_outcomes import (
     Finished,
+    NotRun,
     Reply,
     Resume,
     Resumed,
@@ -50,6 +51,7 @@ from journeyman.servers.compaction import CompactionWatch
 from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
+from journeyman.servers.metric_families import Family
 from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.run_history import RunHistory, directory_of, remembered
@@ -61,6 +63,7 @@ from journeyman.servers.stat import ServerFacts
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ticker import Ticker
 from journeyman.servers.writer import RETRY_S, Writer
+from journeyman.servers.ztick_files import tell_of_ztick_files
 
 if TYPE_CHECKING:
     from journeyman.servers.fanout import FanOutServer
@@ -86,8 +89,12 @@ class ScheduleServer:
         access: Access,
         work: WorkQueueServer | None = None,
         fan_out: FanOutServer | None = None,
+        more_figures: Callable[[], list[Family]] | None = None,
     ) -> None:
-        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port."""
+        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port.
+
+        ``more_figures`` are told together with those of the doors.
+        """
         self._settings = configuration.settings
         self._disk = disk
         self._clock = clock
@@ -100,20 +107,17 @@ class ScheduleServer:
         self._fan_out = fan_out
         self._loop = asyncio.get_running_loop()
         self._ztick_log: ZtickLog | None = None
-        self._listener: Listener
+        self._listener: Listener | None = None
         self._http: HttpPort | None = None
         self._compaction: CompactionWatch | None = None
         self._in_trouble = False
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
-        self.figures = ServerMetrics(*(door.families for door in (work, fan_out) if door))
+        others = [door.families for door in (work, fan_out) if door is not None]
+        self.figures = ServerMetrics(*others, *([more_figures] if more_figures else []))
         self.around: Surroundings
         self.writer: Writer
         self.runs: Runs
-
-    @property
-    def address(self) -> Address:
-        return self._listener.address
 
     # -- start --
 
@@ -123,14 +127,15 @@ class ScheduleServer:
         schedule = self._open_log()
         try:
             self._build(schedule)
-            self._listener = await listen(
-                self.around,
-                controller.listen,
-                make_session=lambda: Session(self.around),
-                tls=self._access.tls,
-                handshake_timeout_s=limits.handshake_timeout_ms / 1000,
-            )
-            self._log.info(f"listening on {self._listener.address}")
+            if controller.enabled:
+                self._listener = await listen(
+                    self.around,
+                    controller.listen,
+                    make_session=lambda: Session(self.around),
+                    tls=self._access.tls,
+                    handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+                )
+                self._log.info(f"the schedule listens on {self._listener.address}")
             await self._open_http()
         except BaseException:
             if self._ztick_log is not None:
@@ -141,7 +146,8 @@ class ScheduleServer:
         if self._history is not None:
             self._history.start()
         rerun = self._settings.schedule.interrupted is Interrupted.RUN
-        self.writer.submit_own(Resume(rerun=rerun))
+        skip = self._settings.schedule.overdue is Overdue.SKIP
+        self.writer.submit_own(Resume(rerun=rerun, skip_overdue=skip))
 
     async def _open_http(self) -> None:
         address, limits = self._settings.http.listen, self._settings.limits
@@ -162,11 +168,16 @@ class ScheduleServer:
             allowed_hosts=self._settings.access.allowed_hosts,
             handshake_timeout_s=limits.handshake_timeout_ms / 1000,
         )
-        self._log.info(f"HTTP listening on {self._http.address}")
+        self._log.info(f"HTTP listens on {self._http.address}")
 
     def _open_log(self) -> Schedule:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
+            if self._settings.controller.enabled:
+                self._log.warn(
+                    'the schedule is in memory only (database.persistence = "memory"): '
+                    "its jobs and rules end with the process"
+                )
             return Schedule(max_runs=max_runs)
         sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
         begin_ns = self._clock.monotonic_ns()
@@ -181,7 +192,19 @@ class ScheduleServer:
             log=database.logfile_path,
             took_ms=(self._clock.monotonic_ns() - begin_ns) // 1_000_000,
         )
+        tell_of_ztick_files(self._disk, database.logfile_path, self._log)
+        self._tell_overdue(opened.schedule)
         return opened.schedule
+
+    def _tell_overdue(self, schedule: Schedule) -> None:
+        overdue = schedule.overdue(self._clock.now_ns())
+        if not overdue:
+            return
+        what = f"{overdue} planned jobs were due before this start"
+        if self._settings.schedule.overdue is Overdue.SKIP:
+            self._log.warn(f'{what}: they are failed, not run (schedule.overdue = "skip")')
+        else:
+            self._log.info(f'{what}: they run now (schedule.overdue = "run")')
 
     def _tell_recovery(self, log: ZtickLog) -> None:
         tell_recovery(self._log, log.recovery)
@@ -274,6 +297,7 @@ class ScheduleServer:
             self._log,
             self._finished,
             self._ended,
+            without_rule=self._without_rule,
             cut_off=None if self._history is None else self._history.cut_off,
             before=before,
         )
@@ -297,6 +321,11 @@ class ScheduleServer:
         if self._history is not None:
             self._history.ended(effect, run)
 
+    def _without_rule(self, run: EndedRun) -> None:
+        self.figures.run_without_rule()
+        if self._history is not None:
+            self._history.without_rule(run)
+
     def _on_told(
         self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], begun_ns: int
     ) -> None:
@@ -305,6 +334,8 @@ class ScheduleServer:
             self._telemetry.requests(requests, outcomes, begun_ns)
 
     def _on_reply(self, reply: Reply) -> None:
+        if isinstance(reply, NotRun):
+            self.runs.note_without_rule(reply.without_rule)
         if isinstance(reply, Resumed):
             for note in notes(reply):
                 self._log.warn(note)
@@ -328,8 +359,9 @@ class ScheduleServer:
 
     async def stop(self, hurry: asyncio.Event) -> int:
         """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
-        self._listener.close()
         self._idle.stop()
+        if self._listener is not None:
+            self._listener.close()
         self._ticker.stop()
         if self._compaction is not None:
             self._compaction.stop()

@@ -1,7 +1,7 @@
 """What the server says about itself: one line a fact on stderr, for people or for programs.
 
-    2026-03-30T14:00:00.123Z INFO listening on 127.0.0.1:5678
-    {"time":"2026-03-30T14:00:00.123Z","level":"info","message":"listening on 127.0.0.1:5678"}
+    2026-03-30T14:00:00.123Z INFO stopped
+    {"time":"2026-03-30T14:00:00.123Z","level":"info","message":"stopped"}
 
     caller --format--> a bounded queue --one thread--> stderr
 

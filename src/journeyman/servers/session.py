@@ -19,6 +19,7 @@ from journeyman.protocols.ztick import (
     AUTH_FAILED,
     AUTH_OK,
     AUTH_REQUIRED,
+    SETTLED,
     Auth,
     AuthRequired,
     ErrorCode,
@@ -32,7 +33,7 @@ from journeyman.protocols.ztick import (
     TooLong,
     internal,
     ok,
-    refusal,
+    settled,
 )
 from journeyman.servers.access import Access
 from journeyman.servers.answers import Answer, answer
@@ -102,8 +103,8 @@ class Session(Guarded):
     def render(self, request: Request, reply: Reply | None) -> Answer:
         if reply is DONE:  # nearly always, so it is asked first
             return ok(request.request_id)
-        if isinstance(request, Refused):
-            return refusal(request)
+        if isinstance(request, SETTLED):
+            return settled(request)
         return answer(request, reply, self._around.metrics)
 
     def render_failure(self, request: Request) -> Answer:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from journeyman.columnar import workq as columnar
+from journeyman.columnar.workq_scan import UNKNOWN_KIND
 from journeyman.disk import Disk, RealDisk
 from journeyman.engines.workq import WorkQueue
 from journeyman.engines.workq_bulk import BulkLoader
@@ -222,7 +223,7 @@ def _load_events(
     logged = batch.column("logged_ns").to_numpy().tolist()
     results = batch.column("result").to_pylist()
     kind_list = kinds.tolist()
-    for row in np.flatnonzero(kinds > _LAST_ADD).tolist():
+    for row in np.flatnonzero((kinds > _LAST_ADD) & (kinds != UNKNOWN_KIND)).tolist():
         job_id = ids[row]
         if row < added_at.get(job_id, -1):
             loader.mark_odd(job_id)

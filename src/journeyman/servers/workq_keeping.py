@@ -77,7 +77,10 @@ class MemoryKeeping:
     journal: Journal | None = None
 
     def __init__(self, around: Surroundings) -> None:
-        around.messages.info("the work queue is in memory only: no workq.cmdlog_path is set")
+        around.messages.warn(
+            'the work queue is in memory only (workq.persistence = "memory"): '
+            "its jobs end with the process"
+        )
         self.queue = WorkQueue(seed=random.getrandbits(63))
 
     def begin_upkeep(self, *_: object, **__: object) -> None:

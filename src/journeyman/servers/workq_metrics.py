@@ -4,8 +4,8 @@
     cleaning --cleaning_ended-->  cleanings
     the engine's own figures, read when somebody asks: jobs by state, queues, who waits
 
-As in metrics.py: nothing is formatted while commands are served, labels are words of ours, and
-counters start at zero with the process.
+As in metrics.py: nothing is formatted while commands are served, and counters start at zero with
+the process. Labels are words of ours, but for the names of the MOST_QUEUES largest queues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Sized
 from operator import itemgetter
 from typing import Any
 
-from journeyman.engines.workq_outcomes import WorkStats
+from journeyman.clock import Clock
+from journeyman.engines.workq_outcomes import QueueFigures, WorkStats
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq_commands import (
     Add,
@@ -66,6 +67,10 @@ _WORDS: dict[type, str] = {
     ),
 }
 _REQUEST = itemgetter(1)
+_NS_PER_S = 1_000_000_000
+
+MOST_QUEUES = 100  # with figures of their own: clients make up names, and nobody may flood us
+OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
 
 def _outcome_word(reply_type: type) -> str:
@@ -84,8 +89,16 @@ def _outcome_word(reply_type: type) -> str:
 class WorkqMetrics:
     """Made once a work queue. ``stats`` asks the engine."""
 
-    def __init__(self, stats: Callable[[], WorkStats], sessions: Sized) -> None:
+    def __init__(
+        self,
+        stats: Callable[[], WorkStats],
+        sessions: Sized,
+        largest_queues: Callable[[int], tuple[list[QueueFigures], QueueFigures]],
+        clock: Clock,
+    ) -> None:
         self._stats = stats
+        self._largest_queues = largest_queues
+        self._clock = clock
         self._sessions = sessions
         self._commands: Counter[tuple[type, type]] = Counter()
         self._cleanings = {True: 0, False: 0}
@@ -129,6 +142,31 @@ class WorkqMetrics:
             _gauge("workq.waiting", "Clients that wait for a job or a result.", stats.waiting),
             _gauge(
                 "workq.connections", "Open connections of the workq protocol.", len(self._sessions)
+            ),
+            *self._queue_families(),
+        ]
+
+    def _queue_families(self) -> list[Family]:
+        shown, others = self._largest_queues(MOST_QUEUES)
+        now_ns = self._clock.now_ns()
+        counts = [
+            Point({"queue": each.name or OTHER_QUEUES, "state": state}, getattr(each, state))
+            for each in (*shown, others)
+            for state in ("ready", "scheduled", "dead")
+        ]
+        ages = [
+            Point({"queue": each.name}, max(now_ns - each.oldest_ready_ns, 0) / _NS_PER_S)
+            for each in shown
+            if each.oldest_ready_ns is not None
+        ]
+        return [
+            Family("workq.queue_jobs", "gauge", "Jobs of the largest queues by state.", counts),
+            Family(
+                "workq.oldest_ready_seconds",
+                "gauge",
+                "How long the job that waits longest has been ready, in the largest queues.",
+                ages,
+                unit="s",
             ),
         ]
 

@@ -13,7 +13,7 @@ engine decides nothing while a batch is written, and may be looked at meanwhile.
 That a job is due is no record (it is a matter of time), but a status of the store: ``promote``
 turns delayed into waiting, between two batches. Which ones are delayed is remembered here.
 
-Pauses are the states of the queues. They follow the records in a commit of their own.
+Pauses are the states of the queues. They are in the same commit as the records.
 
 One key more is kept, LONGEST_TTL_KEY: no job of the queue has a longer TTL. It bounds how far back
 a start has to look for finished jobs. Whoever else puts jobs into the store removes it.
@@ -34,8 +34,11 @@ from journeyman.errors import (
     LogClosed,
     LogFull,
     LogPoisoned,
+    LogUnavailable,
     StorageClosed,
     StorageError,
+    StorageFull,
+    StorageUnavailable,
 )
 from journeyman.folds.keyspace_jobs import (
     LONGEST_TTL_KEY,
@@ -48,7 +51,7 @@ from journeyman.folds.keyspace_jobs import (
 from journeyman.folds.workq import Job, JobState, State, apply, expires_ns
 from journeyman.formats.keyspace_values import JobRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, Record
-from journeyman.storage import Operation, Remove, SetStatus, Storage, Upsert
+from journeyman.storage import Operation, PutQueue, Remove, SetStatus, Storage, Upsert
 
 __all__ = ["Look", "StoreJournal", "ended"]
 
@@ -56,7 +59,7 @@ __all__ = ["Look", "StoreJournal", "ended"]
 Look: TypeAlias = Callable[[bytes], tuple[Job, int] | None]
 
 PROMOTED_AT_ONCE: Final = 1000
-_NO_ROOM: Final = ("no space left", "disk is full", "disk full", "quota exceeded")
+UNWRITTEN_AT_ONCE: Final = 1000
 _FINISHED: Final = (JobState.COMPLETED, JobState.FAILED)
 
 
@@ -79,12 +82,15 @@ class StoreJournal:
         delayed: Iterable[tuple[int, bytes]] = (),
         *,
         longest_ttl_ms: int = 0,
+        unwritten: Sequence[Operation] = (),
     ) -> None:
         """``delayed``: when these jobs become ready, and their ids. ``longest_ttl_ms`` is what
-        LONGEST_TTL_KEY says."""
+        LONGEST_TTL_KEY says. ``unwritten`` is made before anything else: a start on a full disk
+        leaves it."""
         self._storage = storage
         self._look = look
         self._longest_ttl_ms = longest_ttl_ms
+        self._unwritten = list(unwritten)
         self._delayed = {job_id: wakes_ns for wakes_ns, job_id in delayed}
         self._wakings = [(wakes_ns, job_id) for job_id, wakes_ns in self._delayed.items()]
         heapify(self._wakings)
@@ -92,13 +98,14 @@ class StoreJournal:
     def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
         """Durable when it returns. JourneymanError: nothing was written, unless it is final."""
         operations, delayed = self._changes(records)
+        if paused is not None:
+            operations += self._pauses(frozenset(paused))
         if operations:
-            self._keep_longest_ttl(records)
-            self._apply(operations)
+            with _as_log_errors():
+                self._keep_longest_ttl(records)
+                self._apply(operations)
         for job_id, wakes_ns in delayed.items():
             self._remember(job_id, wakes_ns)
-        if paused is not None:
-            self._set_pauses(frozenset(paused))
 
     def promote(self, now_ns: int) -> bool:
         """Delayed jobs that are due are waiting ones. Whether there may be more."""
@@ -109,7 +116,8 @@ class StoreJournal:
                 due.append((wakes_ns, job_id))
         if due:
             try:
-                self._apply([SetStatus(UUID(bytes=job_id), "waiting") for _, job_id in due])
+                with _as_log_errors():
+                    self._apply([SetStatus(UUID(bytes=job_id), "waiting") for _, job_id in due])
             except JourneymanError:
                 self._wakings += due
                 heapify(self._wakings)
@@ -173,45 +181,45 @@ class StoreJournal:
 
     # -- queues --
 
-    def _set_pauses(self, names: frozenset[str]) -> None:
-        try:
-            queues = {queue.name: queue for queue in self._storage.load_queues().queues}
-            for name in names - queues.keys():
-                queues[name] = queue_record(name)
-            self._storage.replace_queues(
-                replace(queue, state="paused" if name in names else "active")
-                for name, queue in queues.items()
-            )
-        except StorageError as error:
-            reason = f"the paused queues could not be saved: {error.reason}"
-            raise LogPoisoned(self._storage.path, reason) from error
+    def _pauses(self, names: frozenset[str]) -> list[Operation]:
+        """What makes these queues the paused ones."""
+        queues = {queue.name: queue for queue in self._storage.load_queues().queues}
+        wanted = {name: queues.get(name) or queue_record(name) for name in queues.keys() | names}
+        states = {name: "paused" if name in names else "active" for name in wanted}
+        return [
+            PutQueue(replace(queue, state=states[name]))
+            for name, queue in sorted(wanted.items())
+            if name not in queues or queue.state != states[name]
+        ]
 
     # -- the store --
 
     def _apply(self, operations: list[Operation]) -> None:
-        with _as_log_errors():
-            self._storage.apply(operations)
+        while self._unwritten:
+            self._storage.apply(self._unwritten[:UNWRITTEN_AT_ONCE])
+            del self._unwritten[:UNWRITTEN_AT_ONCE]
+        self._storage.apply(operations)
 
     def _keep_longest_ttl(self, records: Sequence[Record]) -> None:
         """Before the jobs themselves: it may be too long, never too short."""
         longest_ms = max((r.ttl_ms for r in records if isinstance(r, JobAdded)), default=0)
         if longest_ms > self._longest_ttl_ms:
-            with _as_log_errors():
-                self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
+            self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
             self._longest_ttl_ms = longest_ms
 
 
 @contextmanager
 def _as_log_errors() -> Iterator[None]:
-    """An error in a commit leaves open whether it was done, except for lack of room."""
+    """An error in a commit leaves open whether it was done, unless the engine knows better."""
     try:
         yield
     except StorageClosed as error:
         raise LogClosed(error.place, error.reason) from error
+    except StorageFull as error:
+        raise LogFull(error.place, error.reason) from error
+    except StorageUnavailable as error:
+        raise LogUnavailable(error.place, error.reason) from error
     except StorageError as error:
-        reason = error.reason.lower()
-        if any(phrase in reason for phrase in _NO_ROOM):
-            raise LogFull(error.place, error.reason) from error
         raise LogPoisoned(error.place, error.reason) from error
 
 

@@ -15,11 +15,9 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from journeyman.config import Settings, StorageEngine
-from journeyman.disk import Lock
+from journeyman.config import Settings
 from journeyman.errors import (
     JourneymanError,
-    LogLocked,
     StorageError,
     StorageLocked,
     UsageError,
@@ -35,7 +33,6 @@ __all__ = ["StoreKeeping", "StoreUpkeep"]
 
 PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
-LOCK_NAME: Final = "workq.lock"
 TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is told
 
 
@@ -54,9 +51,8 @@ class StoreKeeping:
             self.storage = Storage.from_settings(settings.storage, say=around.messages.info)
         except StorageError as error:
             raise UsageError(f"storage: {error}") from error
-        self._lock: Lock | None = None
         try:
-            self._lock = self._be_alone(settings.storage.engine)
+            self._be_alone()
             loaded = load_store(
                 self.storage,
                 now_ns=around.clock.now_ns(),
@@ -80,8 +76,16 @@ class StoreKeeping:
             store=self.storage.path,
             ended_meanwhile=loaded.ended,
         )
+        if loaded.full is not None:
+            around.messages.error(
+                "the store cannot be written: changes are refused until it can", reason=loaded.full
+            )
         self.journal = StoreJournal(
-            self.storage, self.queue.job, loaded.delayed, longest_ttl_ms=loaded.longest_ttl_ms
+            self.storage,
+            self.queue.job,
+            loaded.delayed,
+            longest_ttl_ms=loaded.longest_ttl_ms,
+            unwritten=loaded.unwritten,
         )
         self._retention = Retention(
             self.storage, self.queue.job, retention_ms=settings.workq.retention_ms
@@ -109,20 +113,14 @@ class StoreKeeping:
 
     def close(self) -> None:
         self.storage.close()
-        if self._lock is not None:
-            self._lock.release()
 
-    def _be_alone(self, engine: StorageEngine) -> Lock | None:
-        """Two work queues on one store would lease the same jobs. Rocksdb sees to it itself."""
-        path = self.storage.path
+    def _be_alone(self) -> None:
+        """Two work queues on one store would lease the same jobs."""
         try:
             self.storage.backend.be_alone()
-            if engine is StorageEngine.SQLITE:
-                return self._around.disk.lock(f"{path}/{LOCK_NAME}")
-        except (LogLocked, StorageLocked) as error:
+        except StorageLocked as error:
             reason = "another work queue has its jobs here; stop it, or choose another storage.path"
-            raise UsageError(f"storage: {path}: {reason}") from error
-        return None
+            raise UsageError(f"storage: {self.storage.path}: {reason}") from error
 
     def _tell_unreadable(self, key: str, reason: str) -> None:
         self._told += 1

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from journeyman.engines.workq import WorkQueue
 from journeyman.engines.workq_loading import Assembly
-from journeyman.errors import InvalidData
+from journeyman.errors import InvalidData, StorageFull
 from journeyman.folds.keyspace_jobs import (
     LONGEST_TTL_KEY,
     Defaults,
@@ -58,6 +58,8 @@ class LoadedStore:
     unreadable: int = 0
     ended: int = 0  # whose TTL was over
     longest_ttl_ms: int = 0  # what LONGEST_TTL_KEY says now
+    unwritten: list[Operation] = field(default_factory=list)  # for StoreJournal: no room for them
+    full: StorageFull | None = None  # the store takes no changes now
 
 
 def load_store(storage: Storage, *, now_ns: int, seed: int, report: Report) -> LoadedStore:
@@ -105,9 +107,16 @@ class _Loading:
             for record in records:
                 self._take(record, self._put)
         self._loaded.queue = self._assembly.finish()
-        longest_ms = self._loaded.longest_ttl_ms
-        self._storage.backend.put(LONGEST_TTL_KEY, min(longest_ms, _MAX_U64).to_bytes(8))
+        self._keep_longest_ttl()
         return self._loaded
+
+    def _keep_longest_ttl(self) -> None:
+        longest_ms = min(self._loaded.longest_ttl_ms, _MAX_U64)
+        try:
+            self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
+        except StorageFull as error:
+            self._loaded.full = error
+            self._loaded.longest_ttl_ms = self._longest_ttl_ms()  # what it says still holds
 
     def _finished(self) -> Iterator[Iterable[JobRecord]]:
         """Those whose TTL may not be over."""
@@ -159,8 +168,13 @@ class _Loading:
             self._loaded.longest_ttl_ms = max(self._loaded.longest_ttl_ms, job.added.ttl_ms)
 
     def _apply(self) -> None:
-        self._storage.apply(self._changes)
-        self._changes = []
+        """A full disk does not stop a start: these changes are made with the next ones."""
+        changes, self._changes = self._changes, []
+        try:
+            self._storage.apply(changes)
+        except StorageFull as error:
+            self._loaded.full = error
+            self._loaded.unwritten += changes
 
     def _unreadable(self, key: str, reason: str) -> None:
         """Once, although it may stand in both indexes."""

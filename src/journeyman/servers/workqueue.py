@@ -6,7 +6,8 @@
              3 log or store is closed: ``close``, when nobody has anything to add any more
 
 It shares the process, the HTTP port and the figures with the schedule (schedule.py), and nothing
-else: each has its own log, writer and ticker. A failed sync stops both at once.
+else: each has its own log, writer and ticker. A failed sync of its log stops both at once: it is
+the same disk. A store that fails for good stops the work queue alone.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class WorkQueueServer:
         self.writer: WorkqWriter
         self.calls: WorkqCalls
         self.store: Storage | None = None  # if that is where the jobs are
+        self.has_failed = False  # it has stopped, and the other services go on
 
     @property
     def address(self) -> Address:
@@ -114,7 +116,7 @@ class WorkQueueServer:
             keeping = StoreKeeping(self._settings, around)
             self.store = keeping.storage
             return keeping
-        if settings.cmdlog_path is None:
+        if settings.persistence is WorkqPersistence.MEMORY:
             return MemoryKeeping(around)
         return LogKeeping(settings, settings.cmdlog_path, around)
 
@@ -146,7 +148,9 @@ class WorkQueueServer:
         )
         idle_s = self._settings.workq.idle_timeout_ms / 1000
         self._idle = IdleWatch(loop, self.around.sessions, idle_s)
-        self.figures = WorkqMetrics(queue.stats, self.around.sessions)
+        self.figures = WorkqMetrics(
+            queue.stats, self.around.sessions, queue.largest_queues, self._clock
+        )
         self.calls = WorkqCalls(loop, self.writer)
         keeping.begin_upkeep(
             loop, self.writer, cleaned=self.figures.cleaning_ended, on_failure=self._on_failure
@@ -175,8 +179,19 @@ class WorkQueueServer:
 
     def _on_failure(self, error: BaseException) -> None:
         self._ticker.stop()
-        self._messages.error("the work queue cannot go on", reason=str(error) or repr(error))
-        self._failed(error)
+        reason = str(error) or repr(error)
+        if self.store is None or not isinstance(error, JourneymanError):
+            self._messages.error("the work queue cannot go on", reason=reason)
+            self._failed(error)
+            return
+        self._messages.error(
+            "the work queue has stopped, the other services go on; restart to load it again",
+            reason=reason,
+        )
+        self.has_failed = True
+        self._listener.close()
+        for session in list(self.around.sessions):
+            session.drop()
 
     # -- stop --
 

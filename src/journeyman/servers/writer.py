@@ -28,12 +28,14 @@ from journeyman.engines.ztick_outcomes import (
 )
 from journeyman.errors import JourneymanError
 from journeyman.protocols.ztick import (
+    SETTLED,
     Command,
     Refused,
     Remove,
     RemoveRule,
     Set,
     SetRule,
+    Settled,
 )
 from journeyman.servers.group_commit import (
     MAX_BATCH,
@@ -47,7 +49,7 @@ from journeyman.servers.group_commit import (
 
 __all__ = ["MAX_BATCH", "RETRY_S", "Client", "Journal", "Request", "Writer"]
 
-Request: TypeAlias = Command | Refused
+Request: TypeAlias = Command | Settled
 
 _CHANGES = (Set, Remove, SetRule, RemoveRule)
 _OWN = (Due, Finished, Resume)
@@ -64,7 +66,7 @@ class Client(Submitter, Protocol):
         ...
 
     def render(self, request: Request, reply: Reply | None) -> Any:
-        """``reply`` is None for a Refused."""
+        """``reply`` is None for what is Settled."""
         ...
 
     def render_failure(self, request: Request) -> Any:
@@ -127,7 +129,7 @@ class Writer(GroupCommit):
                 if outcome.reply is not None:
                     batch.replies.append(outcome.reply)
             else:
-                if isinstance(request, Refused):
+                if isinstance(request, SETTLED):
                     batch.answer(client, client.render(request, None))
                     outcomes.append(None)
                     continue
@@ -163,7 +165,7 @@ class Writer(GroupCommit):
                     self._say_again_later(request)
             elif isinstance(request, _CHANGES):
                 anew.answer(client, client.render_failure(request))
-            elif isinstance(request, Refused):
+            elif isinstance(request, SETTLED):
                 outcomes[index] = None
                 anew.answer(client, client.render(request, None))
             else:

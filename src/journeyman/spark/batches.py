@@ -1,7 +1,8 @@
 """The pieces of a partition -> record batches: what one task does.
 
-    pieces --read_piece----> chunks, damages --selection, pushed conditions--> rows
-           --read_reduced--> the same, seams --selection, reducer-----------> fewer rows
+    pieces --read_piece----> chunks, damages --selection----------> rows
+           --read_reduced--> the same, seams --selection, reducer--> fewer rows
+           --read_damages--> damages --> rows about these alone
 
 What is damaged goes by the mode: PERMISSIVE makes a row of it, DROPMALFORMED leaves it out,
 FAILFAST raises. A reducer sees good records only; rows about damage and seams are put behind its
@@ -15,7 +16,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 from journeyman.columnar.chunks import Chunk
@@ -25,8 +25,7 @@ from journeyman.spark.columns import texts
 from journeyman.spark.dialects import no_records
 from journeyman.spark.filesystem import read_range
 from journeyman.spark.options import DROPMALFORMED, FAILFAST, SourceOptions
-from journeyman.spark.pushdown import mask_of
-from journeyman.spark.reading import Stretch, read_piece, read_reduced
+from journeyman.spark.reading import Stretch, read_damages, read_piece, read_reduced
 from journeyman.spark.reduction import reducer_of
 from journeyman.spark.row_maker import RowMaker
 from journeyman.spark.rows import MAX_CORRUPT_BYTES
@@ -41,28 +40,20 @@ T = TypeVar("T")
 
 
 def read_pieces(
-    pieces: Sequence[Piece],
-    options: SourceOptions,
-    schema: StructType,
-    conditions: Sequence[Filter] = (),
+    pieces: Sequence[Piece], options: SourceOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these pieces that meet the conditions, in their order."""
-    task = _Task(pieces, options, schema, conditions)
+    """The rows of these pieces, in their order."""
+    task = _Task(pieces, options, schema)
+    if options.damage_only:
+        return task.damage_rows()
     return task.rows() if options.reduce is None else task.reduced_rows()
 
 
 class _Task:
-    def __init__(
-        self,
-        pieces: Sequence[Piece],
-        options: SourceOptions,
-        schema: StructType,
-        conditions: Sequence[Filter],
-    ) -> None:
+    def __init__(self, pieces: Sequence[Piece], options: SourceOptions, schema: StructType) -> None:
         self._pieces = pieces
         self._options = options
         self._schema = arrow_schema(schema)
-        self._conditions = conditions
         self._maker = RowMaker(options.dialect, self._schema, options.corrupt_column)
         self._selection = Selection(options)
         self._asides: list[pa.RecordBatch] = []  # what is said beside the rows of a reducer
@@ -73,6 +64,11 @@ class _Task:
                 batch = self._rows_of(piece.context, item)
                 if batch.num_rows:
                     yield batch
+
+    def damage_rows(self) -> Iterator[pa.RecordBatch]:
+        for piece in self._pieces:
+            for item in self._items(piece, read_damages(piece, self._options)):
+                yield self._rows_of(piece.context, item)
 
     def reduced_rows(self) -> Iterator[pa.RecordBatch]:
         for batch in reducer_of(self._options).reduce(self._records()):
@@ -109,13 +105,7 @@ class _Task:
                 yield self._maker.damage(piece.context, item, raw)
 
     def _rows_of(self, context: SplitContext, item: pa.RecordBatch | Chunk) -> pa.RecordBatch:
-        if isinstance(item, Chunk):
-            batch = item.batch
-            mask = mask_of(self._conditions, lambda name: self._maker.column(context, batch, name))
-            return self._maker.rows(context, batch if mask is None else batch.filter(mask))
-        row = item
-        mask = mask_of(self._conditions, row.column)
-        return row if mask is None else row.filter(mask)
+        return self._maker.rows(context, item.batch) if isinstance(item, Chunk) else item
 
     def _completed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A reducer's batch with the columns that were asked for."""

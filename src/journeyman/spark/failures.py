@@ -30,6 +30,11 @@ _PYTHON = re.compile(
     r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)\w*)(?:: (.*))?$", re.MULTILINE
 )
 _JAVA = re.compile(r"(?:^: |^Caused by: |\): )(?:[\w$]+\.)+([\w$]+): (.+)$", re.MULTILINE)
+_WRITTEN = re.compile(r"while writing rows to (\S+)")
+_SHUFFLED = re.compile(
+    r"at org\.apache\.spark\.(?:storage\.DiskBlockObjectWriter|shuffle\.|util\.collection\."
+    r"|sql\.execution\.UnsafeExternal|storage\.DiskStore)"
+)
 _CONDITION = re.compile(r"^\[[A-Z_.\d]+\] ")
 _PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 
@@ -41,9 +46,6 @@ _KNOWN = {
     ),
     "java.lang.OutOfMemoryError": (
         "Spark ran out of Java memory: give it more, as in --conf spark.driver.memory=8g"
-    ),
-    "No space left on device": (
-        "no space left on a disk that Spark uses: make room, or set --conf spark.local.dir=DIR"
     ),
     "JAVA_GATEWAY_EXITED": (
         "Java did not start: see what it says above, and check JAVA_HOME and --conf"
@@ -63,6 +65,8 @@ def in_one_sentence(error: BaseException) -> JourneymanError | None:
             "the Java that runs Spark is gone, perhaps for lack of memory: "
             "try --conf spark.driver.memory=8g"
         )
+    if "No space left on device" in text or "[Errno 28]" in text:
+        return JourneymanError(_full_disk(text))
     for mark, sentence in _KNOWN.items():
         if mark in text:
             return JourneymanError(sentence)
@@ -76,6 +80,20 @@ def in_one_sentence(error: BaseException) -> JourneymanError | None:
         kind, said = coded[0] if coded else raised[-1]
         return JourneymanError(f"Spark failed: {kind}: {_sentence(said)}")
     return JourneymanError(f"Spark failed: {_sentence(text)}{_place(text)}")
+
+
+def _full_disk(text: str) -> str:
+    """Whose disk is full: that of the answer, or the one that Spark keeps what it shuffles on.
+
+    Our own tasks write nothing but the answer; Spark's writers say where they write to.
+    """
+    written = _WRITTEN.search(text)
+    if _SHUFFLED.search(text) or not (written or "rrno 28]" in text):
+        return (
+            "no space left on a disk that Spark uses: make room, or set --conf spark.local.dir=DIR"
+        )
+    where = f" at {written[1].rstrip('.')}" if written else ""
+    return f"no space left for the output{where}: make room there, or choose another --output"
 
 
 def _our_own(kind: str, said: str) -> JourneymanError:

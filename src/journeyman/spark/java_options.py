@@ -1,4 +1,4 @@
-"""How the Java of a local session is told to start: collector, compiler, logging, class archive.
+"""How the Java of a session is told to start: collector, compiler, logging, class archive.
 
     -XX:+UseParallelGC              10 to 20 % less time than the default on a replay
     -XX:TieredStopAtLevel=1         small inputs: the quick compiler alone; a short command ends
@@ -21,7 +21,7 @@ from journeyman.spark.cache import cache_path, keep_file
 from journeyman.spark.java import Java
 from journeyman.spark.start_archive import archive_options
 
-__all__ = ["local_java_options"]
+__all__ = ["cluster_java_options", "local_java_options"]
 
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
@@ -46,6 +46,11 @@ def local_java_options(java: Java, wanted: str, *, small: bool, log_level: str) 
     return " ".join([*_ours(java, wanted, small, log_level), wanted]).strip()
 
 
+def cluster_java_options(java: Java, wanted: str, *, log_level: str) -> str:
+    """The same for a driver here whose tasks run elsewhere: it is quiet too."""
+    return " ".join([*_quiet(java, log_level), wanted]).strip()
+
+
 def _ours(java: Java, wanted: str, small: bool, log_level: str) -> Iterator[str]:
     if not _COLLECTOR.search(wanted):
         yield "-XX:+UseParallelGC"
@@ -54,10 +59,14 @@ def _ours(java: Java, wanted: str, small: bool, log_level: str) -> Iterator[str]
     else:
         yield "-XX:InitialRAMPercentage=5"
         yield "-XX:MetaspaceSize=256m"
+    yield from _quiet(java, log_level)
+    yield from archive_options(java)
+
+
+def _quiet(java: Java, log_level: str) -> Iterator[str]:
     if java.major >= 24:
         # Spark's own libraries load native code, which newer Javas remark upon.
         yield "--enable-native-access=ALL-UNNAMED"
-    yield from archive_options(java)
     logging = cache_path(f"log4j2-{log_level}.properties")
     if logging is not None:
         keep_file(logging, _LOGGING.format(level=log_level))

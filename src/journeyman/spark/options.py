@@ -26,6 +26,7 @@ __all__ = [
     "PERMISSIVE",
     "AsOfPosition",
     "SourceOptions",
+    "own_options",
 ]
 
 PERMISSIVE, DROPMALFORMED, FAILFAST = MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
@@ -42,11 +43,13 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
         "expire",
         "start-attempt",
         "timeout-attempt",
+        "unknown",
     ),
     "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
     "keyspace": ("queue", "job", "queue_time", "status", "status_fifo", "counter", "unknown"),
 }
 
+_TABLE_OPTION = "option."
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -87,11 +90,13 @@ class SourceOptions:
     hold_files: bool = True
     reduce: str | None = None
     seams: bool = False
-    push_filters: bool = False
+    salvage: bool = False
+    damage_only: bool = False
 
     @classmethod
     def parse(cls, dialect: str, given: Mapping[str, str]) -> SourceOptions:
         """Raises UsageError for what is unknown, malformed or contradictory."""
+        given = own_options(given)
         values: dict[str, Any] = {"paths": _paths(given)}
         for name, text in given.items():
             low = name.lower()
@@ -132,13 +137,30 @@ class SourceOptions:
             )
         if self.queue is not None and dialect != KESTREL:
             raise UsageError(f"option queue is for kestrel, not for {dialect}")
-        if self.push_filters and self.reduce is not None:
-            raise UsageError("pushFilters is for records, and reduce makes other rows of them")
         if self.seams and self.reduce is None:
             raise UsageError("seams are told of by reads with reduce only")
         columns = [name for name, _ in DIALECT_COLUMNS[dialect]]
         if self.corrupt_record in columns:
             raise UsageError(f"columnNameOfCorruptRecord: {self.corrupt_record} is taken")
+
+
+def own_options(given: Mapping[str, str]) -> dict[str, str]:
+    """What of these is for a source, if Spark hands over all that it knows of a table.
+
+    For CREATE TABLE that is its properties (``owner``, ``provider``, and those of TBLPROPERTIES),
+    its place, and each option twice: as it is, and once more with ``option.`` before it.
+    """
+    if "provider" not in given:
+        return dict(given)
+    options = {
+        name.removeprefix(_TABLE_OPTION): text
+        for name, text in given.items()
+        if name.startswith(_TABLE_OPTION)
+    }
+    place = given.get("path", given.get("location"))
+    if place is not None and "paths" not in options:
+        options["path"] = place
+    return options
 
 
 def _unknown(dialect: str, name: str) -> str:
@@ -164,7 +186,10 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if "path" in by_low:
         paths.append(by_low["path"])
     if not paths or not all(paths):
-        raise UsageError("no path to read: give load() a file, a directory or a glob")
+        raise UsageError(
+            "no path to read: give load() a file, a directory or a glob; a table whose columns "
+            "were listed by CREATE TABLE keeps no options: list none, or add WITH (path '...')"
+        )
     return tuple(paths)
 
 
@@ -261,7 +286,8 @@ _OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("minPartitions", "min_partitions", _count),
     ("reduce", "reduce", _text),
     ("seams", "seams", _flag),
-    ("pushFilters", "push_filters", _flag),
+    ("salvage", "salvage", _flag),
+    ("damageOnly", "damage_only", _flag),
     # For streams; a batch read leaves them alone, as it does the two limits of a trigger.
     ("startingOffsets", "starting_offsets", _one_of("earliest", "latest")),
     ("onLostHistory", "on_lost_history", _one_of("fail", "continue")),

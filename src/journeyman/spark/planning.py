@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -37,18 +37,13 @@ _WALKING = 0.15  # of the time that reducing takes: from the start to where a pa
 _LEAST_PART = 0.5  # of the first one: smaller ones are not worth a task
 
 
-def plan_partitions(
-    logs: Iterable[Log],
-    options: SourceOptions,
-    is_wanted: Callable[[SplitContext], bool] = lambda _: True,
-) -> list[LogPartition]:
+def plan_partitions(logs: Iterable[Log], options: SourceOptions) -> list[LogPartition]:
     """Partitions for all logs; none when there is nothing to read."""
     files = list(_whole_files(logs))
     if options.as_of_position is not None:
         files = _before(files, options.as_of_position)
     # A reducer is shown files without a record too.
     files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
-    files = [piece for piece in files if is_wanted(piece.context)]
     total = sum(piece.end for piece in files)
     split_bytes = _split_bytes(total, options)
     pieces = [part for piece in files for part in _parts(piece, split_bytes, options)]

@@ -3,10 +3,17 @@
     bytes --window--> columnar.decode --> Chunk, Chunk, ...      as long as entries are good
                       logs.damage     --> Damage                 where they are not, then on
 
-The items of a file, read from its start, are those of ``read_past_damage(..., guess=False)``, found
-faster: the bulk decoder takes the good stretches, and at a fault the codec's own judgement says how
-far the damage goes. A piece begins at the first item that begins in it; to get there the same
-reading is done from the piece's anchor, without making rows.
+The items of a file, read from its start, are those of ``read_past_damage``, found faster: the bulk
+decoder takes the good stretches, and at a fault the same Judge says how far the damage goes. A
+piece begins at the first item that begins in it; to get there the same reading is done from the
+piece's anchor, without making rows.
+
+    file     |-entry-|-entry-|-entry-|-entry-|-entry-|-entry-|##
+    rows     ===============>|                                        what is handed on
+    scout    --------------------------------------------------->|    what was found good
+
+Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES. So a
+scout runs ahead, over entries that it only looks at, and rows are made of what is sure by then.
 
 A file is read through a window, which is moved on to the place where decoding stopped; so an entry
 cut by the end of one window is read whole in the next. Only what is wrong in a window that begins
@@ -29,25 +36,25 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
-from journeyman.formats.framing import Buffer, Codec, Ending
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.formats.framing import Buffer, Ending, Entry
+from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.spark.dialects import bulk_decoder, codec_of, seek_of, walk_of
 from journeyman.spark.filesystem import filesystem_of
 from journeyman.spark.options import SourceOptions
+from journeyman.spark.scouting import FEW, Scout, Step
 from journeyman.spark.splits import Piece, Seam
 from journeyman.spark.windows import Window
 
-__all__ = ["Stretch", "first_boundary", "read_piece", "read_reduced"]
+__all__ = ["Stretch", "first_boundary", "read_damages", "read_piece", "read_reduced"]
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
-_FEW = 512  # records
 _LITTLE_BYTES = 64 * 1024
 _TRIED_BYTES = 5 * 256 * 1024  # for what seems to be a boundary: more than the longest payload
 _LIKELY_BYTES = 128 * 1024  # behind it: more than an identifier can quote
@@ -75,6 +82,19 @@ def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]
         yield item
 
 
+def read_damages(piece: Piece, options: SourceOptions) -> Iterator[Damage]:
+    """The damages of a piece alone: no row is made, so this is as fast as walking is."""
+    with _opened(piece, options) as window:
+        if window is None:
+            return
+        reading = _Reading(window, piece, options)
+        begin = reading.first_boundary(piece.anchor, piece.begin)
+        end = piece.end if piece.file.reader is None else window.size
+        for item in reading.items(begin, end, None):
+            if isinstance(item, Damage) and not _is_end(item, piece, window.size):
+                yield item
+
+
 def read_reduced(
     piece: Piece, options: SourceOptions, *, stretches: bool
 ) -> Iterator[Chunk | Damage | Stretch | Seam]:
@@ -88,21 +108,27 @@ def read_reduced(
         reading = _Reading(window, piece, options)
         begin = reading.likely_boundary(piece) if options.may_guess else None
         if begin is None:
+            reading = _Reading(window, piece, options)
             begin = reading.first_boundary(piece.anchor, piece.begin)
         end = piece.end if piece.file.reader is None else window.size
         for item in reading.items(begin, end, reading.decode, stretches=stretches):
             if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
                 yield item
         if options.seams and piece.is_part:
-            yield Seam(begin, reading.reached)
+            yield Seam(reading.proven_begin(begin), reading.reached)
 
 
 def first_boundary(piece: Piece, options: SourceOptions) -> int:
-    """Where the first item begins that is at or behind ``piece.begin``; or the end of the file."""
+    """Where the first item begins that is at or behind ``piece.begin``; or the end of the file.
+
+    The piece's anchor, if who begins to read there could judge damage in another way.
+    """
     with _opened(piece, options) as window:
         if window is None:
             return piece.file.size
-        return _Reading(window, piece, options).first_boundary(piece.anchor, piece.begin)
+        reading = _Reading(window, piece, options)
+        boundary = reading.first_boundary(piece.anchor, piece.begin)
+        return boundary if reading.is_settled_at(boundary) else piece.anchor
 
 
 @contextmanager
@@ -140,15 +166,7 @@ def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
     return may_end and damage.end == size
 
 
-class _Step(NamedTuple):
-    """How far good entries led, what they were if that was asked, and why no further."""
-
-    chunk: Chunk | None
-    next_offset: int
-    ending: Ending | None  # None: there may be more in the window
-
-
-_Stepper = Callable[[int, int, int], _Step]
+_Stepper = Callable[[int, int, int], Step]
 
 
 class _Reading:
@@ -156,17 +174,25 @@ class _Reading:
 
     def __init__(self, window: Window, piece: Piece, options: SourceOptions) -> None:
         self._window = window
-        self._path = piece.file.path
         self._codec = codec_of(options.dialect, piece.file)
         self._bulk = bulk_decoder(options.dialect, self._codec, payloads=options.payloads)
         self._walk = walk_of(options.dialect)
         self._seek = seek_of(options.dialect)
+        self._judge = Judge(self._codec, file=piece.file.path, salvage=options.salvage)
+        self._is_guessed = False
         self.reached = 0
+
+    def is_settled_at(self, boundary: int) -> bool:
+        return self._judge.is_settled_at(boundary)
+
+    def proven_begin(self, begin: int) -> int:
+        """What a seam says; nowhere, if it was guessed and what came before may have counted."""
+        return -1 if self._is_guessed and self._judge.has_reread else begin
 
     def first_boundary(self, anchor: int, target: int) -> int:
         """The first boundary at or behind ``target``, reached from the boundary ``anchor``."""
         if anchor < target:
-            for _ in self.items(anchor, target, self.walk):
+            for _ in self.items(anchor, target, None):
                 pass
             return self.reached
         return anchor
@@ -174,7 +200,8 @@ class _Reading:
     def likely_boundary(self, piece: Piece) -> int | None:
         """What seems to be the first boundary of the piece; None if nothing does, or it is known.
 
-        That many good entries follow proves nothing: a payload may quote a log.
+        That many good entries follow proves nothing: a payload may quote a log. Nor may a fault
+        follow so near that entries in front of the boundary would have to be looked at.
         """
         if self._seek is None or piece.begin <= piece.anchor:
             return None
@@ -182,103 +209,144 @@ class _Reading:
         window.move(piece.begin, window.size)
         is_whole = window.end == window.size
         at = self._seek(window.data, _TRIED_BYTES, _LIKELY_BYTES, is_whole)
-        return None if at < 0 else piece.begin + at
+        if at < 0:
+            return None
+        self._is_guessed = True
+        begin = piece.begin + at
+        if self._judge.holds_back:
+            scout = Scout(self, begin)
+            scout.run(begin)
+            if scout.sure < begin or scout.is_at_fault:
+                return None
+        return begin
 
     def items(
-        self, offset: int, end: int, step: _Stepper, *, stretches: bool = False
+        self, offset: int, end: int, step: _Stepper | None, *, stretches: bool = False
     ) -> Iterator[Chunk | Damage | Stretch]:
-        """Items from the boundary ``offset`` on that begin before ``end``; then ``reached``."""
-        window = self._window
+        """Items from the boundary ``offset`` on that begin before ``end``; then ``reached``.
+
+        Without a ``step`` only the damages among them.
+        """
         if offset == 0 and end > 0:
             offset, damage = self._behind_header()
             if damage is not None:
                 yield damage
+        if self._judge.holds_back:
+            yield from self._scouted_items(offset, end, step, stretches=stretches)
+            return
+        window = self._window
+        step = step or self.walk
         stale, at_least = True, 0  # whether the window has to be moved, and what it has to hold
         while offset < end:
             if stale:
                 window.move(offset, end, at_least)
-            max_records = MAX_RECORDS
-            if stretches:
-                stretch = self._stretch(offset, end)
-                yield stretch
-                if stretch.reached is not None:
-                    max_records = _FEW  # a few more, and it may take bytes again
-                    if stretch.reached > stretch.begin:
-                        offset, at_least = window.begin + stretch.reached, 0
-                        # What little is left may be an entry that the window cuts.
-                        stale = window.end - offset < _LITTLE_BYTES and window.end < window.size
-                        continue
-            chunk, reached, ending = step(offset, end, max_records)
+            chunk, reached, ending = step(offset, end, MAX_RECORDS)
             if reached > offset:
                 if chunk is not None:
                     yield chunk
                 offset, stale, at_least = reached, ending is not None, 0
             elif window.begin < offset:
                 stale = True  # judged only in a window that begins here
-            elif ending is not None and self._is_cut_by_window(ending):
-                stale, at_least = True, self._needed(ending)
+            elif ending is not None and self.is_cut_by_window(ending):
+                stale, at_least = True, self.needed(ending)
             else:
-                damage = self._assess(_Headless(self._codec), offset)
+                damage = self.damage_at(offset, offset)
                 yield damage
                 offset, stale, at_least = damage.end, True, 0
         self.reached = offset
+
+    def _scouted_items(
+        self, offset: int, end: int, step: _Stepper | None, *, stretches: bool
+    ) -> Iterator[Chunk | Damage | Stretch]:
+        """The same, where a fault may show that entries in front of it are damage."""
+        scout = Scout(self, offset)
+        at_least = 0
+        while offset < end:
+            self._window.move(offset, end + 2 * HELD_BYTES, at_least)
+            scout.run(end)
+            if step is not None:
+                yield from self._sure_items(offset, min(end, scout.sure), step, stretches=stretches)
+            offset, at_least = scout.sure, scout.reached - scout.sure + scout.needed
+            if scout.is_at_fault and offset < end:
+                damage = scout.damage
+                yield damage
+                offset, at_least = damage.end, 0
+                scout = Scout(self, offset)
+        self.reached = offset
+
+    def _sure_items(
+        self, offset: int, end: int, step: _Stepper, *, stretches: bool
+    ) -> Iterator[Chunk | Stretch]:
+        """Entries that begin before ``end``, all of them good and in the window."""
+        while offset < end:
+            max_records = MAX_RECORDS
+            if stretches:
+                stretch = self._stretch(offset, end)
+                yield stretch
+                if stretch.reached is not None:
+                    max_records = FEW  # a few more, and it may take bytes again
+                    if stretch.reached > stretch.begin:
+                        offset = self._window.begin + stretch.reached
+                        continue
+            chunk, offset, _ = step(offset, end, max_records)
+            if chunk is not None:
+                yield chunk
 
     def _stretch(self, offset: int, end: int) -> Stretch:
         window = self._window
         return Stretch(window.data, offset - window.begin, end - window.begin, window.begin)
 
-    def walk(self, offset: int, end: int, _: int) -> _Step:
+    def walk(self, offset: int, end: int, _: int) -> Step:
         """No rows: entry by entry while all is well, else a few of them by the decoder."""
         begin = self._window.begin
         if self._walk is None:
             return self.decode(offset, end, MAX_RECORDS)
         reached = begin + self._walk(self._window.data, offset - begin, end - begin)
-        return _Step(None, reached, None) if reached > offset else self.decode(offset, end, _FEW)
+        return Step(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
 
-    def decode(self, offset: int, end: int, max_records: int) -> _Step:
+    def decode(self, offset: int, end: int, max_records: int) -> Step:
         """The rows of one chunk that begin before ``end``."""
         window = self._window
         local = self._bulk(window.data, offset - window.begin, max_records=max_records)
         chunk = _shifted(local, window.begin)
         if chunk.next_offset > end:
             chunk = _before(chunk, end)
-        return _Step(chunk, chunk.next_offset, chunk.ending)
+        return Step(chunk, chunk.next_offset, chunk.ending)
+
+    def is_cut_by_window(self, ending: Ending) -> bool:
+        cut = isinstance(ending.error, IncompleteEntry)
+        return cut and self._window.end < self._window.size
+
+    def needed(self, ending: Ending) -> int:
+        assert isinstance(ending.error, IncompleteEntry)
+        return max(ending.error.needed, 2 * len(self._window.data))
+
+    def window_end(self) -> int:
+        return self._window.end
+
+    def file_size(self) -> int:
+        return self._window.size
 
     def _behind_header(self) -> tuple[int, Damage | None]:
         self._window.move(0, 0, at_least=_HEADER_BYTES)
         try:
             return self._codec.check_header(self._window.data), None
         except FormatError:
-            damage = self._assess(self._codec, 0)
-            return damage.end, damage
+            return self._judge.header(self._window.rest(0))
 
-    def _is_cut_by_window(self, ending: Ending) -> bool:
-        cut = isinstance(ending.error, IncompleteEntry)
-        return cut and self._window.end < self._window.size
-
-    def _needed(self, ending: Ending) -> int:
-        assert isinstance(ending.error, IncompleteEntry)
-        return max(ending.error.needed, 2 * len(self._window.data))
-
-    def _assess(self, codec: Codec[Any], offset: int) -> Damage:
-        """How far the damage at ``offset`` goes, as the codec judges it."""
-        rest = self._window.rest(offset)
-        found = next(read_past_damage(codec, rest, file=self._path, guess=False))
-        assert isinstance(found, Damage)
-        return Damage(self._path, offset, found.length, found.kind, found.reason)
-
-
-class _Headless:
-    """A codec for bytes that begin with an entry, whatever a file begins with."""
-
-    def __init__(self, codec: Codec[Any]) -> None:
-        self._codec = codec
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._codec, name)
-
-    def check_header(self, data: Buffer) -> int:  # noqa: ARG002 - the codec's signature
-        return 0
+    def damage_at(self, offset: int, boundary: int) -> Damage:
+        """How far the damage at ``offset`` goes; entries from ``boundary`` on led there."""
+        rest = self._window.rest(boundary)
+        held: list[Entry[Any]] = []
+        at, fault = 0, None
+        try:
+            while (entry := self._codec.decode(rest, at)) is not None:
+                held.append(entry)
+                at = entry.end
+        except FormatError as error:
+            fault = error
+        assert boundary + at == offset, f"decoder and codec disagree at {offset}, {boundary + at}"
+        return self._judge.damage(rest, at, fault, held, base=boundary)
 
 
 def _shifted(chunk: Chunk, by: int) -> Chunk:

@@ -38,7 +38,7 @@ _KESTREL_WORDS: Final = {KESTREL_PUT: "PUT", 0: "READ_HEAD", 9: "READ_DONE"}
 KIND_WORDS: Final[dict[str, tuple[str | None, ...]]] = {
     ZTICK: KINDS[ZTICK],
     WORKQ: (None, *KINDS[WORKQ]),
-    KESTREL: tuple(_KESTREL_WORDS.get(code, "UNKNOWN") for code in range(16)),
+    KESTREL: tuple(_KESTREL_WORDS.get(code, "UNKNOWN") for code in range(32)),
     KEYSPACE: KINDS[KEYSPACE],
 }
 _KEYSPACE_UNKNOWN: Final = KINDS[KEYSPACE].index("unknown")

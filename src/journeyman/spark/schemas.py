@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -87,6 +88,7 @@ DIALECT_COLUMNS: Final[dict[str, tuple[tuple[str, DataType], ...]]] = {
         ("created_ns", _LONG),
         ("result_size", _INT),
         ("result", _BINARY),
+        ("hidden", BooleanType()),
     ),
     KESTREL: (
         ("queue", _STRING),

@@ -28,8 +28,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from journeyman.errors import UsageError
+from journeyman.spark.addresses import check_address
 from journeyman.spark.java import find_java
-from journeyman.spark.java_options import local_java_options
+from journeyman.spark.java_options import cluster_java_options, local_java_options
 from journeyman.spark.launch import prepare_launch
 from journeyman.spark.progress import draw_progress
 from journeyman.spark.start_archive import build_archive_soon
@@ -78,6 +79,7 @@ def build_session(
     matter only if Spark is started here, and so does ``log_level``.
     """
     asked = dict(conf or {})
+    check_address(master or asked.get("spark.master"), remote or os.environ.get("SPARK_REMOTE"))
     if log_level == "fatal":
         _quiet_pyspark()
     if remote or _is_remote():
@@ -97,10 +99,12 @@ def build_session(
         ours.setdefault("spark.sql.shuffle.partitions", _FEW_PARTITIONS)
     for name, value in ours.items():
         settings.setdefault(name, value)
+    wanted = settings.get(_JAVA_OPTIONS, "")
     if _is_local(master):
-        settings[_JAVA_OPTIONS] = local_java_options(
-            java, settings.get(_JAVA_OPTIONS, ""), small=small, log_level=log_level
-        )
+        wanted = local_java_options(java, wanted, small=small, log_level=log_level)
+    else:
+        wanted = cluster_java_options(java, wanted, log_level=log_level)
+    settings[_JAVA_OPTIONS] = wanted
     _import_meanwhile()
     return _with(settings).getOrCreate()
 

@@ -11,7 +11,8 @@ work, imported when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -19,23 +20,21 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from journeyman.spark.layout import Log, find_logs, partition_columns
-from journeyman.spark.options import SourceOptions
+from journeyman.spark.options import SourceOptions, own_options
 from journeyman.spark.reduction import reducer_of
-from journeyman.spark.schemas import arrow_schema, base_schema, narrowed, with_extras
-from journeyman.spark.splits import LogPartition, SplitContext
+from journeyman.spark.schemas import base_schema, narrowed, with_extras
+from journeyman.spark.splits import LogPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     "SOURCES",
-    "FilteringLogReader",
     "KestrelSource",
     "KeyspaceSource",
     "LogReader",
@@ -44,6 +43,9 @@ __all__ = [
     "ZtickSource",
     "full_schema",
 ]
+
+
+_KEPT_OPTIONS = "journeyman.options"
 
 
 class LogSource(DataSource):
@@ -56,24 +58,28 @@ class LogSource(DataSource):
         return cls.dialect
 
     def schema(self) -> StructType:
-        return full_schema(self._options())
+        found = full_schema(self._options())
+        return _with_options(found, own_options(self.options)) if _is_table(self.options) else found
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options()
-        return (FilteringLogReader if options.push_filters else LogReader)(options, schema)
+        return LogReader(SourceOptions.parse(self.dialect, self._given(schema)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from journeyman.spark.streams import stream_reader
 
-        return stream_reader(self.dialect, self.options, schema)
+        return stream_reader(self.dialect, self._given(schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from journeyman.spark.sinks import log_writer
 
-        return log_writer(self.dialect, self.options, schema, overwrite)
+        return log_writer(self.dialect, self._given(schema), schema, overwrite)
 
     def _options(self) -> SourceOptions:
         return SourceOptions.parse(self.dialect, self.options)
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """The options of this read, and those that the table was created with."""
+        return {**_options_in(schema), **own_options(self.options)}
 
 
 class ZtickSource(LogSource):
@@ -95,6 +101,27 @@ class KeyspaceSource(LogSource):
 SOURCES = (ZtickSource, WorkqSource, KestrelSource, KeyspaceSource)
 
 
+def _is_table(options: Mapping[str, str]) -> bool:
+    return "provider" in options
+
+
+def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema with the options of a table in the metadata of its first column.
+
+    Spark (4.3.0) does not hand the options of a table in a catalog to a Python source that reads
+    it, but it keeps the schema that CREATE TABLE was given, with all that is in it.
+    """
+    first, *others = schema.fields
+    kept = {_KEPT_OPTIONS: json.dumps(dict(options))}
+    return StructType([StructField(first.name, first.dataType, first.nullable, kept), *others])
+
+
+def _options_in(schema: StructType) -> dict[str, str]:
+    kept = [f.metadata[_KEPT_OPTIONS] for f in schema.fields if _KEPT_OPTIONS in (f.metadata or {})]
+    options: dict[str, str] = json.loads(kept[0]) if kept else {}
+    return options
+
+
 def full_schema(options: SourceOptions) -> StructType:
     """All columns of a read. Looks at the paths, whose names may be columns."""
     return _schema_of(options, find_logs(options))
@@ -106,42 +133,22 @@ def _schema_of(options: SourceOptions, logs: Iterable[Log]) -> StructType:
 
 
 class LogReader(DataSourceReader):
-    """Plans a read and does the parts of it. Small and picklable: options, schema, conditions."""
+    """Plans a read and does the parts of it. Small and picklable: options, schema."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._conditions: list[Filter] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         from journeyman.spark.planning import plan_partitions
 
         logs = find_logs(self._options)
         narrowed(_schema_of(self._options, logs), self._schema)
-        return list(plan_partitions(logs, self._options, self._is_wanted))
+        return list(plan_partitions(logs, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from journeyman.spark.batches import read_pieces
 
         # Spark makes a partition of its own when there are none.
         pieces = partition.pieces if isinstance(partition, LogPartition) else ()
-        return read_pieces(pieces, self._options, self._schema, self._conditions)
-
-    def _is_wanted(self, context: SplitContext) -> bool:
-        """Whether rows of this file can meet the conditions."""
-        if not self._conditions:
-            return True
-        from journeyman.spark.pushdown import may_meet
-
-        return may_meet(self._conditions, context.constants(), arrow_schema(self._schema))
-
-
-class FilteringLogReader(LogReader):
-    """A reader that meets conditions itself; journeyman.spark.pushdown says when that is safe."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        from journeyman.spark.pushdown import is_supported
-
-        schema = arrow_schema(self._schema)
-        self._conditions = [each for each in filters if is_supported(each, schema)]
-        return [each for each in filters if not is_supported(each, schema)]
+        return read_pieces(pieces, self._options, self._schema)

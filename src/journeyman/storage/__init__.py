@@ -6,6 +6,7 @@
     pages.py         listings by cursor and by number;  ranks.py  how a number finds its place
     group_commit.py  many threads, one commit
     contract.py      what an engine must do: views, turns, scans
+    directory_lock.py  one work queue, import or rebuild of a store at a time
     opening.py       engines by name;  options.py, paths.py  what is asked of them
     rocksdb.py, sqlite.py, postgres.py, memory.py      the engines
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from journeyman.storage.drafts import Outcome
 from journeyman.storage.facade import QueueCount, QueueList, Storage
-from journeyman.storage.operations import Operation, Remove, SetStatus, Upsert
+from journeyman.storage.operations import Operation, PutQueue, Remove, SetStatus, Upsert
 from journeyman.storage.options import EngineOptions, StorageMode
 from journeyman.storage.pages import Page, Unreadable
 
@@ -25,6 +26,7 @@ __all__ = [
     "Operation",
     "Outcome",
     "Page",
+    "PutQueue",
     "QueueCount",
     "QueueList",
     "Remove",

@@ -103,8 +103,11 @@ class Backend(ABC):
     def stats(self) -> Stats:
         """What it knows about itself, quickly."""
 
-    def be_alone(self) -> None:  # noqa: B027 - most engines let in one process only, or cannot
-        """Keep out whoever else asks for this, as long as it is open. StorageLocked: one is in."""
+    def be_alone(self) -> None:  # noqa: B027 - what is in memory is alone
+        """Keep out all others that ask for this, as long as it is open. StorageLocked: one is in.
+
+        For a work queue, and for what must not run beside one.
+        """
 
     # -- the same in one call --
 

@@ -105,6 +105,11 @@ class Draft:
         self._set_raw(job_uuid, None)
         return Outcome.DONE
 
+    def put(self, key: bytes, value: bytes) -> Outcome:
+        """A key that no index follows from."""
+        self._changes[key] = value
+        return Outcome.DONE
+
     # -- one job --
 
     def _set_raw(self, job_uuid: UUID, raw: bytes | None) -> None:

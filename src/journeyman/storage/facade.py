@@ -54,6 +54,7 @@ from journeyman.storage.group_commit import GroupCommit
 from journeyman.storage.opening import open_backend
 from journeyman.storage.operations import (
     Operation,
+    PreparedQueue,
     Ready,
     Remove,
     SetStatus,
@@ -169,6 +170,8 @@ class Storage:
         found = self._backend.get(SCHEMA_KEY)
         if found is None:
             with self._backend.turn() as turn:
+                if turn.get(SCHEMA_KEY) is not None:
+                    return  # another process was faster
                 if next(turn.scan(*prefix_range(JOBS), limit=1), None) is not None:
                     raise StorageError(
                         self._path,
@@ -232,7 +235,8 @@ class Storage:
 
     def _commit(self, operations: list[Ready]) -> list[Outcome]:
         with self._backend.turn() as turn:
-            draft = Draft(turn, [operation.job_uuid for operation in operations])
+            jobs = (each for each in operations if not isinstance(each, PreparedQueue))
+            draft = Draft(turn, [operation.job_uuid for operation in jobs])
             outcomes = [run(draft, operation) for operation in operations]
             turn.commit(draft.changes())
         return outcomes

@@ -12,12 +12,12 @@ their engine is asked for.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final
 
 from journeyman.config import StorageEngine
+from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.storage.contract import Backend
 from journeyman.storage.memory import MemoryBackend
@@ -98,7 +98,7 @@ _OPENERS: Final[dict[StorageEngine, Callable[[str, EngineOptions], Backend]]] = 
 
 def _directory(path: str) -> str:
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        RealDisk().make_dirs(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"failed to create storage data directory {path!r}: {reason}") from None

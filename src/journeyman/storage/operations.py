@@ -1,7 +1,8 @@
-"""What can be asked of a job: operations, made ready by whoever asks, and run in a turn.
+"""What can be asked of jobs and queues: operations, made ready by the caller, and run in a turn.
 
-Upsert(record)  --ready_to_run-->  Prepared: checked and encoded, before anybody waits
-SetStatus, Remove   --run-->       an Outcome, by the draft of the turn
+Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before anybody waits
+PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise
+SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
 """
 
 from __future__ import annotations
@@ -10,12 +11,22 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from journeyman.formats.keyspace import status_bytes
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace import QueueKey, encode_key, status_bytes
+from journeyman.formats.keyspace_values import JobRecord, QueueRecord, encode_value
 from journeyman.storage.drafts import Draft, Outcome
 from journeyman.storage.records import Prepared, prepared
 
-__all__ = ["Operation", "Ready", "Remove", "SetStatus", "Upsert", "ready_to_run", "run"]
+__all__ = [
+    "Operation",
+    "PreparedQueue",
+    "PutQueue",
+    "Ready",
+    "Remove",
+    "SetStatus",
+    "Upsert",
+    "ready_to_run",
+    "run",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +51,23 @@ class Remove:
     job_uuid: UUID
 
 
-Operation: TypeAlias = Upsert | SetStatus | Remove
-Ready: TypeAlias = Prepared | SetStatus | Remove
+@dataclass(frozen=True, slots=True)
+class PutQueue:
+    """Store the record of a queue, whether there is one of its name or not."""
+
+    queue: QueueRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQueue:
+    """A PutQueue as key and value."""
+
+    key: bytes
+    value: bytes
+
+
+Operation: TypeAlias = Upsert | SetStatus | Remove | PutQueue
+Ready: TypeAlias = Prepared | SetStatus | Remove | PreparedQueue
 
 
 def ready_to_run(operation: Operation) -> Ready:
@@ -50,6 +76,9 @@ def ready_to_run(operation: Operation) -> Ready:
         return prepared(operation.record)
     if isinstance(operation, SetStatus):
         status_bytes(operation.status)
+    if isinstance(operation, PutQueue):
+        queue = operation.queue
+        return PreparedQueue(encode_key(QueueKey(queue.name)), encode_value(queue))
     return operation
 
 
@@ -58,4 +87,6 @@ def run(draft: Draft, operation: Ready) -> Outcome:
         return draft.upsert(operation)
     if isinstance(operation, SetStatus):
         return draft.set_status(operation.job_uuid, operation.status)
+    if isinstance(operation, PreparedQueue):
+        return draft.put(operation.key, operation.value)
     return draft.remove(operation.job_uuid)

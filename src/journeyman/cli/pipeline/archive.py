@@ -44,7 +44,7 @@ def archive(
     if options.output is None:
         raise UsageError("say where the archive is with --output")
     found = logs_by_dialect(logs, dialect)
-    with pipeline_session(options, logs) as spark:
+    with pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance.archive import archive as archive_logs
         from journeyman.spark.maintenance.archive import archived_rows
 

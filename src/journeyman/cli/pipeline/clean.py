@@ -57,7 +57,7 @@ def clean(
             "--as-of is in the future, so jobs that still exist would be dropped: "
             "give --force if that is meant"
         )
-    with pipeline_session(options, logs) as spark:
+    with pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import clean as clean_logs
         from journeyman.spark.replay.workq import visible
         from journeyman.spark.tables import states

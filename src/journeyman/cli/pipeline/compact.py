@@ -46,7 +46,7 @@ def compact(
     found = logs_by_dialect(logs, dialect)
     if "workq" in found:
         raise UsageError(f"{found['workq'][0]} is a workq log: use `journeyman pipeline clean`")
-    with pipeline_session(options, logs) as spark:
+    with pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import compact as compact_logs
         from journeyman.spark.maintenance import compaction_plans
 

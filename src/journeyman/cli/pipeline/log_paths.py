@@ -1,7 +1,8 @@
 """Which logs the paths of a pipeline command mean, by dialect, and how much there is to read.
 
     a local file or directory    looked at, as the other commands do; a directory with no log of
-                                 its own stands for all logs below it, of any dialect
+                                 its own stands for all logs below it, of any dialect; so does
+                                 the data directory of a server
     a local glob                 each of what it matches
     anything else (s3://...)     not looked at: --dialect must say what it is
 
@@ -19,7 +20,7 @@ import click
 
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import ZTICK, Log
-from journeyman.cli.directories import all_logs_in
+from journeyman.cli.directories import all_logs_in, logs_of_data_directory
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 
@@ -83,7 +84,7 @@ def _expanded(path: str) -> list[str]:
 
 def _below(disk: Disk, path: str) -> Iterator[Log]:
     """The logs of a directory, or, if it has none itself, those of the directories in it."""
-    logs = all_logs_in(disk, path)
+    logs = logs_of_data_directory(disk, path) or all_logs_in(disk, path)
     yield from logs
     if logs:
         return

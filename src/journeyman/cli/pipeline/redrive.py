@@ -64,7 +64,7 @@ class _Wanted:
             "tasks": "1",
             "tls": str(self.tls).lower(),
             "tlsCa": self.tls_ca,
-            "token": os.environ.get(TOKEN_VARIABLE) if dialect == "ztick" else None,
+            "token": os.environ.get(TOKEN_VARIABLE),
         }
         return {name: value for name, value in given.items() if value is not None}
 

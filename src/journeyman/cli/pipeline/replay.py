@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from journeyman.cli.complaints import warn
 from journeyman.cli.moments import parse_moment
 from journeyman.cli.output import Output
 from journeyman.cli.pipeline.answers import Answer, answer_options
@@ -27,7 +26,6 @@ from journeyman.cli.pipeline.session_options import (
     pipeline_session,
     session_options,
 )
-from journeyman.cli.wording import counted
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
@@ -126,6 +124,7 @@ def _replay(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
+    from journeyman.spark.reads import knows_no_damage
 
     read = partial(tables.packets, spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, options, answer)
@@ -139,12 +138,12 @@ def _replay(
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
         return
     if straight:
-        _write_files(read, dialect, paths, options, answer, several=several)
+        _write_files(spark, read, dialect, options, answer, several=several)
         return
-    held, (places, size) = _held(read(), paths)
+    held, places = _held(read(), paths)
     try:
-        if not options.quiet:
-            _warn_of_damage(places, size, paths)
+        if not places:
+            knows_no_damage(spark, dialect)
         frames = tables.tables_of(held, dialect, payloads=asked.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
         if options.output is not None:
@@ -164,41 +163,32 @@ def _goes_straight_to_files(asked: _Asked, options: SessionOptions, answer: Answ
 
 
 def _write_files(
+    spark: SparkSession,
     read: Callable[..., DataFrame],
     dialect: str,
-    paths: list[str],
     options: SessionOptions,
     answer: Answer,
     *,
     several: bool,
 ) -> None:
     from journeyman.spark import tables
+    from journeyman.spark.reads import knows_no_damage
     from journeyman.spark.replay.state_files import replay_to_files
 
     prefix = f"{dialect}." if several else ""
     names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}
-    written = replay_to_files(read, dialect, names, overwrite=answer.force)
-    if not options.quiet:
-        _warn_of_damage(written.damaged_places, written.damaged_bytes, paths)
+    if not replay_to_files(read, dialect, names, overwrite=answer.force).damaged_places:
+        knows_no_damage(spark, dialect)
 
 
-def _held(packets: DataFrame, paths: list[str]) -> tuple[DataFrame, tuple[int, int]]:
-    """The packets, read once for all tables; and in how many places, and bytes, there is damage."""
-    from journeyman.spark.glances import count_damage, in_driver
+def _held(packets: DataFrame, paths: list[str]) -> tuple[DataFrame, int]:
+    """The packets, read once for all tables; and in how many places there is damage."""
+    from journeyman.spark.glances import damaged_places, in_driver
 
     if is_small(paths):
         return in_driver(packets)
     held = packets.persist()
-    return held, count_damage(held)
-
-
-def _warn_of_damage(places: int, size: int, paths: list[str]) -> None:
-    if places:
-        where = paths[0] if len(paths) == 1 else f"{len(paths)} logs"
-        warn(
-            f"{where}: {counted(size, 'byte')} in {counted(places, 'place')} damaged and "
-            "passed over; `journeyman verify` says which"
-        )
+    return held, damaged_places(held)
 
 
 def _print(named: dict[str, DataFrame], asked: _Asked, answer: Answer) -> None:

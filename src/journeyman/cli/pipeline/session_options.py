@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.complaints import debug_asked
+from journeyman.cli.complaints import debug_asked, warn
 from journeyman.cli.pipeline.interruption import interruptible
 from journeyman.cli.pipeline.log_paths import TINY_BYTES, is_small
+from journeyman.cli.wording import counted
+from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     from journeyman.spark.glances import SparkSession
@@ -39,6 +41,7 @@ class SessionOptions:
     output: str | None = None
     explain: bool = False
     quiet: bool = False
+    salvage: bool = False
 
 
 def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,9 +56,10 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
         output: str | None,
         explain: bool,
         quiet: bool,
+        salvage: bool,
         **others: Any,
     ) -> Any:
-        options = SessionOptions(master, remote, _settings(conf), output, explain, quiet)
+        options = SessionOptions(master, remote, _settings(conf), output, explain, quiet, salvage)
         return command(*args, options=options, **others)
 
     for option in reversed(_OPTIONS):
@@ -69,6 +73,9 @@ _OPTIONS = (
     click.option("--conf", metavar="NAME=VALUE", multiple=True, help="A Spark setting."),
     click.option("--output", "-o", metavar="PATH", help="Where the answer goes."),
     click.option("--explain", is_flag=True, help="Print the plan and do not run it."),
+    click.option(
+        "--salvage", is_flag=True, help="Also take what merely looks like a record inside damage."
+    ),
     click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks on the way."),
 )
 
@@ -84,11 +91,17 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 @contextmanager
-def pipeline_session(options: SessionOptions, logs: Sequence[str] = ()) -> Iterator[SparkSession]:
+def pipeline_session(
+    options: SessionOptions, logs: Sequence[str] = (), *, changes_logs: bool = False
+) -> Iterator[SparkSession]:
     """The Spark session of a command; it ends with the command, unless it was there before.
 
-    ``logs`` are the paths that will be read: if they are small, Spark starts quicker.
+    ``logs`` are the paths that will be read: if they are small, Spark starts quicker. When all is
+    done a warning says how much of what was read is damaged; a command that ``changes_logs`` leaves
+    damaged ones alone and says so itself.
     """
+    if changes_logs and options.salvage:
+        raise UsageError("--salvage is for reading: this command changes no damaged log")
     from journeyman.spark.session import active_session, build_session, cancel_all, end_session
 
     was_there = active_session() is not None
@@ -106,12 +119,31 @@ def pipeline_session(options: SessionOptions, logs: Sequence[str] = ()) -> Itera
         from journeyman.spark.warming import warm_a_worker
 
         warm_a_worker(spark)
+    from journeyman.spark.reads import set_salvage
+
+    set_salvage(spark, options.salvage)
     try:
         with interruptible(lambda: cancel_all(spark)):
             yield spark
+            if not (options.quiet or options.explain or changes_logs):
+                warn_of_damage(spark)
     finally:
         if not was_there:
             end_session(spark)
+
+
+def warn_of_damage(spark: SparkSession) -> None:
+    """One line about the damage in the logs that were read, if there is any."""
+    from journeyman.spark.glances import damage_in
+
+    damage = damage_in(spark)
+    if damage.places:
+        where = damage.file if damage.files == 1 else counted(damage.files, "file")
+        warn(
+            f"{where}: {counted(damage.damaged_bytes, 'byte')} in "
+            f"{counted(damage.places, 'place')} damaged and passed over, "
+            f"at least {counted(damage.records, 'record')} lost; `journeyman verify` says which"
+        )
 
 
 def _is_debugging() -> bool:

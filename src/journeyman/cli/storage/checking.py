@@ -11,7 +11,7 @@ from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import progress, quiet_option, working
 from journeyman.cli.wording import counted
 from journeyman.config import StorageEngine, StorageSettings
-from journeyman.errors import UsageError
+from journeyman.errors import StorageLocked, UsageError
 from journeyman.storage.checking import check as problems_of
 from journeyman.storage.checking import shown
 from journeyman.storage.contract import Backend
@@ -77,6 +77,7 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
     """Make every index, counter and rank anew from the job records. Stop the server first."""
     backend = existing_backend(ctx.obj)
     try:
+        be_alone(backend)
         jobs = backend.stats().entries_about or 0
         with progress("rebuilding", jobs // 6, quiet=quiet, worth=100_000) as advance:
             done = make_anew(backend, advance)
@@ -84,6 +85,14 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
         backend.close()
     unread = f"; {done.unreadable} cannot be read and are in no index" if done.unreadable else ""
     click.echo(f"{counted(done.jobs, 'job')} indexed anew{unread}")
+
+
+def be_alone(backend: Backend) -> None:
+    """No server has its jobs in this store, or it is refused."""
+    try:
+        backend.be_alone()
+    except StorageLocked as error:
+        raise UsageError(f"{error}; stop the server first") from error
 
 
 def existing_backend(settings: StorageSettings) -> Backend:

@@ -6,18 +6,23 @@
     kestrel    the same jobs as items of their queues, oldest first
 
 What the other side has no place for is a line of JSON on stdout. The result is written beside its
-place and gets its name when it is complete; a path that is taken is refused.
+place and gets its name when it is complete; a path that is taken is refused. An export that fails,
+also because nobody reads stdout any more, leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from heapq import merge
 from typing import Final
 
 import click
 
+from journeyman.cli.complaints import forget_stdout
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import quiet_option, working
 from journeyman.cli.wording import counted
@@ -25,7 +30,13 @@ from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import FormatError, UsageError
 from journeyman.folds import workq
-from journeyman.folds.keyspace_jobs import Defaults, id_of, payload_bytes, workq_of_record
+from journeyman.folds.keyspace_jobs import (
+    Defaults,
+    id_of,
+    payload_bytes,
+    workq_and_timeout,
+    workq_of_record,
+)
 from journeyman.folds.workq_limits import MAX_TTL_MS, MAX_TTR_MS
 from journeyman.formats import keyspace_file
 from journeyman.formats import ztick as ztick_format
@@ -93,22 +104,39 @@ def export(
     if disk.exists(partial) or disk.is_dir(partial):
         raise UsageError(f"{partial} is left of an export that was cut off: remove it first")
     disk.make_dirs(os.path.dirname(os.path.abspath(path)))
-    with (
-        Storage.from_settings(ctx.obj) as storage,
-        Output() as output,
-        working(f"exporting to {path}", quiet=quiet),
-    ):
-        export_ = _Export(storage, disk, clock, output, Defaults(ttr_ms, ttl_ms))
-        {
-            "keyspace": export_.keyspace,
-            "workq": export_.work_queue,
-            "ztick": export_.schedule,
-            "kestrel": export_.journals,
-        }[target](partial)
-        put_in_place(disk, partial, path.rstrip("/"))
+    try:
+        with (
+            Storage.from_settings(ctx.obj) as storage,
+            Output() as output,
+            working(f"exporting to {path}", quiet=quiet),
+        ):
+            export_ = _Export(storage, disk, clock, output, Defaults(ttr_ms, ttl_ms))
+            {
+                "keyspace": export_.keyspace,
+                "workq": export_.work_queue,
+                "ztick": export_.schedule,
+                "kestrel": export_.journals,
+            }[target](partial)
+            put_in_place(disk, partial, path.rstrip("/"))
+    except BaseException as error:
+        _remove(partial)
+        if isinstance(error, BrokenPipeError) and not os.path.lexists(path):
+            forget_stdout()
+            reason = "stdout was closed before everything was said: nothing was exported"
+            raise click.ClickException(reason) from None
+        raise
     if not quiet:
         what = "key" if target == "keyspace" else "job"
         click.echo(f"{path}: {counted(export_.exported, what)} exported", err=True)
+
+
+def _remove(partial: str) -> None:
+    """What was written of an export that failed."""
+    if os.path.isdir(partial):
+        shutil.rmtree(partial, ignore_errors=True)
+    else:
+        with suppress(FileNotFoundError):
+            os.remove(partial)
 
 
 class _Export:
@@ -156,7 +184,7 @@ class _Export:
         now_ns = self._clock.now_ns()
         with WorkqLog.open(self._disk, self._clock, path) as log:
             for number, record in enumerate(self._jobs()):
-                job = workq_of_record(record, self._defaults)
+                job, timed_out_ns = workq_and_timeout(record, self._defaults)
                 if workq.visible(job, now_ns) is None:
                     self._lost(record, "its time to live is over")
                 elif not _NAME.fullmatch(record.queue):
@@ -165,7 +193,7 @@ class _Export:
                     self._lost(record, "larger than 1 MiB")
                 else:
                     self.exported += 1
-                    log.append(workq.snapshot(job))
+                    log.append(workq.snapshot(job, timed_out_ns))
                 if number % _PAGE == 0:
                     log.commit()
             log.commit()
@@ -193,14 +221,18 @@ class _Export:
                 journal.commit()
 
     def _queued(self, queue: str) -> Iterator[JobRecord]:
-        for status in _OPEN:
-            cursor: str | None = None
-            while True:
-                page = self._storage.list_jobs(queue, status, size=_PAGE, after=cursor)
-                yield from page.jobs
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
+        """Oldest first, whatever their status."""
+        each = [self._of_status(queue, status) for status in _OPEN]
+        yield from merge(*each, key=lambda job: (job.created_at_ns, job.job_uuid))
+
+    def _of_status(self, queue: str, status: str) -> Iterator[JobRecord]:
+        cursor: str | None = None
+        while True:
+            page = self._storage.list_jobs(queue, status, size=_PAGE, after=cursor)
+            yield from page.jobs
+            cursor = page.next_cursor
+            if cursor is None:
+                break
 
     def _jobs(self) -> Iterator[JobRecord]:
         """Every job that can be read, and whose payload can be told."""

@@ -29,6 +29,7 @@ from journeyman.cli.mapping import map_log
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import Advance, progress, quiet_option
 from journeyman.cli.reading import Source
+from journeyman.cli.storage.checking import be_alone
 from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
@@ -100,6 +101,7 @@ def import_(
     others = [path for path in logs if path not in stores]
     found = find_logs(disk, others, dialect=dialect, queue=queue) if others else []
     with Storage.from_settings(ctx.obj) as storage, Output() as output:
+        be_alone(storage.backend)
         jobs = 0
         for path in stores:
             with progress(f"reading {path}", disk.size(path), quiet=quiet) as advance:

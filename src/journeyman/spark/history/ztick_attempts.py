@@ -5,10 +5,10 @@
 
 The two meet on (log, job, time planned for). A run that the log no longer knows (compaction keeps
 the last record of a job alone) is a row all the same; so is a plan of which no run is known, with
-the times null and one of these outcomes:
+the times null and one of these outcomes. A recorded failure without a rule has an end and no start.
 
     planned triggered       as the log says, and nothing has come since
-    executed failed         it ran, but no server has noted when (or it had no rule to run by)
+    executed failed         it ended, and no server recorded when
     replanned removed       before it ran
 """
 
@@ -34,14 +34,15 @@ def attempts(records: DataFrame, runs: DataFrame) -> DataFrame:
             "_log",
             F.col("job").alias("key"),
             F.col("execution_ns").alias("ready_ns"),
-            "rule",
-            "runner",
+            F.nullif("rule", F.lit("")).alias("rule"),
+            F.nullif("runner", F.lit("")).alias("runner"),
             "started_ns",
             "ended_ns",
             F.col("outcome").alias("run_outcome"),
         )
         .withColumn("attempt", F.row_number().over(in_order))
-        .withColumn("rule", F.nullif("rule", F.lit("")))
+        # A job that no rule matches fails without a run: it has an end and no start.
+        .withColumn("started_ns", F.when(F.col("rule").isNotNull(), F.col("started_ns")))
     )
     joined = plans_of(grouped(records)).join(ran, list(_PLAN), "full_outer")
     return as_attempts(

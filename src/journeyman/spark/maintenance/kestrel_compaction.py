@@ -30,6 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
+from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.replacement import put_in_place, remove_durably
 from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read
@@ -141,4 +142,5 @@ def publish_kestrel(disk: Disk, plan: Retirement, staged: str | None) -> None:
     for path in plan.goes:
         remove_durably(disk, path)
     if staged is not None and plan.border is not None:
+        note_replacement(identities([plan.border]), staged, plan.border)
         put_in_place(disk, staged, plan.border)

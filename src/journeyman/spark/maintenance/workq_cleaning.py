@@ -20,10 +20,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.disk import Disk
+from journeyman.errors import LogError
 from journeyman.formats.workq import HEADER
 from journeyman.logs.publication import Publication, journal_path, publish
+from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.replacement import write_whole
 from journeyman.logs.segments import workq_segment_name, workq_segments
+from journeyman.spark import read
 from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
 from journeyman.spark.maintenance.part_files import PartWritten, write_part_files
@@ -42,6 +45,10 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) -> Outcome:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
     log = hands.log
+    if read(spark, "workq", *hands.paths, kinds="unknown", mode="DROPMALFORMED").limit(1).count():
+        raise LogError(
+            log.name, "holds commands of a newer version, and only the server keeps those it needs"
+        )
     held = packets(spark, "workq", hands.paths).persist()
     try:
         records = refuse_damage(held, log.name)
@@ -90,4 +97,7 @@ def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
     }
     there = workq_segments(disk.list_dir(directory))
     goes = tuple(name for name in there if name not in names.values())
+    before = identities(posixpath.join(directory, name) for name in there)
+    newest = posixpath.join(directory, workq_segment_name(len(staged)))
+    note_replacement(before, staged[-1], newest)
     publish(disk, journal_path(directory), Publication(names, goes))

@@ -29,10 +29,13 @@ def unneeded_segments(spark: SparkSession, hands: Hands, as_of_ns: int) -> tuple
     needed = {
         row["_segment"] for row in rows.join(living, "key").select("_segment").distinct().collect()
     }
-    in_segments = rows.select("_segment", "key").distinct()
     adds = rows.filter(F.col("kind").isin("add", "schedule")).select(
         F.col("_segment").alias("add_segment"), "key"
     )
+    # What a newer writer says of a job that is not known here may be an add.
+    foreign = rows.filter(F.col("kind") == "unknown").join(adds, "key", "left_anti")
+    needed |= {row["_segment"] for row in foreign.select("_segment").distinct().collect()}
+    in_segments = rows.select("_segment", "key").distinct()
     pairs = (
         in_segments.join(adds.distinct(), "key")
         .filter(F.col("add_segment") < F.col("_segment"))

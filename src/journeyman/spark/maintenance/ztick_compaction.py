@@ -21,6 +21,7 @@ import posixpath
 from pyspark.sql import SparkSession
 
 from journeyman.disk import Disk
+from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.replacement import put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames
 from journeyman.spark.maintenance.damage import refuse_damage
@@ -55,6 +56,8 @@ def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
 def publish_ztick(disk: Disk, path: str, staged: str) -> None:
     """Put the staged file in the place of the whole log; the caller has the lock."""
     names = ZtickNames(path)
+    before = identities([names.compressed, names.to_compress, names.active])
+    note_replacement(before, staged, names.active)
     if not disk.exists(names.compressed) and not disk.exists(names.to_compress):
         put_in_place(disk, staged, names.active)
         return

@@ -88,8 +88,9 @@ def _vertical(chart: Chart) -> tuple[dict[float, str], _Scale]:
         if min(values) > 0:
             return texts, lambda value: _between(math.log10(value), low, high)
         zero = low - (high - low) / len(ticks)  # as far below the lowest tick as ticks are apart
-        place = lambda value: zero if value <= 0 else math.log10(value)  # noqa: E731
-        return {0.0: "0", **texts}, lambda value: _between(place(value), zero, high)
+        return {0.0: "0", **texts}, lambda value: _between(
+            math.log10(value) if value > 0 else zero, zero, high
+        )
     ticks = value_ticks(max(values), chart.unit)
     unit = axis_unit(max(values), chart.unit)
     texts = {tick: shown_in(tick, unit, named=True) for tick in ticks}

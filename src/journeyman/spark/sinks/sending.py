@@ -185,7 +185,8 @@ class _WorkqDoor:
     """Jobs are NewJob."""
 
     def __init__(self, options: ServerOptions) -> None:
-        self._client = WorkQueue(options.host, options.port, tls=_tls(options))
+        token, tls = options.token, _tls(options)
+        self._client = WorkQueue(options.host, options.port, token=token, tls=tls)
         self._batch = options.batch_size
 
     def send(self, jobs: list[NewJob]) -> Iterator[tuple[str, Refused | None]]:

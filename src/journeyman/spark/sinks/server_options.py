@@ -2,7 +2,7 @@
 
     door         ztick or workq: which of the server's protocols
     address      HOST:PORT; by default 127.0.0.1 and the port of the door
-    token        ztick: the secret of a token
+    token        the secret of a token
     tls          true: speak TLS, trusting what the system trusts; tlsCa: trusting this file
     batchSize    jobs on the way at a time, for each task (500)
     rateLimit    jobs a second over all tasks together; then ``tasks`` is needed
@@ -77,8 +77,6 @@ class ServerOptions:
                 "rateLimit is over all tasks: say with tasks how many there are at most,"
                 " or use journeyman.spark.sinks.send"
             )
-        if options.token is not None and door == "workq":
-            raise UsageError("the workq protocol has no tokens")
         return options
 
     @property

@@ -8,9 +8,9 @@ A batch ends between two entries. What follows in an *open* file may be on its w
 or zeros that a file system or a mapping has put there. It waits. In a *closed* file nothing is on
 its way, so the rest is read with it, and is damage there, as for the batch source.
 
-Damage is part of the batch in which it is met, and goes as far as the batch source says: up to a
-place proved by a frame or a checksum; without such proof up to the end of what is there, since what
-is appended after that begins with an entry again.
+Damage is part of the batch in which it is met, and goes as far as the rule for damaged logs says
+(journeyman.logs.damage) of what is there; if nothing follows it, up to the end of that, since what
+is appended later begins with an entry again.
 
 Otherwise only lengths are followed. What is inside an entry, and whether its checksum fits, is
 found out by whoever decodes the stretch. Bytes are read, never mapped: a writer may cut a file
@@ -95,7 +95,7 @@ class Walk:
             except IncompleteEntry as error:
                 look = max(look, error.needed)
             except FormatError:
-                behind = self._behind_damage(data, is_header=at == 0)
+                behind = self._behind_damage(data, is_header=at == 0, is_all=is_all)
                 if behind is not None:
                     return at + behind
                 if is_all and not self.codec.is_torn(data, 0):
@@ -108,10 +108,14 @@ class Walk:
                 return self.size if self.closed else None
             look *= 2
 
-    def _behind_damage(self, data: bytes, *, is_header: bool) -> int | None:
-        """Where reading goes on for sure. Without a checksum that is never sure again."""
+    def _behind_damage(self, data: bytes, *, is_header: bool, is_all: bool) -> int | None:
+        """Where reading goes on. Without a checksum it takes all that is there to tell."""
+        if not (is_all or self.codec.has_checksum):
+            return None
+        if is_all and self.codec.is_torn(data, 0):
+            return None
         behind = None if is_header else self.codec.skip(data, 0)
-        if behind is None and self.codec.has_checksum:
+        if behind is None:
             behind = self.codec.resync(data, 0 if is_header else 1)
         return behind
 

@@ -14,7 +14,10 @@ What can be wrong is told apart:
 
     lost history     a file was compacted, cleaned or retired before it was read, or files that the
                      stream never saw may have been: ``onLostHistory`` decides
-    replaced         a file was cut, or another one stands in its place: always an error
+    replaced by us   the log was compacted or cleaned offline: a note (logs.replaced_files) says
+                     which file took the place of the known one, and from where on it is new
+    replaced         by anybody else: lost history too
+    changed          a file that was read in part was cut or written over: always an error
 
 ztick: is the active file the next one? If the known file is still there as ``.to_compress``, yes.
 If it is gone, it was folded, and only its link is left. The log removes a file right behind the
@@ -31,6 +34,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from journeyman.errors import LogError
+from journeyman.logs.replaced_files import replacement_of
 from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
 from journeyman.spark.filesystem import filesystem_of
 from journeyman.spark.schemas import KESTREL, ZTICK
@@ -42,6 +46,7 @@ from journeyman.spark.streams.survey import (
     LogSeen,
     held_file,
     is_same,
+    mark_of,
     opened_path,
 )
 
@@ -98,6 +103,9 @@ class ChainKeeper:
             place = _close(place, to_compress.size)
             following.remove(to_compress)
         elif not _is_resting(newest, by_name.get(names.compressed)):
+            followed = self._followed(place, newest, seen)
+            if followed is not None:
+                return followed
             place = self._folded(place, newest, seen.name, by_name.get(names.compressed))
         return _append(
             place, tuple(following), is_closed=lambda at, files: files[at] is to_compress
@@ -108,11 +116,10 @@ class ChainKeeper:
     ) -> LogPlace:
         """``newest`` is in the log no more; compaction must have taken it."""
         if compressed is None:
-            raise LogError(
-                name,
-                "the file that was being read is gone, and no compaction took it: the log was "
-                "replaced, or compacted offline; begin a new checkpoint to read it anew",
-            )
+            held = held_file(newest)
+            place = _close(place, newest.end if held is None else held.size)
+            what = "the file that was being read is gone, and no compaction took it"
+            return self._lost(place, name, f"{what}: another program replaced the log")
         if newest.path.endswith(".compressed"):
             return self._lost(place, name, "a compaction ran before its input was read")
         held = held_file(newest)
@@ -134,15 +141,43 @@ class ChainKeeper:
             newer = _from_first_item(newer)
         present = next((file for file in seen.files if file.path == newest.path), None)
         is_there = present is not None and is_same(newest, present)
+        if not is_there:
+            followed = self._followed(place, newest, seen)
+            if followed is not None:
+                return followed
         if not newer:
-            if not is_there and newest.final is None:
-                raise LogError(newest.path, "was replaced or removed while it was being read")
-            return place
+            if is_there or newest.final is not None:
+                return place
+            held = held_file(newest)
+            place = _close(place, newest.end if held is None else held.size)
+            what = f"{newest.path} was replaced or removed by another program"
+            place = self._lost(place, seen.name, what)
+            files = () if present is None else (present,)
+            return _append(place, files, is_closed=lambda _, __: False)
         place = self._left(place, newest, seen.name)
         gap = self._gap(newest, newer[0])
         if gap:
             place = self._lost(place, seen.name, gap)
         return _append(place, tuple(newer), is_closed=lambda at, files: at + 1 < len(files))
+
+    def _followed(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace | None:
+        """The chain across an offline compaction or cleaning of ours; None if there was none."""
+        found = None if newest.inode is None else replacement_of(newest.path, newest.inode)
+        if found is None:
+            return None
+        begin = found.size
+        new = FilePlace(newest.segment + 1, found.path, begin, inode=found.inode, begin=begin)
+        mark = mark_of(new)
+        held = held_file(newest)
+        if held is None and newest.end < found.was:
+            what = f"bytes {newest.end} to {found.was} of {newest.path} were compacted unread"
+            place = self._lost(_close(place, newest.end), seen.name, what)
+        else:
+            place = _close(place, found.was if held is None else held.size)
+        if mark is None:  # it was compacted in its turn, and nobody held it
+            return self._followed(replace(place, files=(*place.files, new)), new, seen)
+        new = replace(new, mark=mark, begin_mark=mark)
+        return self.extended(replace(place, files=(*place.files, new)), seen)
 
     def _left(self, place: LogPlace, newest: FilePlace, name: str) -> LogPlace:
         """Close a file that another one follows. Its size is asked for only now."""
@@ -178,7 +213,7 @@ class ChainKeeper:
     def _lost(self, place: LogPlace, name: str, what: str) -> LogPlace:
         if not self.forgiving:
             raise LogError(name, f"history was lost: {what}{_HOW_TO_GO_ON}")
-        return replace(place, holes=place.holes + 1)
+        return replace(place, holes=place.holes + 1, lost=what)
 
 
 def _append(

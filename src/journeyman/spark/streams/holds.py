@@ -25,13 +25,12 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
 
 from journeyman.disk import RealDisk
+from journeyman.logs.replaced_files import HELD_DIRECTORY, forget_replacement
 
-__all__ = ["HELD_DIRECTORY", "Holds", "held_path"]
+__all__ = ["Holds", "held_path"]
 
-HELD_DIRECTORY: Final = "_held"
 _LOCK_TIMEOUT_S = 30.0
 
 
@@ -76,6 +75,7 @@ class Holds:
             if not any(other.startswith(name + ".") for other in os.listdir(directory)):
                 with suppress(FileNotFoundError):
                     os.remove(link)
+                forget_replacement(path, inode)
 
     def held_in(self, directory: str) -> Iterator[int]:
         """The inodes that this stream holds in the directory of a log."""

@@ -19,7 +19,7 @@ from journeyman.spark.streams.offsets import StreamOffset
 
 __all__ = ["Holes", "holes_between", "lost_rows"]
 
-_REASON = "lost: compacted, cleaned or removed before it was read"
+_REASON = "compacted, cleaned or removed before it was read"
 
 
 class Holes(InputPartition):
@@ -48,7 +48,7 @@ def holes_between(start: StreamOffset, end: StreamOffset) -> list[Holes]:
             "_position": newest.segment << SEGMENT_SHIFT,
             "kind": DAMAGE_KIND,
             "queue": place.queue,
-            DAMAGE: _REASON,
+            DAMAGE: f"lost: {place.lost or _REASON}",
         }
         rows += [row] * opened
     return [Holes(rows)] if rows else []

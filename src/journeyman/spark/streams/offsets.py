@@ -39,6 +39,8 @@ class FilePlace:
     inode: int | None = None  # where the filesystem has such a thing
     held: bool = False  # a hard link keeps it, see holds
     mark: str = ""
+    begin: int = 0  # what stands before it was in the log already: see logs.replaced_files
+    begin_mark: str = ""
 
     @property
     def finished(self) -> bool:
@@ -47,12 +49,14 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """One log. ``holes`` counts how often history was gone before it was read."""
+    """One log. ``holes`` counts how often history was gone before it was read; ``lost`` says what
+    it was the last time."""
 
     files: tuple[FilePlace, ...] = ()
     holes: int = 0
     queue: str | None = None
     partitions: tuple[tuple[str, str | None], ...] = ()
+    lost: str = ""
 
     @property
     def newest(self) -> FilePlace | None:
@@ -140,13 +144,14 @@ def stretches(start: StreamOffset, end: StreamOffset) -> Iterator[Stretch]:
         known = before.logs.get(name, LogPlace())
         begins = {file.segment: file.end for file in known.files}
         for file in place.files:
-            begin = begins.get(file.segment, 0)
+            begin = begins.get(file.segment, file.begin)
             if file.end > begin:
                 yield Stretch(name, place, file, begin)
 
 
 def _log_to_json(place: LogPlace) -> dict[str, Any]:
-    return {
+    lost = {"lost": place.lost} if place.lost else {}
+    return lost | {
         "holes": place.holes,
         "queue": place.queue,
         "partitions": dict(place.partitions),
@@ -155,7 +160,8 @@ def _log_to_json(place: LogPlace) -> dict[str, Any]:
 
 
 def _file_to_json(file: FilePlace) -> dict[str, Any]:
-    return {
+    begin = {"begin": file.begin, "begin_mark": file.begin_mark} if file.begin else {}
+    return begin | {
         "segment": file.segment,
         "path": file.path,
         "inode": file.inode,
@@ -172,6 +178,7 @@ def _log_from_json(found: Mapping[str, Any]) -> LogPlace:
         holes=found["holes"],
         queue=found["queue"],
         partitions=tuple(found["partitions"].items()),
+        lost=found.get("lost", ""),
     )
 
 

@@ -136,7 +136,7 @@ def _towards(begin: StreamOffset, target: StreamOffset) -> StreamOffset:
         files = [
             replace(file, end=known[file.segment].end, mark=known[file.segment].mark)
             if file.segment in known
-            else replace(file, end=0, mark="")
+            else replace(file, end=file.begin, mark=file.begin_mark)
             for file in place.files
             if file.segment >= oldest
         ]

@@ -31,6 +31,7 @@ __all__ = [
     "held_file",
     "is_same",
     "look",
+    "mark_of",
     "opened_path",
     "survey",
 ]
@@ -125,6 +126,15 @@ def held_file(file: FilePlace) -> HeldFile | None:
     if found is None or _mark(link, file.end) != file.mark:
         return None
     return HeldFile(found.size, changed_ns(link))
+
+
+def mark_of(file: FilePlace) -> str | None:
+    """The mark of the first ``end`` bytes of a file, wherever compaction has put it since."""
+    for name in (file.path, file.path + ".to_compress", held_path(file.path, file.inode or 0)):
+        found = filesystem_of(name).find(name)
+        if found is not None and found.identity == file.inode:
+            return _mark(name, file.end)
+    return None
 
 
 def opened_path(file: FilePlace) -> str | None:

@@ -1,0 +1,158 @@
+"""One data directory: what a plain start keeps is durable, and only what was asked for is open."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from journeyman.client import KestrelClient, Schedule, WorkQueue
+from tests.integration.schedule_process import ScheduleProcess
+
+FAR_NS = 4_000_000_000_000_000_000
+_ADDRESS = re.compile(r"(schedule|work queue|fan-out queues) listens? on [^\s]+:(\d+)")
+
+
+class PlainServer(ScheduleProcess):
+    """``journeyman serve`` with nothing set but free ports for the services named."""
+
+    def __init__(self, directory: Path, *, config: str = "", options: tuple[str, ...] = ()):
+        super().__init__(directory, config=config)
+        services = ("controller", "workq", "kestrel") if not config else ("controller",)
+        self._settings = {f"{name}.listen": "127.0.0.1:0" for name in services}
+        self._options = options
+
+    def start(self, *, wait: bool = True) -> PlainServer:
+        self._settings |= dict(option.split("=", 1) for option in self._options)
+        super().start(wait=wait)
+        return self
+
+    @property
+    def ports(self) -> dict[str, int]:
+        found = (_ADDRESS.search(line) for line in self.lines)
+        return {match[1]: int(match[2]) for match in found if match}
+
+
+def test_a_plain_start_keeps_everything_through_kill_9(tmp_path: Path):
+    with PlainServer(tmp_path) as server:
+        ports = server.ports
+        with (
+            Schedule(port=ports["schedule"]) as schedule,
+            WorkQueue(port=ports["work queue"]) as work,
+            KestrelClient(port=ports["fan-out queues"]) as queues,
+        ):
+            schedule.set("job", FAR_NS)
+            job_id = work.add("mail", b"to: all")
+            assert queues.get("orders", reader="billing") is None
+            assert queues.put("orders", b"one")
+            server.stop(by=signal.SIGKILL)
+    with PlainServer(tmp_path) as server:
+        ports = server.ports
+        with (
+            Schedule(port=ports["schedule"]) as schedule,
+            WorkQueue(port=ports["work queue"]) as work,
+            KestrelClient(port=ports["fan-out queues"]) as queues,
+        ):
+            assert schedule.get("job") is not None
+            leased = work.lease("mail", wait_ms=100)
+            assert leased is not None
+            assert leased.job_id == job_id
+            assert queues.get("orders", reader="billing") == b"one"
+        assert server.stop() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["journeyman-data"]
+    inside = {path.name for path in (tmp_path / "journeyman-data").iterdir()}
+    assert {"schedule.log", "workq", "kestrel"} <= inside
+    assert not any(" WARN " in line for line in server.lines)
+
+
+def test_a_ztick_file_opens_the_schedule_alone(tmp_path: Path):
+    with PlainServer(tmp_path, config="[database]\nframerate = 100\n") as server:
+        assert server.ask(f"r SET job {FAR_NS}") == "r OK"
+        server.wait_for_line(r"the work queue: off .*server\.toml has no \[workq\]")
+        server.wait_for_line(r"the fan-out queues: off .*server\.toml has no \[kestrel\]")
+        assert set(server.ports) == {"schedule"}
+        assert server.stop() == 0
+    # ztick's own default, so that both find the same log.
+    assert (tmp_path / "logfile").stat().st_size > 0
+    assert not (tmp_path / "journeyman-data").exists()
+
+
+def test_two_ztick_files_are_two_servers_on_one_machine(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    config = "[database]\nframerate = 100\n"
+    with (
+        PlainServer(tmp_path / "a", config=config) as first,
+        PlainServer(tmp_path / "b", config=config) as second,
+    ):
+        assert first.stat()["jobs_total"] == second.stat()["jobs_total"] == "0"
+
+
+@pytest.mark.parametrize("section", ["workq", "kestrel"])
+def test_a_section_in_the_file_opens_its_service(tmp_path: Path, section: str):
+    config = f'[{section}]\nlisten = "127.0.0.1:0"\n'
+    with PlainServer(tmp_path, config=config) as server:
+        service = {"workq": "work queue", "kestrel": "fan-out queues"}[section]
+        assert set(server.ports) == {"schedule", service}
+    assert (tmp_path / "journeyman-data" / section).is_dir()
+
+
+def test_memory_is_said_at_warn_and_makes_no_file(tmp_path: Path):
+    with PlainServer(tmp_path, config='[database]\npersistence = "memory"\n') as server:
+        server.wait_for_line("WARN the schedule is in memory only")
+        assert server.ask(f"r SET job {FAR_NS}") == "r OK"
+        assert server.stop() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["server.toml"]
+
+
+def test_data_names_the_directory_of_everything(tmp_path: Path):
+    with PlainServer(tmp_path, options=("data.directory=here/data",)) as server:
+        assert server.ask(f"r SET job {FAR_NS}") == "r OK"
+        assert server.stop() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    assert (tmp_path / "here/data/schedule.log").stat().st_size > 0
+    assert (tmp_path / "here/data/workq").is_dir()
+    assert (tmp_path / "here/data/kestrel").is_dir()
+
+
+def test_what_an_earlier_version_kept_elsewhere_is_named(tmp_path: Path):
+    (tmp_path / "logfile").write_bytes(b"")
+    (tmp_path / "queues").mkdir()
+    with PlainServer(tmp_path) as server:
+        server.wait_for_line(r"WARN \./logfile is there and is not read.*--log logfile")
+        server.wait_for_line(r"WARN \./queues is there and is not read.*--queue-path queues")
+        server.stop()
+    with PlainServer(tmp_path) as server:  # the choice was made: the new place has data
+        assert not any("is not read" in line for line in server.lines)
+
+
+# -- a working directory that cannot be written to -----------------------------------------------
+
+READ_ONLY = Path("/proc")  # nobody can make a file there, not even root
+
+
+def test_data_directory_that_cannot_be_made_is_one_line():
+    server = PlainServer(READ_ONLY).start(wait=False)
+    with server:
+        assert server.wait() == 1
+    [line] = [line for line in server.lines if line.startswith("journeyman: error: ")]
+    assert line.startswith("journeyman: error: journeyman-data: cannot make the data directory: ")
+    assert line.endswith("; name another one with --data DIR")
+    assert not any("Traceback" in line for line in server.lines)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("data.directory={}",),
+        ("database.persistence=memory", "workq.enabled=false", "kestrel.enabled=false"),
+        ("database.persistence=memory", "workq.persistence=memory", "kestrel.queue_path={}/q"),
+    ],
+)
+def test_read_only_working_directory_is_no_obstacle_by_itself(options: tuple[str], tmp_path: Path):
+    given = tuple(option.format(tmp_path) for option in options)
+    with PlainServer(READ_ONLY, options=given) as server:
+        assert server.ask(f"r SET job {FAR_NS}") == "r OK"
+        assert server.stop() == 0

@@ -1,0 +1,301 @@
+"""A PostgreSQL that goes away and comes back, under the store and under a real server."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from journeyman.errors import StorageError, StorageLocked, StorageUnavailable
+from journeyman.storage import Storage
+from journeyman.storage import postgres as postgres_module
+from journeyman.storage.postgres import PostgresBackend
+from tests.integration.services import PostgresService
+from tests.integration.workq_process import WorkqClient, WorkqProcess
+
+COMMIT = b"COMMIT"
+READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresService]:
+    """One of its own: it is stopped and started."""
+    service = PostgresService(tmp_path / "postgres")
+    service.start()
+    yield service
+    service.stop()
+
+
+def address_of(port: int) -> str:
+    return f"host=127.0.0.1 port={port} user=journeyman dbname=postgres"
+
+
+@pytest.fixture
+def address(server: PostgresService) -> str:
+    return address_of(server.port)
+
+
+def cut_all_connections(address: str) -> None:
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+
+
+# -- the store ------------------------------------------------------------------------------------
+
+
+def test_idle_connections_that_were_cut_are_not_noticed(address: str):
+    backend = PostgresBackend(address)
+    backend.be_alone()
+    backend.put(b"a", b"1")
+    assert backend.get(b"a") == b"1"
+    cut_all_connections(address)
+    backend.put(b"b", b"2")
+    second = PostgresBackend(address)
+    with pytest.raises(StorageLocked):  # the lock was taken again
+        second.be_alone()
+    second.close()
+    cut_all_connections(address)
+    assert backend.get(b"b") == b"2"
+    backend.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+def test_server_that_restarts_refuses_meanwhile_and_loses_nothing(
+    server: PostgresService, address: str, how: int
+):
+    backend = PostgresBackend(address)
+    backend.be_alone()
+    backend.put(b"a", b"1")
+    server.halt(how)
+    with pytest.raises(StorageUnavailable, match="postgres: "):
+        backend.put(b"b", b"2")
+    with pytest.raises(StorageUnavailable):
+        backend.get(b"a")
+    server.resume()
+    assert backend.get(b"a") == b"1"
+    assert backend.get(b"b") is None
+    backend.put(b"b", b"2")
+    assert backend.get(b"b") == b"2"
+    backend.close()
+
+
+def test_connection_cut_inside_a_turn_changes_nothing(address: str):
+    backend = PostgresBackend(address)
+    with pytest.raises(StorageUnavailable), backend.turn() as turn:  # noqa: PT012
+        assert turn.get(b"a") is None
+        cut_all_connections(address)
+        turn.commit({b"a": b"1"})
+    assert backend.get(b"a") is None
+    backend.put(b"a", b"2")
+    assert backend.get(b"a") == b"2"
+    backend.close()
+
+
+def test_another_that_was_alone_meanwhile_is_the_end(address: str):
+    backend = PostgresBackend(address)
+    backend.be_alone()
+    cut_all_connections(address)
+    other = PostgresBackend(address)
+    other.be_alone()
+    with pytest.raises(StorageLocked, match="took this database over"):
+        backend.put(b"a", b"1")
+    other.close()
+    with pytest.raises(StorageLocked, match="took this database over"):
+        backend.put(b"a", b"1")
+    assert backend.get(b"a") is None
+    backend.close()
+
+
+def test_turn_that_raises_keeps_the_lock(address: str):
+    backend = PostgresBackend(address)
+    backend.be_alone()
+    with pytest.raises(ZeroDivisionError), backend.turn():
+        _ = 1 / 0
+    other = PostgresBackend(address)
+    with pytest.raises(StorageLocked):
+        other.be_alone()
+    other.close()
+    backend.close()
+
+
+class CommitCutter:
+    """A proxy that cuts the first connection that commits, when it is told to: before the server
+    has the commit, or before the client has the answer. Later ones pass, unless it is shut."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.cut: str | None = None  # "request" or "answer"
+        self.shuts = False  # and lets nobody in afterwards
+        self._ends: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._target))
+            self._ends += (client, server)
+            committing = threading.Event()
+            for source, sink in ((client, server), (server, client)):
+                passing = threading.Thread(
+                    target=self._pass_on, args=(source, sink, client, committing), daemon=True
+                )
+                self._threads.append(passing)
+                passing.start()
+
+    def _pass_on(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        client: socket.socket,
+        committing: threading.Event,
+    ) -> None:
+        try:
+            while data := source.recv(65536):
+                if source is client and COMMIT in data and self.cut is not None:
+                    if self.shuts:
+                        self._server.shutdown(socket.SHUT_RDWR)
+                    cut, self.cut = self.cut, None
+                    if cut == "request":
+                        break
+                    committing.set()
+                elif source is not client and committing.is_set():
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        with suppress(OSError):  # the server keeps its end: it notices nothing
+            client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._server.close()
+        for end in self._ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for end in self._ends:
+            end.close()
+
+
+@pytest.fixture
+def cutter(server: PostgresService) -> Iterator[CommitCutter]:
+    proxy = CommitCutter(server.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.mark.parametrize("cut", ["request", "answer"])
+def test_commit_that_was_not_answered_is_asked_about(cutter: CommitCutter, cut: str):
+    backend = PostgresBackend(address_of(cutter.port))
+    backend.be_alone()
+    backend.put(b"a", b"1")
+    cutter.cut = cut
+    if cut == "answer":
+        backend.put(b"b", b"2")
+    else:
+        with pytest.raises(StorageUnavailable):
+            backend.put(b"b", b"2")
+    assert backend.get(b"b") == (b"2" if cut == "answer" else None)
+    backend.put(b"c", b"3")
+    assert backend.get(b"c") == b"3"
+    backend.close()
+
+
+def test_commit_that_nobody_can_be_asked_about_is_an_error_of_its_own(
+    cutter: CommitCutter, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(postgres_module, "_OUTCOME_S", 1)
+    backend = PostgresBackend(address_of(cutter.port))
+    cutter.cut, cutter.shuts = "answer", True
+    with pytest.raises(StorageError, match="whether the last commit was done is unknown") as found:
+        backend.put(b"a", b"1")
+    assert type(found.value) is StorageError
+    backend.close()
+
+
+# -- a server -------------------------------------------------------------------------------------
+
+
+def settings(address: str) -> dict[str, object]:
+    return {"storage.engine": "postgres", "storage.path": address}
+
+
+def is_added(client: WorkqClient, number: int) -> bool:
+    answer = client.ask(f"add 00000000-0000-4000-8000-{number:012} q 1000 60000 0", b"")
+    assert answer in ("+OK", READ_ONLY)
+    return answer == "+OK"
+
+
+def test_work_queue_goes_on_when_the_database_comes_back(
+    server: PostgresService, address: str, tmp_path: Path
+):
+    with (
+        WorkqProcess(tmp_path, in_store=True, settings=settings(address)) as journeyman,
+        journeyman.worker() as client,
+        journeyman.client() as schedule,
+    ):
+        before = client.add("q", b"before")
+        cut_all_connections(address)
+        client.add("q", b"cut")
+        server.halt()
+        assert not is_added(client, 1)
+        assert client.finish(before) == READ_ONLY
+        assert client.job(before)["state"] == "0"
+        journeyman.wait_for_line("ERROR the store cannot be written")
+        assert schedule.ask("r SET job 4000000000000000000") == "r OK"
+        server.resume()
+        journeyman.wait_until(lambda: is_added(client, 1))
+        journeyman.wait_for_line("the store can be written again")
+        assert client.finish(before, b"done") == "+OK"
+        assert journeyman.stop() == 0
+    with Storage.open("postgres", address) as storage:
+        counts = {count.status: count.count for count in storage.queue_status_counts("q")}
+    assert counts == {"waiting": 2, "completed": 1}
+
+
+def test_work_queue_alone_stops_when_another_has_taken_the_database_over(
+    address: str, tmp_path: Path
+):
+    with (
+        WorkqProcess(tmp_path, in_store=True, settings=settings(address)) as journeyman,
+        journeyman.worker() as client,
+        journeyman.client() as schedule,
+    ):
+        client.add("q", b"before")
+        other = PostgresBackend(address)
+        taken = False
+
+        def take() -> bool:
+            nonlocal taken
+            cut_all_connections(address)
+            try:
+                other.be_alone()
+                taken = True
+            except StorageError:
+                pass
+            return taken
+
+        journeyman.wait_until(take)
+        client.send("add 00000000-0000-4000-8000-000000000001 q 1000 60000 0\r\n\r\n")
+        assert client.read_to_the_end() == b""
+        journeyman.wait_for_line("ERROR the work queue has stopped")
+        assert schedule.ask("r SET job 4000000000000000000") == "r OK"
+        with pytest.raises(OSError):  # noqa: PT011 - refused or reset
+            journeyman.worker().ask("inspect server")
+        assert journeyman.stop() == 1
+        other.close()

@@ -1,0 +1,227 @@
+"""The one rule for damaged logs: the server, ``verify``, ``dump`` and Spark find the same records.
+
+Damage of every kind that disks, crashes and newer writers leave, alone and together, on logs that
+are longer than what is held back; Spark reads them whole and cut at the borders of the damage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from unittest import mock
+
+import pytest
+from click.testing import CliRunner
+
+from journeyman.cli import journeyman
+from journeyman.columnar.walking import walk_ztick
+from journeyman.columnar.ztick import iter_batches
+from journeyman.disk import RealDisk
+from journeyman.formats import ztick
+from journeyman.logs import damage as damage_module
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.recovery import recover_file
+from journeyman.spark import reading, scouting
+from journeyman.spark.reading import Stretch, read_reduced
+from journeyman.spark.splits import Piece, Seam
+from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
+from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
+from tests.specimens import KESTREL as KESTREL_LOG
+from tests.specimens import WORKQ as WORKQ_LOG
+from tests.specimens import ZTICK as ZTICK_LOG
+from tests.specimens import Dialect
+
+RECORDS = 120
+SEEDS = range(4)
+
+Wound = Callable[[bytearray, list[int], Random], None]  # the log, where records begin, chance
+
+
+def adjacent_bad_frames(data: bytearray, starts: list[int], random: Random) -> None:
+    """The content of 2 to 4 records in a row is bad, their frames are not."""
+    count = random.randrange(2, 5)
+    first = random.randrange(1, len(starts) - count - 1)
+    for start, end in zip(starts[first:], starts[first + 1 : first + count + 1], strict=False):
+        data[start + 4] = 0xEE  # ztick: the type; workq, kestrel: inside the header
+        data[end - 1] ^= 0xFF
+
+
+def hole_of_zeros(data: bytearray, starts: list[int], random: Random) -> None:
+    """A page that was never written, over several records."""
+    begin = random.randrange(starts[1], starts[-1])
+    end = min(begin + random.randrange(1, 300), starts[-1])
+    data[begin:end] = bytes(end - begin)
+
+
+def torn_frame(data: bytearray, starts: list[int], random: Random) -> None:
+    """A record cut short, and the next one written right behind it."""
+    which = random.randrange(1, len(starts) - 2)
+    cut = random.randrange(starts[which] + 1, starts[which + 1])
+    del data[cut : starts[which + 1]]
+
+
+def torn_tail(data: bytearray, _: list[int], random: Random) -> None:
+    del data[len(data) - random.randrange(1, 40) :]
+
+
+def bit_flips(data: bytearray, starts: list[int], random: Random) -> None:
+    for _ in range(random.randrange(1, 6)):
+        data[random.randrange(starts[0], len(data))] ^= 1 << random.randrange(8)
+
+
+def bad_header(data: bytearray, starts: list[int], random: Random) -> None:
+    if starts[0]:
+        data[random.randrange(starts[0])] ^= 1
+
+
+def noise(data: bytearray, starts: list[int], random: Random) -> None:
+    begin = random.randrange(starts[0], len(data))
+    data[begin : begin + random.randrange(80)] = random.randbytes(random.randrange(80))
+
+
+WOUNDS: list[Wound] = [
+    adjacent_bad_frames,
+    hole_of_zeros,
+    torn_frame,
+    torn_tail,
+    bit_flips,
+    bad_header,
+    noise,
+]
+
+
+def several(data: bytearray, starts: list[int], random: Random) -> None:
+    """More than one wound; ``starts`` then fit roughly, which does not matter."""
+    for wound in random.sample(WOUNDS, 3):
+        wound(data, [start for start in starts if start < len(data) - 400], random)
+
+
+LOGS = [
+    pytest.param(ZTICK, ZTICK_LOG, id="ztick"),
+    pytest.param(WORKQ, WORKQ_LOG, id="workq"),
+    pytest.param(JOURNAL, KESTREL_LOG, id="kestrel"),
+]
+each_log = pytest.mark.parametrize(("twins", "dialect"), LOGS)
+each_wound = pytest.mark.parametrize("wound", [*WOUNDS, several], ids=lambda w: w.__name__)
+
+
+def wounded(dialect: Dialect, wound: Wound, seed: int) -> bytes:
+    random = Random(f"{dialect.name} {wound.__name__} {seed}")
+    records = dialect.records(RECORDS)
+    data = bytearray(dialect.codec.header)
+    starts = []
+    for record in records:
+        starts.append(len(data))
+        data += dialect.codec.encode(record)
+    wound(data, starts, random)
+    return bytes(data)
+
+
+def short_memory(held_bytes: int) -> ExitStack:
+    """Less is held back than a log is long, so that much of it is sure before it ends."""
+    stack = ExitStack()
+    for module in (damage_module, reading, scouting):
+        stack.enter_context(mock.patch.object(module, "HELD_BYTES", held_bytes))
+    stack.enter_context(mock.patch.object(scouting, "_MARK_BYTES", 100))
+    return stack
+
+
+def borders(data: bytes, found: list[Item], random: Random) -> list[int]:
+    """Cuts beside a few damages, and some anywhere."""
+    damages = [item for item in found if isinstance(item, Damage)]
+    chosen = random.sample(damages, min(2, len(damages)))
+    near = [at + by for each in chosen for at in (each.offset, each.end) for by in (-1, 0, 1)]
+    return [*near, *(random.randrange(len(data) + 1) for _ in range(3))]
+
+
+@each_log
+@each_wound
+def test_spark_gives_what_the_server_loads(twins: Twins, dialect: Dialect, wound, tmp_path):
+    for seed in SEEDS:
+        data = wounded(dialect, wound, seed)
+        path = tmp_path / f"log.{seed}"
+        path.write_bytes(data)
+        random = Random(seed)
+        file = log_file(path, twins)
+        for held_bytes in (200, 256 * 1024):
+            with short_memory(held_bytes):
+                for salvage in (False, True):
+                    expected = expected_items(twins, data, file, salvage=salvage)
+                    cuts = borders(data, expected, random)
+                    options = options_of(twins, salvage=str(salvage))
+                    assert items_of(pieces_of(file, []), options) == expected
+                    assert items_of(pieces_of(file, cuts), options) == expected
+        entries, _ = recover_file(RealDisk(), dialect.codec, str(path))
+        loaded = [each.record for each in entries]
+        read = list(read_past_damage(dialect.codec, data))
+        assert loaded == [each.record for each in read if not isinstance(each, Damage)]
+
+
+@each_log
+@each_wound
+def test_dump_and_verify_find_what_the_server_loads(twins, dialect: Dialect, wound, tmp_path):
+    for seed in SEEDS[:4]:
+        path = tmp_path / str(seed) / dialect.file
+        path.parent.mkdir()
+        path.write_bytes(wounded(dialect, wound, seed))
+        dumped = run("dump", "--json", "--dialect", dialect.name, path)
+        verified = run("verify", "--json", "--dialect", dialect.name, path)
+        entries, report = recover_file(RealDisk(), dialect.codec, str(path))
+        assert len(dumped.splitlines()) == len(entries)
+        file = json.loads(verified)["logs"][0]["files"][0]
+        assert file["records"] == len(entries) == report.records
+
+
+def run(*args: object) -> str:
+    return CliRunner().invoke(journeyman, [str(arg) for arg in args]).stdout
+
+
+@each_wound
+def test_whoever_takes_bytes_is_given_no_entry_that_turns_out_to_be_damage(wound, tmp_path):
+    for seed in SEEDS:
+        data = wounded(ZTICK_LOG, wound, seed)
+        path = tmp_path / f"log.{seed}"
+        path.write_bytes(data)
+        file = log_file(path, ZTICK)
+        for held_bytes in (200, 256 * 1024):
+            with short_memory(held_bytes):
+                expected = expected_items(ZTICK, data, file)
+                cuts = borders(data, expected, Random(seed))
+                assert taken(pieces_of(file, cuts)) == expected
+
+
+def taken(pieces: Iterable[Piece]) -> list[Item]:
+    """As a reducer takes them: plain entries as bytes, the others as rows."""
+    found: list[Item] = []
+    for piece in pieces:
+        for item in read_reduced(piece, options_of(ZTICK), stretches=True):
+            if isinstance(item, Stretch):
+                item.reached = walk_ztick(item.data, item.begin, item.end)
+                rows = rows_of(bytes(item.data[: item.reached]), item.begin)
+                found += [row | {"offset": row["offset"] + item.offset} for row in rows]
+            else:
+                assert not isinstance(item, Seam)
+                found += [item] if isinstance(item, Damage) else item.batch.to_pylist()
+    return found
+
+
+def rows_of(data: bytes, begin: int) -> list[Item]:
+    return [row for chunk in iter_batches(data, begin) for row in chunk.batch.to_pylist()]
+
+
+def test_rules_of_a_newer_writer_cost_no_other_record(tmp_path: Path):
+    """Two neighbours with a runner that is not known here, in front of a thousand jobs."""
+    jobs = [ztick.JobSet(f"job.{n}", n, ztick.Status.PLANNED) for n in range(1001)]
+    rule = ztick.CODEC.encode(ztick.RuleSet("r", "p", ztick.Shell("x")))
+    newer = rule[:-4] + b"\x63" + rule[-3:]
+    data = ztick.CODEC.encode(jobs[0]) + 2 * newer + b"".join(map(ztick.CODEC.encode, jobs[1:]))
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    found = items_of(pieces_of(log_file(path, ZTICK), [40, 60, 5000]), options_of(ZTICK))
+    assert [row["identifier"] for row in found if not isinstance(row, Damage)] == [
+        job.identifier for job in jobs
+    ]
+    assert [each.length for each in found if isinstance(each, Damage)] == 2 * [len(newer)]
