@@ -110,6 +110,11 @@ class WorkqSettings:
         "size from which a new segment is begun; 0 is the default",
         key="cmdlog_seg_size",
     )
+    idle_timeout_ms: int = setting(
+        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        0,
+        "time after which a connection that neither speaks nor waits is closed; 0 is never",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,9 @@ class KestrelSettings:
         Integer(1, 60 * 60 * 1000, "milliseconds"),
         1000,
         "time between two syncs, with sync interval",
+    )
+    seals: bool = setting(
+        Flag(), True, "whether journals are sealed; off writes the same bytes as the original"
     )
     checkpoint_interval_ms: int = setting(
         Integer(1, 60 * 60 * 1000, "milliseconds"),
@@ -150,6 +158,11 @@ class KestrelSettings:
     )
     sweep_interval_ms: int = setting(
         Integer(1, _DAY_MS, "milliseconds"), 1000, "time between two looks for what is too old"
+    )
+    idle_timeout_ms: int = setting(
+        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        0,
+        "time after which a connection that neither speaks nor waits is closed; 0 is never",
     )
     allow_shutdown: bool = setting(Flag(), False, "whether clients may stop the server")
     default: QueueLimits = setting(QueueTable(), QueueLimits(), "limits of every queue and reader")

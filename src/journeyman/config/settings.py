@@ -165,6 +165,9 @@ class DatabaseSettings:
     fsync_on_persist: bool = setting(
         Flag(), True, "whether an answer waits until its record is safe from a power cut"
     )
+    seals: bool = setting(
+        Flag(), True, "whether the log is sealed; off writes the same bytes as the original"
+    )
     framerate: int = setting(
         Integer(1, 65_535), 512, "how often a second, at most, due jobs are looked for"
     )
@@ -272,6 +275,16 @@ class LimitSettings:
         Integer(4096, 1024 * _MIB, "bytes"),
         _MIB,
         "answers a client has not fetched before its commands wait",
+    )
+    total_unsent_bytes: int = setting(
+        Integer(_MIB, 64 * 1024 * _MIB, "bytes"),
+        64 * _MIB,
+        "the same of all clients together; at this limit those that do not read are closed",
+    )
+    idle_timeout_ms: int = setting(
+        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        _DAY_MS,
+        "time after which a silent connection of the ztick protocol is closed; 0 is never",
     )
 
 

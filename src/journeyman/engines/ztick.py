@@ -48,6 +48,7 @@ from journeyman.engines.ztick_outcomes import (
     JobState,
     NotRun,
     Outcome,
+    Reserved,
     Resume,
     Resumed,
     RuleListing,
@@ -59,6 +60,7 @@ from journeyman.engines.ztick_outcomes import (
 from journeyman.engines.ztick_rules import RuleBook
 from journeyman.engines.ztick_runs import RunQueue
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Status
+from journeyman.formats.ztick_seals import is_reserved
 from journeyman.protocols.ztick_commands import (
     Command,
     Get,
@@ -74,6 +76,7 @@ from journeyman.protocols.ztick_commands import (
 __all__ = ["EVERYTHING", "MAX_RUNS", "Decidable", "Schedule"]
 
 MAX_RUNS = 64
+MAX_STEPS = 50_000  # of the search for rules, in one decision: about ten milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
 Decidable: TypeAlias = Command | Due | Finished | Resume
@@ -178,6 +181,8 @@ class Schedule:
         identifier, execution_ns = command.identifier, command.execution_ns
         if not identifier.startswith(prefix):
             return _DENIED
+        if is_reserved(identifier):
+            return Outcome((), Reserved(identifier), ())
         before = self._jobs.plan(identifier, execution_ns)
         if before is not None and before[STATUS_AT] == TRIGGERED:
             self._runs.withdraw(order_of(before))
@@ -196,6 +201,8 @@ class Schedule:
         identifier = command.identifier
         if not identifier.startswith(prefix):
             return _DENIED
+        if is_reserved(identifier):
+            return Outcome((), Reserved(identifier), ())
         before = self._jobs.remove(identifier)
         if before is None:
             return Outcome((), JobNotFound(identifier), ())
@@ -229,6 +236,7 @@ class Schedule:
     def _due(self, command: Due, now_ns: int) -> Outcome:
         skipped: list[JobSet] = []
         records: list[JobSet] = []
+        enough = self._rules.steps + MAX_STEPS
         for job in self._jobs.take_due(now_ns, command.limit):
             if self._overdue is not None and self._is_overdue(job):
                 record = self._end(job, Status.FAILED)
@@ -236,6 +244,8 @@ class Schedule:
             else:
                 record = self._trigger(job)
             records.append(record)
+            if self._rules.steps >= enough:
+                break  # next_due_ns tells that there are more
         failed = [record for record in records if record.status is Status.FAILED]
         effects = self._runs.start()
         if not failed:

@@ -32,12 +32,14 @@ class FanOutPlan:
     queues: FanOutSettings = field(default_factory=FanOutSettings)
     sync: SyncMode = SyncMode.ALWAYS
     sync_interval_ms: int = 1000
+    seal: bool = True
     checkpoint_ms: int = 1000
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     archive_directory: str | None = None
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
     waiting_commands: int = 10_000
+    idle_timeout_ms: int = 0
     handshake_timeout_s: float = 10.0
 
 
@@ -62,12 +64,14 @@ def plan_of(settings: Settings) -> FanOutPlan:
         ),
         sync=SyncMode(kestrel.sync.value),
         sync_interval_ms=kestrel.sync_interval_ms,
+        seal=kestrel.seals,
         checkpoint_ms=kestrel.checkpoint_interval_ms,
         segment_bytes=kestrel.segment_bytes,
         archive_directory=kestrel.archive_path,
         unsent_bytes=limits.unsent_bytes,
         max_connections=limits.connections,
         waiting_commands=limits.waiting_commands,
+        idle_timeout_ms=kestrel.idle_timeout_ms,
         handshake_timeout_s=limits.handshake_timeout_ms / 1000,
     )
 
