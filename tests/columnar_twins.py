@@ -35,6 +35,8 @@ class Twins(NamedTuple):
 
 def assert_twins(twins: Twins, data: Buffer, *, max_records: int = 65_536) -> None:
     entries, ending = scan(twins.codec, data)
+    if (seals := twins.codec.seals) is not None:  # they make no rows
+        entries = [entry for entry in entries if not seals.is_like_seal(data, entry.offset)]
     chunks = list(twins.iter_batches(data, max_records=max_records))
     for chunk in chunks:
         chunk.batch.validate(full=True)

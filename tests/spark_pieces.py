@@ -1,7 +1,7 @@
 """Reading by pieces, and what it must give: shared by the lanes that prove splitting.
 
-The law: however a file is cut, its pieces together give the items of ``read_past_damage``, by which
-the server reads too, every one once and in order, but for what is the end of the log.
+The law: however a file is cut, its pieces together give the items of ``read_file``, by which the
+server reads too, every one once and in order, but for what is the end of the log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.damage import Damage
+from journeyman.logs.sealed_reading import is_in_flight, read_file
 from journeyman.spark.layout import LogFile
 from journeyman.spark.options import SourceOptions
 from journeyman.spark.reading import read_piece
@@ -59,7 +60,7 @@ def items_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Item]:
 def expected_items(
     twins: Twins, data: bytes, file: LogFile, *, salvage: bool = False
 ) -> list[Item]:
-    items = read_past_damage(twins.codec, data, file=file.path, salvage=salvage)
+    items = read_file(twins.codec, data, file=file.path, salvage=salvage)
     return [
         item if isinstance(item, Damage) else twins.row(item)
         for item in items
@@ -68,6 +69,8 @@ def expected_items(
 
 
 def is_end(damage: Damage, file: LogFile) -> bool:
-    """Zeros at the end of a file, and a torn end of the last one, are no damage."""
+    """Zeros at the end of a file, a torn end of the last one, and a batch on its way, are none."""
+    if is_in_flight(damage) and file.reader is None:
+        return True
     kinds = ("torn", "padding") if file.is_last else ("padding",)
     return damage.length == 0 or (damage.kind in kinds and damage.end == file.size)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from journeyman.cli import journeyman
+from tests.golden.departures import expected_here
 
 DATA = Path(__file__).parent / "data"
 ZTICK = sorted((DATA / "ztick").glob("*.log"))
@@ -254,7 +255,9 @@ def test_verify_calls_a_kestrel_file_clean_exactly_when_it_ends_well(path, file)
 def folders_with_readers() -> list[tuple[Path, dict[str, Any]]]:
     cases = [(folder, json.loads((folder / "case.json").read_text())) for folder in KESTREL]
     return [
-        (folder, case["expect"]) for folder, case in cases if "readers" in case.get("expect", {})
+        (folder, expected_here(folder.name, case["expect"]))
+        for folder, case in cases
+        if "readers" in case.get("expect", {})
     ]
 
 

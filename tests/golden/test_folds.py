@@ -16,6 +16,7 @@ from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.framing import scan
+from tests.golden.departures import expected_here
 
 DATA = Path(__file__).parent / "data"
 
@@ -221,7 +222,9 @@ def test_a_log_of_snapshots_reads_as_the_log_itself(name):
 
 QUEUES = sorted(path.parent.name for path in (DATA / "kestrel").glob("q*/case.json"))
 EXPECTED = {
-    name: json.loads((DATA / "kestrel" / name / "case.json").read_text())["expect"]
+    name: expected_here(
+        name, json.loads((DATA / "kestrel" / name / "case.json").read_text())["expect"]
+    )
     for name in QUEUES
 }
 
@@ -243,14 +246,12 @@ class Folder:
         self.first_ids = {min(items): f for f, items in segments.items()}
         self.order = [self.first_ids[first] for first in sorted(self.first_ids)]
         self.ids = [item_id for f in self.order for item_id in segments[f]]
-        self.view = kestrel.open_queue(
-            self.ids,
-            {
-                f.split(".", 2)[2]: kestrel.fold_reader(kestrel_records(name, f))
-                for f in names
-                if "read" in f
-            },
-        )
+        self.readers = {
+            f.split(".", 2)[2]: kestrel.fold_reader(kestrel_records(name, f))
+            for f in names
+            if "read" in f
+        }
+        self.view = kestrel.open_queue(self.ids, self.readers)
 
 
 @pytest.mark.parametrize("name", QUEUES)

@@ -161,6 +161,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkqProcess]:
     settings = {"http.listen": "127.0.0.1:0", "controller.auth_file": "tokens"}
     with WorkqProcess(directory, in_store=True, settings=settings) as server:
         with server.worker() as client:
+            assert client.ask("auth sk_admin") == "+OK"
             client.add("q")
         yield server
 

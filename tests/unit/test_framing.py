@@ -179,6 +179,7 @@ class HeaderCodec:
     name = "with-header"
     header = b"HEAD"
     has_checksum = False
+    seals = None
 
     def check_header(self, data: Buffer) -> int:
         begun = bytes(data[: len(self.header)])

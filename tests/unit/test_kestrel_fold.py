@@ -105,7 +105,7 @@ def test_gaps_in_the_ids_are_stepped_over():
     [
         (Reader(4, {6}), Reader(4, {6}), []),
         (Reader(4, {3, 4, 6}), Reader(4, {6}), []),
-        (Reader(9), Reader(7), [AnomalyKind.CHECKPOINT_AHEAD]),
+        (Reader(9), Reader(2), [AnomalyKind.CHECKPOINT_AHEAD]),
         (Reader(5, {8}), Reader(5), [AnomalyKind.CHECKPOINT_AHEAD]),
         (Reader(2), Reader(2), []),
         (Reader(1, {2, 5}), Reader(2, {5}), [AnomalyKind.CHECKPOINT_BEHIND]),

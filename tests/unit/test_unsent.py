@@ -86,8 +86,7 @@ def test_clients_together_make_it_tight_at_the_limit():
         client.send(100)
     assert not budget.is_tight
     clients[15].send(100)
-    assert budget.is_tight
-    assert budget.held_bytes == LIMIT
+    assert (budget.is_tight, budget.held_bytes) == (True, LIMIT)
 
 
 def test_those_that_read_nothing_are_closed_the_largest_first_until_a_quarter_is_free():

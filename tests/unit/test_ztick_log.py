@@ -11,7 +11,6 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import LogClosed, LogError, LogFull, LogLocked, LogPoisoned, UsageError
 from journeyman.folds.ztick import replay
-from journeyman.formats.framing import scan
 from journeyman.formats.ztick import (
     CODEC,
     JobRemoved,
@@ -22,12 +21,14 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
+from journeyman.formats.ztick_seals import SEALS
 from journeyman.logs.appender import CommitThread
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick_compaction import RETRY_S, CompactionReport, Compactor, merge
 from journeyman.logs.ztick_log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
+from tests.unsealed import scan_records, without_seals
 
 PATH = "/data/schedule/log"
 SECOND_NS = 1_000_000_000
@@ -46,7 +47,7 @@ def encoded(*records: Record) -> bytes:
 
 
 def records_at(disk: SimulatedDisk, path: str) -> list[Record]:
-    entries, ending = scan(CODEC, disk.read_bytes(path))
+    entries, ending = scan_records(CODEC, disk.read_bytes(path))
     assert ending.clean
     return [entry.record for entry in entries]
 
@@ -138,7 +139,7 @@ def test_a_torn_tail_is_cut_and_reported_so_that_later_records_stand_on_their_ow
     with opened(disk) as log:
         assert [damage.kind for damage in log.recovery.damages] == ["torn"]
         write(log, job("b"))
-    assert disk.read_bytes(PATH) == encoded(job("a"), job("b"))
+    assert without_seals(CODEC, disk.read_bytes(PATH)) == encoded(job("a"), job("b"))
 
 
 def test_records_that_wait_are_not_loaded():
@@ -165,7 +166,7 @@ def test_closing_writes_what_waits_and_syncs_under_every_policy():
         log = opened(disk, sync=sync)
         log.append([job("a")])
         log.close()
-        assert disk.after_crash("lose_all_unsynced").read_bytes(PATH) == encoded(job("a"))
+        assert records_at(disk.after_crash("lose_all_unsynced"), PATH) == [job("a")]
 
 
 # -- compaction ------------------------------------------------------------------------------
@@ -175,7 +176,9 @@ def test_each_key_keeps_its_last_record_in_the_order_of_last_records():
     disk = SimulatedDisk()
     with opened(disk) as log:
         write(log, job("a", 1), job("b", 1), rule("a"), job("a", 2), JobRemoved("b"))
-        before = len(encoded(*loaded(log)))
+        end = log.appender.end()
+        assert end is not None
+        before = end.offset + SEALS.size  # it is closed when it is set aside
         report = log.compact()
         assert loaded(log) == [rule("a"), job("a", 2)]
     assert records_at(disk, f"{PATH}.compressed") == [rule("a"), job("a", 2)]
@@ -230,11 +233,11 @@ def test_appends_go_on_while_a_compaction_writes(monkeypatch):
     disk = SimulatedDisk()
     log = opened(disk)
 
-    def slow_merge(*arguments):
+    def slow_merge(*arguments, **options):
         write(log, job("meanwhile"), JobRemoved("a"))
         assert replay(loaded(log)) == replay([job("meanwhile")])
         assert log.compact() is None, "one at a time"
-        return merge(*arguments)
+        return merge(*arguments, **options)
 
     monkeypatch.setattr("journeyman.logs.ztick_log.merge", slow_merge)
     write(log, job("a"))
@@ -251,7 +254,7 @@ def test_records_queued_before_the_switch_go_to_the_new_file():
         stored = log.append([job("b")])
         log.compact()
         log.commit()
-        assert stored.result(0)[0].offset == 0
+        assert stored.result(0)[0].offset == SEALS.size
         assert loaded(log) == [job("a"), job("b")]
 
 
@@ -282,7 +285,8 @@ def test_a_compaction_that_fails_leaves_the_log_whole_and_the_next_makes_up(kind
         with opened(disk) as again:
             assert replay(loaded(again)) == state
     else:
-        assert skip > 0, f"the first {kind} of a compaction must fail it"
+        # The first write is the closing seal of the active file, without which it is whole too.
+        assert skip > 0 or kind == "write", f"the first {kind} of a compaction must fail it"
         log.close()
 
 
@@ -313,7 +317,7 @@ def test_damage_in_an_older_file_stops_the_compaction_not_the_log():
     compactor = Compactor(log.compact, interval_s=1, now_ns=0)
     assert compactor.run(0)
     assert status_of(compactor) == "failure"
-    assert disk.read_bytes(f"{PATH}.to_compress") == encoded(job("b"))
+    assert records_at(disk, f"{PATH}.to_compress") == [job("b")]
     write(log, job("c"))
     log.close()
 

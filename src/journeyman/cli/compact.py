@@ -68,7 +68,7 @@ def compact(
         before = _quarantined(disk, log)
         with working(f"compacting {log.title}", quiet=quiet):
             row, words = (
-                _compact_ztick(disk, log)
+                _compact_ztick(disk, clock, log)
                 if log.dialect == ZTICK
                 else _retain_kestrel(disk, clock, log, archive)
             )
@@ -80,10 +80,10 @@ def compact(
             output.line(json_line(row) if as_json(format_, json_) else words)
 
 
-def _compact_ztick(disk: Disk, log: Log) -> tuple[dict[str, Any], str]:
+def _compact_ztick(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], str]:
     from journeyman.logs.ztick_log import compact_offline
 
-    report = compact_offline(disk, log.where)
+    report = compact_offline(disk, log.where, now_ns=clock.now_ns())
     row = {
         "dialect": ZTICK,
         "log": log.where,

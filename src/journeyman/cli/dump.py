@@ -37,6 +37,7 @@ __all__ = ["dump"]
 @click.option(
     "--salvage", is_flag=True, help="Also show what merely looks like a record inside damage."
 )
+@click.option("--seals", is_flag=True, help="Show the seals among the records, too.")
 @quiet_option
 def dump(
     paths: tuple[str, ...],
@@ -48,6 +49,7 @@ def dump(
     follow: bool,
     as_of: int | None,
     salvage: bool,
+    seals: bool,
     quiet: bool,
 ) -> None:
     """Print the records of the logs at PATH, one a line.
@@ -60,6 +62,8 @@ def dump(
     if as_of is not None and any(log.dialect == ZTICK for log in logs):
         raise UsageError("--as-of needs times, and ztick records carry none of when they were set")
     json = as_json(format_, json_)
+    if seals and (compact or follow):
+        raise UsageError("--seals shows what stands in the files; it goes with no other view")
     if follow:
         _follow(disk, logs, json, compact=compact, as_of=as_of, salvage=salvage)
         return
@@ -69,7 +73,7 @@ def dump(
         # A bar on the terminal that the lines go to would only tear them apart.
         no_bar = quiet or sys.stdout.isatty()
         with Output() as output, progress(title, mapped.size, quiet=no_bar) as advance:
-            source = Source(mapped, as_of_ns=as_of, salvage=salvage, advance=advance)
+            source = Source(mapped, as_of_ns=as_of, salvage=salvage, advance=advance, seals=seals)
             if compact:
                 as_of_ns = SystemClock().now_ns() if as_of is None else as_of
                 lines = _effective(mapped.log, source, as_of_ns, json)

@@ -7,6 +7,7 @@
 - A file that was replaced under its name (ztick compaction, a kestrel checkpoint) is read to its
   end first, since it is still open here; then the new one is read from its beginning.
 - A file that was cut shorter than what was read of it is followed from its new end.
+- Of a sealed file a block is shown once its seal is there.
 - Files are read, not mapped: a mapped page that a writer cuts off under us ends the process.
 
 SIGINT and SIGTERM end it with exit code 0.
@@ -27,7 +28,8 @@ from journeyman.cli.lines import line_maker
 from journeyman.clock import Clock
 from journeyman.disk import RealDisk
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats.framing import Codec, Entry
+from journeyman.formats.framing import Codec, Entry, iter_entries
+from journeyman.formats.seals import SealFormat, fits, next_proven, seal_after
 
 __all__ = ["follow"]
 
@@ -114,7 +116,7 @@ class _FileFollower:
         self._file = file
         self._handle = disk.open_read(file.path)
         self._line = line_maker(file, json=json)
-        self._walk = _frame_walk() if file.dialect == ZTICK else _entry_walk(file)
+        self._walk = _walk_of(file)
         self._offset = 0
 
     def still_there(self) -> bool:
@@ -149,6 +151,64 @@ class _FileFollower:
 # What a walk is given: bytes and their offset in the file. What it answers: the entries in them,
 # and how many bytes need not be looked at again.
 _Walk = Callable[[bytes, int], tuple[list[Entry[Any]], int]]
+
+
+def _walk_of(file: LogFile) -> _Walk:
+    plain = _frame_walk() if file.dialect == ZTICK else _entry_walk(file)
+    return plain if file.codec.seals is None else _sealed_walk(file, file.codec.seals, plain)
+
+
+def _sealed_walk(file: LogFile, format_: SealFormat, plain: _Walk) -> _Walk:
+    """Where the file is sealed, block by block: what has no seal yet is on its way."""
+    codec = file.codec
+    stamp: int | None = None
+
+    def walk(data: bytes, base: int) -> tuple[list[Entry[Any]], int]:
+        nonlocal stamp
+        entries: list[Entry[Any]] = []
+        used = 0
+        while used < len(data):
+            if stamp is None:
+                at = _first_seal(format_, data, used, codec.header if base + used == 0 else b"")
+                some, step = plain(data[used:at], base + used)
+                entries += some
+                used += step
+                if at == len(data) or used < at:
+                    break
+                seal = format_.parse(data, at)
+                if seal is not None and seal.opens and fits(format_, seal, data, at, base):
+                    stamp = seal.stamp
+                used += format_.size
+                continue
+            found = seal_after(format_, data, used, stamp, base)
+            if found is None:
+                proven = next_proven(format_, data, used, stamp, base)
+                if proven is None or proven[1].begin <= base + used:
+                    break
+                begin = proven[1].begin
+                warn(f"{file.path}: {begin - base - used} bytes at offset {base + used} left out")
+                used = begin - base
+                continue
+            at, seal = found
+            for entry in iter_entries(codec, data[used:at]):
+                offset = base + used + entry.offset
+                entries.append(Entry(offset, entry.length, entry.record))
+            used = at + format_.size
+            stamp = seal.stamp if seal.opens else None
+        return entries, used
+
+    return walk
+
+
+def _first_seal(format_: SealFormat, data: bytes, offset: int, header: bytes) -> int:
+    """The first entry that is marked as a seal, by sizes alone; else the end of the data."""
+    offset += len(header)
+    while offset < len(data) and not format_.is_like_seal(data, offset):
+        end = format_.frame_end(data, offset)
+        if end is None:
+            return len(data)
+        offset = end
+    return offset if offset + format_.size <= len(data) else len(data)
 
 
 def _frame_walk() -> _Walk:

@@ -5,7 +5,7 @@
 A byte is live when the effective state needs its record: the last SET of a job that exists, every
 record of a workq job that exists, an item that some reader still has to be given. Dead bytes are
 what compaction, cleaning or retention would free. Live, dead, damaged and other bytes (header,
-padding, end mark) add up to the size of a file.
+padding, end mark, seals) add up to the size of a file.
 
 Nothing is written, and a file is mapped and read entry by entry; what grows with the log is the
 state alone. Damage is read past in the way recovery does it, so that verify foretells repair.
@@ -23,10 +23,11 @@ from journeyman.cli.dialects import LogFile
 from journeyman.cli.kinds import kind_of
 from journeyman.cli.mapping import MappedLog
 from journeyman.cli.progress import Advance
-from journeyman.cli.reading import is_end_mark
+from journeyman.cli.reading import is_end
 from journeyman.cli.workq_lines import uuid_text
 from journeyman.folds.anomaly import Anomaly
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.damage import Damage
+from journeyman.logs.sealed_reading import is_in_flight, read_file
 
 __all__ = ["DamageReport", "FileReport", "LogReport", "inspect_log"]
 
@@ -59,6 +60,7 @@ class FileReport:
     damages: list[DamageReport] = field(default_factory=list)  # the first MAX_LISTED_DAMAGES
     damage_count: int = 0
     damaged_bytes: int = 0
+    unsealed_bytes: int = 0  # after the last seal: on their way, or never acknowledged
 
     @property
     def records(self) -> int:
@@ -83,6 +85,7 @@ class FileReport:
             "dead_bytes": self.dead_bytes,
             "damaged_bytes": self.damaged_bytes,
             "other_bytes": self.other_bytes,
+            "unsealed_bytes": self.unsealed_bytes,
             "damage_count": self.damage_count,
             "damages": [damage.as_dict() for damage in self.damages],
         }
@@ -164,7 +167,7 @@ def inspect_log(mapped: MappedLog, as_of_ns: int, advance: Advance) -> LogReport
 
 def _records(mapped: MappedLog) -> Iterator[Any]:
     for file in mapped.log.segments:
-        for found in read_past_damage(file.codec, mapped.views[file.path]):
+        for found in read_file(file.codec, mapped.views[file.path]):
             if not isinstance(found, Damage):
                 yield found.record
 
@@ -177,9 +180,10 @@ def _inspect_file(
     kinds = report.kinds
     behind: DamageReport | None = None
     next_advance = _ADVANCE_BYTES
-    for found in read_past_damage(file.codec, data, file=file.path):
+    for found in read_file(file.codec, data, file=file.path):
         if isinstance(found, Damage):
-            if is_end_mark(file, data, found):
+            if is_end(file, data, found):
+                report.unsealed_bytes += found.length if is_in_flight(found) else 0
                 continue
             report.damage_count += 1
             report.damaged_bytes += found.length

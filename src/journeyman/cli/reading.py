@@ -3,6 +3,7 @@
     all       the records that a server would load: journeyman.logs.damage says how reading goes on
               behind damage
     salvage   also what stands alone between damages, or in a torn tail, and looks like a record
+    seals     the seals of the log too, as the records that they are for other programs
 
 Entries are made one at a time, so the size of a log does not matter. Every stretch that was passed
 over is a warning on stderr; of a ztick log in the words of ``ztick dump`` where that says the same.
@@ -18,9 +19,10 @@ from journeyman.cli.dialects import KESTREL, ZTICK, LogFile
 from journeyman.cli.mapping import MappedLog
 from journeyman.cli.progress import Advance
 from journeyman.formats.framing import Buffer, Entry
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.damage import Damage
+from journeyman.logs.sealed_reading import is_in_flight, read_file
 
-__all__ = ["Source", "is_end_mark"]
+__all__ = ["Source", "is_end"]
 
 _ADVANCE_EVERY = 4096  # entries
 _LENGTH_PREFIX_BYTES = 4
@@ -31,11 +33,18 @@ class Source:
     """Reads the files of one log, up to the moment asked for, and knows what was damaged."""
 
     def __init__(
-        self, mapped: MappedLog, *, as_of_ns: int | None, salvage: bool, advance: Advance
+        self,
+        mapped: MappedLog,
+        *,
+        as_of_ns: int | None,
+        salvage: bool,
+        advance: Advance,
+        seals: bool = False,
     ) -> None:
         self._views = mapped.views
         self._as_of_ns = as_of_ns
         self._salvage = salvage
+        self._seals = seals
         self._advance = advance
         self._done = 0
         self.damaged: set[str] = set()  # paths
@@ -52,11 +61,13 @@ class Source:
             self._done += len(data)
 
     def _entries(self, file: LogFile, data: Buffer) -> Iterator[Entry[Any]]:
-        found_all = read_past_damage(file.codec, data, file=file.path, salvage=self._salvage)
+        found_all = read_file(
+            file.codec, data, file=file.path, salvage=self._salvage, seals=self._seals
+        )
         for frames, found in enumerate(found_all):
             if not isinstance(found, Damage):
                 yield found
-            elif not is_end_mark(file, data, found):
+            elif not is_end(file, data, found):
                 self.damaged.add(file.path)
                 warn(_warning(file, data, found, frames))
 
@@ -73,6 +84,15 @@ def _warning(file: LogFile, data: Buffer, damage: Damage, frames: int) -> str:
         f"{file.path}: {damage.length} bytes at offset {damage.offset} left out: "
         f"{damage.kind}, {damage.reason}"
     )
+
+
+def is_end(file: LogFile, data: Buffer, damage: Damage) -> bool:
+    """Whether this is no damage but the end of a file: its end mark, or a batch on its way.
+
+    A checkpoint is written whole, so nothing is ever on its way there.
+    """
+    is_on_its_way = is_in_flight(damage) and file.reader is None
+    return is_on_its_way or is_end_mark(file, data, damage)
 
 
 def is_end_mark(file: LogFile, data: Buffer, damage: Damage) -> bool:

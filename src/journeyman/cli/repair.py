@@ -12,7 +12,7 @@ import click
 
 from journeyman.cli.complaints import DAMAGED
 from journeyman.cli.detection import find_whole_logs
-from journeyman.cli.dialects import WORKQ, ZTICK, Log, dialect_option
+from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
 from journeyman.cli.directories import relisted
 from journeyman.cli.inspection import inspect_log
 from journeyman.cli.mapping import map_log
@@ -21,6 +21,7 @@ from journeyman.cli.progress import progress, quiet_option, working
 from journeyman.cli.wording import counted
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
+from journeyman.errors import UsageError
 from journeyman.logs.damage import Damage
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
 from journeyman.logs.segments import kestrel_lock_name
@@ -33,6 +34,12 @@ __all__ = ["repair"]
 @dialect_option
 @click.option("--queue", help="kestrel: only this queue of a directory.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option(
+    "--take-back",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Append the records of this file of quarantine/ to the log.",
+)
 @format_options
 @quiet_option
 @click.pass_context
@@ -42,15 +49,26 @@ def repair(
     dialect: str | None,
     queue: str | None,
     dry_run: bool,
+    take_back: str | None,
     format_: str,
     json_: bool,
     quiet: bool,
 ) -> None:
     """Mend the log at PATH. Damaged bytes are kept in quarantine/ beside it.
 
+    With --take-back FILE, the records in FILE are appended to the log as its newest ones: what was
+    set aside after a crash because it was never acknowledged, and is wanted all the same. FILE is
+    renamed to FILE.taken-back.
+
     Exit code 0: the log is clean now; 1: it is not (with --dry-run: something is to be done).
     """
     disk, clock = RealDisk(), SystemClock()
+    if take_back is not None:
+        if dry_run:
+            raise UsageError("--take-back does not go with --dry-run")
+        named = find_whole_logs(disk, path, dialect=dialect, queue=queue)
+        _take_back(disk, clock, named, take_back, json=as_json(format_, json_))
+        return
     reports = []
     for log in find_whole_logs(disk, path, dialect=dialect, queue=queue):
         whole = relisted(disk, log, compacted=True)
@@ -72,6 +90,26 @@ def repair(
                 _print_report(output, log, report, clean, dry_run)
     if not all_clean:
         ctx.exit(DAMAGED)
+
+
+def _take_back(disk: Disk, clock: Clock, logs: list[Log], path: str, *, json: bool) -> None:
+    from journeyman.logs.taking_back import take_back
+
+    if len(logs) != 1:
+        raise UsageError("--take-back is about one log: name its queue with --queue")
+    (log,) = logs
+    if log.dialect == WORKQ:
+        raise UsageError("a workq log has a checksum in every record: nothing can be taken back")
+    if log.dialect == KESTREL and not log.readers:
+        raise UsageError(f"{log.title} has no reader yet: open it with the server first")
+    count, kept_as = take_back(disk, clock, log.where, log.queue, path)
+    with Output() as output:
+        if json:
+            row = {"log": log.where, "queue": log.queue, "taken_back": count, "kept_as": kept_as}
+            output.line(json_line(row))
+        else:
+            records = counted(count, "record")
+            output.line(f"{log.title}: {records} taken back; {path} is now {kept_as}")
 
 
 def _foretell(disk: Disk, log: Log) -> RecoveryReport:

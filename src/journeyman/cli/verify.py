@@ -90,6 +90,11 @@ def _print_file(output: Output, file: FileReport) -> None:
         f"  {posixpath.basename(file.file)}: {counted(file.records, 'record')}, {file.size} bytes: "
         f"{file.live_bytes} live, {file.dead_bytes} dead{damaged}"
     )
+    if file.unsealed_bytes:
+        output.line(
+            f"    {counted(file.unsealed_bytes, 'byte')} after the last seal: a batch on its way, "
+            "or one that a crash cut short and that was never acknowledged"
+        )
     for found in file.damages[:_SHOWN_DAMAGES]:
         output.line(f"    {_damage_words(found)}")
     if file.damage_count > _SHOWN_DAMAGES:

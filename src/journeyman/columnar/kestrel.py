@@ -9,6 +9,8 @@
 The data are the last bytes of an entry, so their span follows from its end and their size. A zero
 command byte ends the journal without a fault (Stop.ZERO_BYTE).
 
+Seals make no rows; whether they fit is seen to by journeyman.columnar.seals.
+
 Columns that a kind does not have are null; the comments in the schema say which. ``data`` is null
 everywhere unless ``payloads=True``. Header words of commands that are not known are left out.
 """
@@ -43,8 +45,10 @@ from journeyman.columnar.chunks import (
     refused,
 )
 from journeyman.columnar.loads import Bytes, little_i32, little_i64, u8
+from journeyman.columnar.seal_marks import is_kestrel_seal
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.kestrel import FIRST_UNKNOWN_PUT_WORDS, MAX_DATA_BYTES, WRITER, Record
+from journeyman.formats.kestrel_seals import SEAL_BYTE
 
 __all__ = [
     "PUT",
@@ -195,6 +199,9 @@ def _scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int
         if end == 0:
             break
         byte = u8(data, position)
+        if byte == SEAL_BYTE and is_kestrel_seal(data, position):
+            position = end
+            continue
         command, words = byte >> 4, byte & 0x0F
         size = end - position - 1 - 4 * words
         item_id, errors, added_ms, expires, expires_ms = 0, 0, 0, 0, 0

@@ -11,8 +11,8 @@ each step has the lines fetched that the next one needs. A hash proves nothing: 
 of the identifiers are compared, and where the first guess was wrong, or the job is new, it is
 looked up once more, one entry after another.
 
-``take_bytes`` reads a log without making rows of it: the jobs and removals of ztick_plain.py. It
-stops where the decoder has to be asked.
+``take_bytes`` reads a log without making rows of it: the jobs and removals of ztick_plain.py. Seals
+are stepped over. It stops where the decoder has to be asked.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from journeyman.columnar.job_lines import (
 )
 from journeyman.columnar.key_table import Hashes
 from journeyman.columnar.loads import Bytes, big_i64, big_u16, prefetch, u8
+from journeyman.columnar.seal_marks import ZTICK_SEAL_BYTES, is_ztick_seal
 from journeyman.columnar.views import numbers_in, text_in
 from journeyman.columnar.ztick_plain import plain_end
 from journeyman.formats.framing import Buffer
@@ -296,7 +297,7 @@ def _take_entries(
     while True:
         some, behind = _plain_entries(data, position, target, rows)
         if some == 0:
-            return position, taken, count, 0
+            return behind, taken, count, 0
         _find(data, rows, some, index, jobs, arena)
         for i in range(some):
             at, length = rows[_AT, i], rows[_ID_LENGTH, i]
@@ -325,6 +326,9 @@ def _plain_entries(data: Bytes, position: int, target: int, rows: Ints) -> tuple
     """Some entries that the codec is sure to take; how many, and where they end."""
     some = 0
     while some < _ROWS and position < target:
+        if is_ztick_seal(data, position):
+            position += ZTICK_SEAL_BYTES
+            continue
         end = plain_end(data, position)
         if end == 0 or u8(data, position + _LENGTH_BYTES) & 1:  # a removal of a rule
             break

@@ -4,9 +4,9 @@
 
 ``hop`` follows lengths and looks at nothing else, so in a damaged file it may run on where a
 reader would stop. ``walk`` crosses an entry only if all of it is good, and stops in front of any
-other: at damage, and also at what it leaves to the decoder (ztick's rules, and identifiers that are
-not plain ASCII). So where a walk leads, reading leads too; where it stops, the decoder has to be
-asked. This is how one huge file is read from the middle without a guess.
+other: at damage, at a seal, and also at what it leaves to the decoder (ztick's rules, and
+identifiers that are not plain ASCII). So where a walk leads, reading leads too; where it stops, the
+decoder has to be asked. This is how one huge file is read from the middle without a guess.
 
 ``seek`` guesses: from which of the first bytes on do lengths lead from entry to entry for a good
 while? That is for formats whose entries hardly anything else looks like, and for callers that prove
@@ -23,9 +23,11 @@ from journeyman.columnar._jit import kernel
 from journeyman.columnar.arrays import Ints, as_bytes
 from journeyman.columnar.chunks import checked_offset, make_fields
 from journeyman.columnar.loads import Bytes, big_u16, big_u32, little_i32, u8
+from journeyman.columnar.seal_marks import is_kestrel_seal
 from journeyman.columnar.ztick_plain import plain_end
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import FIRST_UNKNOWN_PUT_WORDS, MAX_DATA_BYTES
+from journeyman.formats.kestrel_seals import SEAL_BYTE
 from journeyman.formats.ztick_layout import HEAD, LENGTH, RULE_REMOVAL
 
 __all__ = ["SEEKS", "WALKS", "Seek", "Walk", "walk_kestrel", "walk_workq", "walk_ztick"]
@@ -129,6 +131,8 @@ def _walk_kestrel(data: Bytes, position: int, target: int) -> int:
         command, words = byte >> 4, byte & 0x0F
         end = position + 1 + 4 * words
         if byte == 0 or end > data.size or (command == _READ_HEAD and words != 2):
+            break
+        if byte == SEAL_BYTE and is_kestrel_seal(data, position):
             break
         if command >= _FIRST_DATA_COMMAND:
             if words == 0:

@@ -10,6 +10,8 @@ log. Two things are checked behind it, row by row and only where needed: identif
 plain ASCII must be UTF-8, and rules, which are rare and have many shapes, go through the codec.
 The first row that fails either check ends the chunk, as it ends ``framing.scan``.
 
+Seals make no rows; whether they fit is seen to by journeyman.columnar.seals.
+
 Columns that a kind does not have are null; SCHEMA says which.
 """
 
@@ -43,6 +45,7 @@ from journeyman.columnar.chunks import (
     refused,
 )
 from journeyman.columnar.loads import Bytes, big_i64, big_u16, big_u32, u8
+from journeyman.columnar.seal_marks import is_ztick_seal
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Ending
 from journeyman.formats.ztick import CODEC, RuleSet, Runner
@@ -189,6 +192,9 @@ def _scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int
                 break
         elif kind > RULE_REMOVAL or id_end != end:
             break
+        elif is_ztick_seal(data, position):
+            position = end
+            continue
         fields[_KIND, rows] = kind
         fields[_OFFSET, rows] = position
         fields[_LENGTH, rows] = end - position

@@ -2,6 +2,7 @@
 
 They are jobs and removals whose lengths agree, whose status is known, and whose identifier is plain
 ASCII. Rules, which have many shapes, other identifiers, and all that is damaged are not among them.
+Neither are seals: what follows one is read in another way.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import numpy as np
 
 from journeyman.columnar._jit import kernel
 from journeyman.columnar.loads import Bytes, any_i64, big_u16, big_u32, u8
+from journeyman.columnar.seal_marks import ZTICK_SEAL_BYTES, is_ztick_seal
 from journeyman.formats.ztick_layout import HEAD, JOB, JOB_TAIL, LENGTH, RULE, RULE_REMOVAL
 
 __all__ = ["plain_end"]
@@ -37,6 +39,8 @@ def plain_end(data: Bytes, position: int) -> int:
         if u8(data, end - 1) > _HIGHEST_STATUS:
             return 0
     elif kind == RULE or kind > RULE_REMOVAL or end != id_end or end > data.size:
+        return 0
+    if end - position == ZTICK_SEAL_BYTES and is_ztick_seal(data, position):
         return 0
     return end if _is_ascii(data, identifier, id_end) else 0
 

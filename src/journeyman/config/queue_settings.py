@@ -134,6 +134,9 @@ class KestrelSettings:
         1000,
         "time between two syncs, with sync interval",
     )
+    seals: bool = setting(
+        Flag(), True, "whether journals are sealed; off writes the same bytes as the original"
+    )
     checkpoint_interval_ms: int = setting(
         Integer(1, 60 * 60 * 1000, "milliseconds"),
         1000,

@@ -165,6 +165,9 @@ class DatabaseSettings:
     fsync_on_persist: bool = setting(
         Flag(), True, "whether an answer waits until its record is safe from a power cut"
     )
+    seals: bool = setting(
+        Flag(), True, "whether the log is sealed; off writes the same bytes as the original"
+    )
     framerate: int = setting(
         Integer(1, 65_535), 512, "how often a second, at most, due jobs are looked for"
     )

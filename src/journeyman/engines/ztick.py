@@ -48,6 +48,7 @@ from journeyman.engines.ztick_outcomes import (
     JobState,
     NotRun,
     Outcome,
+    Reserved,
     Resume,
     Resumed,
     RuleListing,
@@ -59,6 +60,7 @@ from journeyman.engines.ztick_outcomes import (
 from journeyman.engines.ztick_rules import RuleBook
 from journeyman.engines.ztick_runs import RunQueue
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Status
+from journeyman.formats.ztick_seals import is_reserved
 from journeyman.protocols.ztick_commands import (
     Command,
     Get,
@@ -179,6 +181,8 @@ class Schedule:
         identifier, execution_ns = command.identifier, command.execution_ns
         if not identifier.startswith(prefix):
             return _DENIED
+        if is_reserved(identifier):
+            return Outcome((), Reserved(identifier), ())
         before = self._jobs.plan(identifier, execution_ns)
         if before is not None and before[STATUS_AT] == TRIGGERED:
             self._runs.withdraw(order_of(before))
@@ -197,6 +201,8 @@ class Schedule:
         identifier = command.identifier
         if not identifier.startswith(prefix):
             return _DENIED
+        if is_reserved(identifier):
+            return Outcome((), Reserved(identifier), ())
         before = self._jobs.remove(identifier)
         if before is None:
             return Outcome((), JobNotFound(identifier), ())

@@ -111,6 +111,13 @@ class JobNotFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """The log itself uses identifiers like this one."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
 class RuleNotFound:
     identifier: str
 
@@ -170,6 +177,7 @@ Reply: TypeAlias = (
     Done
     | OutOfScope
     | JobNotFound
+    | Reserved
     | RuleNotFound
     | JobState
     | JobListing

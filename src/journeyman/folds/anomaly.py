@@ -55,7 +55,7 @@ class AnomalyKind(StrEnum):
     UNKNOWN_COMMAND = "unknown-command"
     # kestrel, opening a queue
     CHECKPOINT_DAMAGED = "checkpoint-damaged"
-    CHECKPOINT_AHEAD = "checkpoint-ahead"  # of the newest item: items were lost
+    CHECKPOINT_AHEAD = "checkpoint-ahead"  # of the newest item: not believed
     CHECKPOINT_BEHIND = "checkpoint-behind"  # the oldest item: items were erased
     DEFAULT_READER_CREATED = "default-reader-created"  # no checkpoint: at the oldest item
     DEFAULT_READER_DROPPED = "default-reader-dropped"  # named readers exist

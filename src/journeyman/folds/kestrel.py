@@ -195,9 +195,10 @@ def open_queue(
 ) -> QueueView:
     """Where a queue and its readers stand; None for a reader whose checkpoint is not to be trusted.
 
-    Such a reader starts at the oldest item, for it is better to deliver twice than never; so does
-    the default reader of a queue that has no checkpoint at all. All others keep their place, as far
-    as the items reach. The given readers are not changed.
+    Such a reader starts at the oldest item, for it is better to deliver twice than never; so do one
+    whose head is beyond the newest item, and the default reader of a queue that has no checkpoint
+    at all. All others keep their place, as far as the items reach. The given readers are not
+    changed.
     """
     ids = _edges(item_ids)
     readers = {
@@ -251,13 +252,20 @@ def _span(edges: tuple[int, ...], readers: Mapping[str, Reader | None]) -> tuple
 
 
 def _placed(reader: Reader, first: int, tail: int, name: str, notes: Notes) -> Reader:
-    if reader.head > tail or any(item_id > tail for item_id in reader.done):
-        detail = f"has finished more than the tail, {tail}: items were lost"
+    if reader.head > tail:
+        detail = (
+            f"head {reader.head} is beyond the newest item, {tail}, and is not believed: "
+            f"the reader starts at the oldest item, {first}"
+        )
+        _note(notes, AnomalyKind.CHECKPOINT_AHEAD, name, detail)
+        return Reader(first - 1)
+    if any(item_id > tail for item_id in reader.done):
+        detail = f"has finished items beyond the newest one, {tail}"
         _note(notes, AnomalyKind.CHECKPOINT_AHEAD, name, detail)
     elif reader.head < first - 1:
         detail = f"head {reader.head} is before the oldest item, {first}"
         _note(notes, AnomalyKind.CHECKPOINT_BEHIND, name, detail)
-    head = max(min(reader.head, tail), first - 1)
+    head = max(reader.head, first - 1)
     return Reader(head, {item_id for item_id in reader.done if head < item_id <= tail})
 
 

@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from journeyman.errors import FormatError, IncompleteEntry
+from journeyman.formats.seals import SealFormat
 
 __all__ = ["Buffer", "Codec", "Ending", "Entry", "Stop", "StreamDecoder", "iter_entries", "scan"]
 
@@ -84,6 +85,11 @@ class Codec(Protocol[R]):
     @property
     def has_checksum(self) -> bool:
         """Whether a decoded entry is proven, and not merely plausible."""
+        ...
+
+    @property
+    def seals(self) -> SealFormat | None:
+        """How blocks of a file are sealed; None for a format with a checksum of its own."""
         ...
 
     def encode(self, record: R) -> bytes:

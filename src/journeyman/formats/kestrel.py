@@ -40,6 +40,7 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.kestrel_seals import SEALS
 
 __all__ = [
     "MAX_DATA_BYTES",
@@ -126,6 +127,7 @@ class _Journal:
 
     name = "kestrel"
     has_checksum = False
+    seals = SEALS
 
     def __init__(self, magic: bytes, kind: str) -> None:
         self.header = magic

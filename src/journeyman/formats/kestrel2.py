@@ -149,6 +149,7 @@ class _OldJournal:
     name = "kestrel2"
     header = b""
     has_checksum = False
+    seals = None
 
     def check_header(self, data: Buffer) -> int:  # noqa: ARG002 - there is none
         return 0

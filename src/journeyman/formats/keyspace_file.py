@@ -87,6 +87,7 @@ class _KeyspaceFile:
     name = "keyspace"
     header = HEADER
     has_checksum = True
+    seals = None
 
     def encode(self, record: KeyValue) -> bytes:
         key, value = record.key, record.value

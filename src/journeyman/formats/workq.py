@@ -99,6 +99,7 @@ class _Workq:
     name = "workq"
     header = HEADER
     has_checksum = True
+    seals = None
 
     def check_header(self, data: Buffer) -> int:
         found = bytes(data[: len(HEADER)])

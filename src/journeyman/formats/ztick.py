@@ -74,6 +74,7 @@ from journeyman.formats.ztick_runners import (
     Runner,
     Shell,
 )
+from journeyman.formats.ztick_seals import SEALS
 
 __all__ = [
     "CODEC",
@@ -314,6 +315,7 @@ class _ZtickCodec:
     name = "ztick"
     header = b""
     has_checksum = False
+    seals = SEALS
 
     def encode(self, record: Record) -> bytes:
         return _encode(record)

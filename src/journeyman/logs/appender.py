@@ -36,6 +36,7 @@ from typing import NoReturn
 from journeyman.clock import Clock
 from journeyman.disk import Disk, is_full
 from journeyman.errors import LogBusy, LogClosed, LogError, LogFull, LogPoisoned
+from journeyman.logs.sealing import Sealing
 from journeyman.logs.segments import Position, SegmentPlan
 from journeyman.logs.sync import SyncMode, SyncPolicy
 from journeyman.logs.tail import LogTail, SyncFailed
@@ -66,15 +67,19 @@ class Appender:
         plan: SegmentPlan,
         *,
         sync: SyncPolicy | None = None,
+        sealing: Sealing | None = None,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        """``sync``: always, unless told otherwise. No file is touched before the first commit."""
+        """``sync``: always, unless told otherwise. ``sealing``: for formats without a checksum.
+
+        No file is touched before the first commit.
+        """
         self._policy = sync or SyncPolicy.always()
         self._clock = clock
         self._where = plan.where
         self._max_waiting_bytes = max_waiting_bytes
         self._always = self._policy.mode is SyncMode.ALWAYS
-        self._tail = LogTail(disk, plan, sync_headers=self._always)
+        self._tail = LogTail(disk, clock, plan, sync_headers=self._always, sealing=sealing)
         self._commit_lock = threading.Lock()  # taken before _arrived, never the other way round
         self._sync_due_ns: int | None = None  # interval policy: when the oldest write must sync
 
@@ -148,6 +153,12 @@ class Appender:
         """Where the log ends between two commits; None before its active file was opened."""
         with self._commit_lock:
             return self._tail.end if self._tail.is_open else None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a commit has nothing to sync but what it writes."""
+        with self._commit_lock:
+            return self._tail.has_begun
 
     def rotate_to(self, prepare: Callable[[], str]) -> str:
         """Between two commits: sync and close the active file, call ``prepare``, go on elsewhere.
@@ -227,11 +238,14 @@ class Appender:
         tail = self._tail
         try:
             tail.open()
+            tail.begin_batch()
             for number, unit in enumerate(batch):
+                if tail.must_rotate(unit.size):
+                    tail.end_block()  # so that what stands before this unit can stay without it
                 begin = tail.end
                 for record in unit.records:
                     if tail.must_rotate(len(record)):
-                        tail.flush()
+                        tail.flush(closing=True)
                         tail.sync()
                         if durable < number:
                             tail.keep(begin)

@@ -51,7 +51,7 @@ __all__ = [
     "read_past_damage",
 ]
 
-DamageKind: TypeAlias = Literal["torn", "corrupt", "bad-header", "padding"]
+DamageKind: TypeAlias = Literal["torn", "corrupt", "bad-header", "padding", "unsealed"]
 
 R = TypeVar("R")
 

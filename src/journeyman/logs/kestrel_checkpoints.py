@@ -1,6 +1,6 @@
 """The checkpoints of a kestrel queue: how far each reader has come, one small file a reader.
 
-    <queue>.read.<reader>          READ_HEAD, then READ_DONE with ids ascending, always both
+    <queue>.read.<reader>          READ_HEAD, then READ_DONE with ids ascending, always both, sealed
     <queue>.read.<reader>~~<ms>    the next one, being written
     <queue>.read.                  the default reader's; there is none beside named readers
 
@@ -8,8 +8,8 @@
     1 write and sync the ~~ file               the old checkpoint; opening removes the ~~ file
     2 rename it over the old, sync directory   the new one
 
-A checkpoint has no checksum. One that does not read from beginning to end, or that speaks of ids
-no queue can have reached, is not trusted: it is copied to quarantine/, and its reader starts at the
+One whose seal does not fit, that does not read from beginning to end, or that speaks of ids no
+queue can have reached, is not trusted: it is copied to quarantine/, and its reader starts at the
 oldest item. To deliver twice is better than never.
 
 What ``durable`` holds is on disk. Retention goes by it and by nothing else.
@@ -25,9 +25,12 @@ from journeyman.disk import Disk
 from journeyman.folds.kestrel import Reader, fold_reader, snapshot_reader
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import READER, Record
+from journeyman.formats.kestrel_seals import SEALS
+from journeyman.formats.seals import stamp_of
 from journeyman.logs.quarantine import copy_aside
 from journeyman.logs.recovery import FileReport, inspect_file
 from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
+from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import TEMPORARY_MARK, kestrel_reader_name, kestrel_readers
 
 __all__ = ["Checkpoints"]
@@ -36,8 +39,9 @@ __all__ = ["Checkpoints"]
 class Checkpoints:
     """The checkpoint files of one queue. Not thread-safe."""
 
-    def __init__(self, disk: Disk, directory: str, queue: str) -> None:
+    def __init__(self, disk: Disk, directory: str, queue: str, *, seal: bool = True) -> None:
         self._disk = disk
+        self._seal = seal
         self._directory = directory
         self._queue = queue
         self.durable: dict[str, Reader] = {}
@@ -74,8 +78,15 @@ class Checkpoints:
         checkpoint, a crash before that would start it elsewhere, past items put meanwhile.
         """
         for name, reader in opened.items():
-            if found.get(name) is None:
+            before = found.get(name)
+            if before is None:
                 self.write(name, reader, now_ms)
+            elif before.head > reader.head:  # it was not believed
+                data = self._disk.view(self._path(name))
+                copy_aside(self._disk, self._path(name), data, 0, len(data))
+                # That its id was given out, should it have been, must still be known.
+                self.write(name, Reader(reader.head, {*reader.done, before.head}), now_ms)
+                self.durable[name] = _copy(reader)
             else:
                 self.durable[name] = _copy(reader)
         for name in found:
@@ -86,7 +97,10 @@ class Checkpoints:
         """Replace a reader's checkpoint. Durable when this returns."""
         path = self._path(name)
         head, done = snapshot_reader(reader)
-        pieces = (READER.header, READER.encode(head), READER.encode(done))
+        records = (READER.encode(head), READER.encode(done))
+        pieces: Iterable[bytes] = (READER.header, *records)
+        if self._seal:
+            pieces = sealed(SEALS, READER.header, records, stamp_of(now_ms, path))
         temporary = f"{path}{TEMPORARY_MARK}{now_ms}"
         write_whole(self._disk, temporary, pieces)
         put_in_place(self._disk, temporary, path)

@@ -3,7 +3,8 @@
     <dir>/<queue>.<number>            the segment
     <dir>/.index/<queue>.<number>     its index, once the segment is closed; JSON
 
-    marks     (id, offset, items and bytes before it)  about every 64 KiB
+    marks     (id, offset, items and bytes before it)  about every 64 KiB; in a sealed segment only
+              where a block begins, so that whoever reads on from there can prove what it reads
     edges     first and last id, items, bytes, size of the file
     proof     a checksum over the first and the last bytes of the segment
 
@@ -56,27 +57,38 @@ class Segment:
     ascending: bool = True
     marks: list[Mark] = field(default_factory=list, compare=False)
     indexed: bool = field(default=False, compare=False)  # there is a file that says all this
+    sealed_to: int | None = field(default=None, compare=False)  # where the last seal found ends
 
-    def note(self, item: ItemPut, offset: int) -> None:
-        """An item stands at ``offset``."""
+    def note(self, item: ItemPut, offset: int, *, may_mark: bool = True) -> None:
+        """An item stands at ``offset``; ``may_mark``: and what is read may begin with it."""
         if not self.items:
             self.first_id = item.item_id
             self.marks.append((item.item_id, offset, 0, 0))
         elif item.item_id <= self.last_id:
             self.ascending = False
             del self.marks[1:]
-        elif self.ascending and offset - self.marks[-1][1] >= MARK_BYTES:
+        elif may_mark and self.ascending and offset - self.marks[-1][1] >= MARK_BYTES:
             self.marks.append((item.item_id, offset, self.items, self.data_bytes))
         self.first_id = min(self.first_id, item.item_id)
         self.last_id = max(self.last_id, item.item_id)
         self.items += 1
         self.data_bytes += len(item.data)
 
-    def note_run(self, offset: int, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
-        """Items stand one behind the other from ``offset`` on, with ids that ascend."""
-        if not self.items or not self.ascending or items[0].item_id <= self.last_id:
+    def note_run(
+        self,
+        offset: int,
+        items: Sequence[ItemPut],
+        sizes: Sequence[int],
+        block: int | None = None,
+    ) -> None:
+        """Items stand one behind the other from ``offset`` on, with ids that ascend.
+
+        ``block``: where the sealed block begins that they are part of.
+        """
+        odd = not self.items or not self.ascending or items[0].item_id <= self.last_id
+        if odd or block is not None:
             for item, size in zip(items, sizes, strict=True):
-                self.note(item, offset)
+                self.note(item, offset, may_mark=block in (None, offset))
                 offset += size
             return
         next_mark = self.marks[-1][1] + MARK_BYTES
@@ -93,7 +105,11 @@ class Segment:
 
     def note_entry(self, entry: Entry[Record]) -> None:
         if isinstance(entry.record, ItemPut):
-            self.note(entry.record, entry.offset)
+            may_mark = self.sealed_to in (None, entry.offset)
+            self.note(entry.record, entry.offset, may_mark=may_mark)
+
+    def note_seal(self, entry: Entry[Record]) -> None:
+        self.sealed_to = entry.end
 
     def mark_before(self, item_id: int) -> Mark:
         """Where to begin to read if items from this id on are wanted."""

@@ -31,8 +31,10 @@ from journeyman.disk import Disk, Lock
 from journeyman.errors import LogLocked, UsageError
 from journeyman.folds.anomaly import Notes
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
-from journeyman.formats.framing import Buffer, iter_entries
+from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import WRITER, ItemPut
+from journeyman.formats.kestrel_seals import SEALS
+from journeyman.formats.seals import BLOCK_BYTES
 from journeyman.logs.appender import Appender
 from journeyman.logs.kestrel_index import Segment, remove_index, save_index
 from journeyman.logs.kestrel_opening import FoundQueue, find_queue
@@ -40,6 +42,8 @@ from journeyman.logs.kestrel_reading import ItemReader
 from journeyman.logs.kestrel_retention import retire_segment
 from journeyman.logs.quarantine import copy_aside
 from journeyman.logs.replacement import remove_durably
+from journeyman.logs.sealed_reading import read_whole
+from journeyman.logs.sealing import Sealing, in_blocks
 from journeyman.logs.segments import (
     KestrelPlan,
     Position,
@@ -86,6 +90,7 @@ class KestrelJournal:
         self._reader = ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
         self.recovery = found.report
+        self.anomalies = found.anomalies
         self.damages: list[tuple[str, int, str]] = []  # met since: path, offset, reason
 
     @classmethod
@@ -97,6 +102,7 @@ class KestrelJournal:
         queue: str,
         *,
         sync: SyncPolicy | None = None,
+        seal: bool = True,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
         thorough: bool = False,
@@ -105,6 +111,7 @@ class KestrelJournal:
     ) -> KestrelJournal:
         """Lock, recover and open a queue; made, with its directory, if it is missing.
 
+        ``seal``: what is written is sealed, see journeyman.formats.seals.
         ``thorough``: all of every segment is read, and not only its index. ``names`` are the
         files of the queue, if the directory has been listed already. ``notes``
         is told of readers that do not stand where their checkpoints said. Raises
@@ -124,12 +131,14 @@ class KestrelJournal:
                 clock,
                 directory,
                 queue,
+                seal=seal,
                 thorough=thorough,
                 names=names,
                 notes=notes,
             )
             plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
-            appender = Appender(disk, clock, plan, sync=sync)
+            sealing = Sealing(SEALS, enabled=seal)
+            appender = Appender(disk, clock, plan, sync=sync, sealing=sealing)
             appender.open(found.last_path)
             if not found.catalog.numbers_follow_ids:
                 # The highest number does not hold the highest ids; a new segment will hold both.
@@ -198,26 +207,28 @@ class KestrelJournal:
                 raise UsageError(f"an id below {next_id} was given out before")
             encoded = [WRITER.encode(item) for item in items]
         sizes = [len(record) for record in encoded]
-        if self._has_room_for(sum(sizes)):
-            # All in one piece: it is as if they were one record.
-            encoded = [b"".join(encoded)]
-        stored = self.appender.append_many(encoded)
+        runs = [[record] for record in encoded]
+        if self.has_room_for(sum(sizes)):
+            # In pieces of a block: each is as if it were one record.
+            runs = list(in_blocks(encoded))
+        stored = self.appender.append_many([b"".join(run) for run in runs])
         self.appender.commit()
         positions = stored.result()
         with self._ids:
             segments_before = len(self._catalog)
             self._next_id = items[-1].item_id + 1
-            if len(positions) < len(items):
-                self._catalog.note_run(positions[0], items, sizes)
-            else:
-                for position, item in zip(positions, items, strict=True):
-                    self._catalog.note(position, item)
+            begin = 0
+            for position, run in zip(positions, runs, strict=True):
+                end = begin + len(run)
+                self._catalog.note_run(position, items[begin:end], sizes[begin:end])
+                begin = end
             return len(self._catalog) > max(segments_before, 1)
 
-    def _has_room_for(self, size: int) -> bool:
-        """Whether the active segment takes so many bytes more."""
+    def has_room_for(self, size: int) -> bool:
+        """Whether the active segment takes so many bytes more, and the seals between them."""
         end = self.appender.end()
-        return end is not None and end.offset + size <= self._segment_bytes
+        seals = (size // BLOCK_BYTES + 3) * SEALS.size
+        return end is not None and end.offset + size + seals <= self._segment_bytes
 
     def read_after(self, item_id: int, *, max_items: int, max_bytes: int) -> list[ItemPut]:
         """The first items with ids above this one, in order. Only what was committed is seen."""
@@ -257,7 +268,7 @@ class KestrelJournal:
                 data: Buffer = self._disk.view(segment.path)
                 if end is not None and segment.path == end.path:
                     data = data[: end.offset]
-                for entry in iter_entries(WRITER, data, WRITER.check_header(data)):
+                for entry in read_whole(WRITER, data):
                     if isinstance(entry.record, ItemPut) and entry.record.item_id > after:
                         yield entry.record
             if end is not None and segment.path == end.path:

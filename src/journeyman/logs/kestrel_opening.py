@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogLocked
-from journeyman.folds.anomaly import Notes
+from journeyman.folds.anomaly import Anomaly, Notes
 from journeyman.folds.kestrel import QueueView, Reader, open_queue
 from journeyman.logs.kestrel_checkpoints import Checkpoints
 from journeyman.logs.kestrel_retention import SegmentCatalog, recover_segments
@@ -45,6 +45,7 @@ class FoundQueue:
     next_id: int
     last_path: str | None  # the segment with the highest number; None: look for it
     report: RecoveryReport
+    anomalies: tuple[Anomaly, ...] = ()  # readers that do not stand where their checkpoints said
 
 
 def find_queue(
@@ -53,12 +54,14 @@ def find_queue(
     directory: str,
     queue: str,
     *,
+    seal: bool = True,
     thorough: bool = False,
     names: Sequence[str] | None = None,
     notes: Notes = None,
 ) -> FoundQueue:
     """``thorough``: every segment is read, whatever its index says.
 
+    ``seal``: checkpoints are written with seals.
     ``names`` are the files that belong to it, for whoever has listed the directory already.
     """
     if finish_publication(disk, directory, queue) or names is None:
@@ -68,13 +71,18 @@ def find_queue(
     paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
     segments, reports = recover_segments(disk, paths, thorough=thorough)
     catalog = SegmentCatalog(segments)
-    checkpoints = Checkpoints(disk, directory, queue)
+    checkpoints = Checkpoints(disk, directory, queue, seal=seal)
     found, reader_reports = checkpoints.load(names, catalog.tail)
-    view = open_queue(catalog.edge_ids(), found, notes)
+    anomalies: list[Anomaly] = []
+    view = open_queue(catalog.edge_ids(), found, anomalies.append)
+    if notes is not None:
+        for anomaly in anomalies:
+            notes(anomaly)
     checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
     report = RecoveryReport((*reports, *reader_reports))
     last_path = paths[-1] if paths and disk.exists(paths[-1]) else None
-    return FoundQueue(catalog, checkpoints, _next_id(view, found), last_path, report)
+    next_id = _next_id(view, found)
+    return FoundQueue(catalog, checkpoints, next_id, last_path, report, tuple(anomalies))
 
 
 def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:

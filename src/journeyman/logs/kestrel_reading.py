@@ -7,24 +7,30 @@ Segments that overlap, or whose ids do not ascend, are read together and sorted:
 been given to twice is delivered twice (see journeyman.folds.kestrel).
 
 A closed segment that has an index was not read when the queue was opened, so damage inside it is
-met here: it is told once, and reading goes on at the next mark. A segment that goes while it is
+met here: it is told once, and reading goes on at the next block whose seal fits, or at the next
+mark. A segment that goes while it is
 read (all readers are past it by now, or the queue is erased) holds nothing that anybody needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from journeyman.disk import Disk
-from journeyman.errors import FormatError, IncompleteEntry
+from journeyman.errors import FormatError, IncompleteEntry, InvalidData
 from journeyman.folds.kestrel import Reader
-from journeyman.formats.kestrel import MAX_DATA_BYTES, WRITER, ItemPut
+from journeyman.formats.framing import iter_entries
+from journeyman.formats.kestrel import WRITER, ItemPut
+from journeyman.formats.kestrel_seals import SEALS
+from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
 from journeyman.logs.kestrel_index import Segment
 
 __all__ = ["Damaged", "ItemReader"]
 
 STRETCH_BYTES = 256 * 1024
-_MAX_ENTRY_BYTES = MAX_DATA_BYTES + 64
+_MAX_STRETCH_BYTES = MAX_BLOCK_BYTES
+_NOT_SEALED = "no seal fits these bytes"
 
 Damaged = Callable[[str, int, int, str], object]  # path, begin, end, reason
 
@@ -90,28 +96,35 @@ class ItemReader:
 
     def _read(self, segment: Segment, offset: int) -> Iterator[ItemPut]:
         end = self._end_of(segment)
+        stamp = self._stamp_before(segment.path, offset)
         length = STRETCH_BYTES
         while offset < end:
             data = self._disk.read_at(segment.path, offset, min(length, end - offset))
             if not data:
                 return
-            items, taken, fault = _decode(data, offset)
-            yield from items
-            is_cut = isinstance(fault, IncompleteEntry) and offset + len(data) < end
-            if is_cut and (taken or length < _MAX_ENTRY_BYTES):
-                length = STRETCH_BYTES if taken else _MAX_ENTRY_BYTES
-                offset += taken
+            found = _decode(data, offset, stamp)
+            yield from found.items
+            begin, offset, stamp = offset, offset + found.taken, found.stamp
+            is_cut = found.fault is not None and begin + len(data) < end
+            if found.taken and (found.fault is None or is_cut):
+                length = STRETCH_BYTES
                 continue
-            offset += taken
-            behind = segment.mark_behind(offset)
-            if fault is None and not taken:
-                if behind is None:
-                    return  # zeros: the end of what was written
-                self._tell(segment.path, offset, behind, "zeros where items stood")
-                offset = behind
-            elif fault is not None:
-                self._tell(segment.path, offset, behind or end, fault.reason)
-                offset = behind or end
+            if is_cut and found.may_be_cut and length < _MAX_STRETCH_BYTES:
+                length = min(4 * length, _MAX_STRETCH_BYTES)
+                continue
+            behind = _proven_behind(data, found, begin) or segment.mark_behind(offset)
+            if found.fault is None and behind is None:
+                return  # zeros: the end of what was written
+            reason = "zeros where items stood" if found.fault is None else found.fault.reason
+            self._tell(segment.path, offset, behind or end, reason)
+            offset, length = behind or end, STRETCH_BYTES
+            stamp = self._stamp_before(segment.path, offset) or stamp
+
+    def _stamp_before(self, path: str, offset: int) -> int | None:
+        """The stamp of the sealed stretch that goes on at ``offset``; None if none does."""
+        at = max(0, offset - SEALS.size)
+        seal = SEALS.parse(self._disk.read_at(path, at, offset - at), 0)
+        return seal.stamp if seal is not None and seal.opens else None
 
     def _tell(self, path: str, begin: int, end: int, reason: str) -> None:
         if (path, begin) not in self._told:
@@ -119,18 +132,60 @@ class ItemReader:
             self._damaged(path, begin, end, reason)
 
 
-def _decode(data: bytes, offset: int) -> tuple[list[ItemPut], int, FormatError | None]:
+class _Found(NamedTuple):
     """The items of a stretch, how many bytes were taken, and what stopped it."""
+
+    items: list[ItemPut]
+    taken: int
+    stamp: int | None
+    fault: FormatError | None = None
+    may_be_cut: bool = False  # more bytes may heal the fault
+
+
+def _decode(data: bytes, offset: int, stamp: int | None) -> _Found:
+    """What stands at ``offset``. Of sealed blocks only those count whose seals fit."""
     items: list[ItemPut] = []
     at = 0
     try:
-        while at < len(data) and (entry := WRITER.decode(data, at)) is not None:
-            if isinstance(entry.record, ItemPut):
-                items.append(entry.record)
-            at = entry.end
+        while at < len(data) and data[at] != 0:
+            if stamp is None:
+                entry = WRITER.decode(data, at)
+                assert entry is not None
+                if SEALS.is_like_seal(data, at):
+                    stamp = _stamp_at(data, at, offset)
+                elif isinstance(entry.record, ItemPut):
+                    items.append(entry.record)
+                at = entry.end
+                continue
+            found = seal_after(SEALS, data, at, stamp, offset)
+            if found is None:
+                return _Found(items, at, stamp, InvalidData(_NOT_SEALED, offset + at), True)
+            end, seal = found
+            records = (entry.record for entry in iter_entries(WRITER, data[at:end]))
+            items += [record for record in records if isinstance(record, ItemPut)]
+            at = end + SEALS.size
+            stamp = seal.stamp if seal.opens else None
     except FormatError as error:
-        return items, at, error.moved(offset)
-    return items, at, None
+        is_cut = isinstance(error, IncompleteEntry)
+        return _Found(items, at, stamp, error.moved(offset), is_cut)
+    return _Found(items, at, stamp)
+
+
+def _stamp_at(data: bytes, at: int, offset: int) -> int | None:
+    """The stamp of the stretch that the seal here opens; None if it does not."""
+    seal = SEALS.parse(data, at)
+    opens = seal is not None and seal.opens and fits(SEALS, seal, data, at, offset)
+    return seal.stamp if seal is not None and opens else None
+
+
+def _proven_behind(data: bytes, found: _Found, offset: int) -> int | None:
+    """Where the next block begins that a seal proves."""
+    if found.stamp is None:
+        return None
+    proven = next_proven(SEALS, data, found.taken, found.stamp, offset)
+    if proven is None or proven[1].begin <= offset + found.taken:
+        return None
+    return proven[1].begin
 
 
 def _follow_each_other(segments: Sequence[Segment]) -> bool:

@@ -64,13 +64,14 @@ class SegmentCatalog:
         """An item was stored."""
         if not self._segments or self._segments[-1].path != position.path:
             self._segments.append(Segment(position.path))
-        self._segments[-1].note(item, position.offset)
+        starts_block = position.block in (None, position.offset)
+        self._segments[-1].note(item, position.offset, may_mark=starts_block)
 
     def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
         """Items were stored one behind the other; ``sizes`` are those of their entries."""
         if not self._segments or self._segments[-1].path != begin.path:
             self._segments.append(Segment(begin.path))
-        self._segments[-1].note_run(begin.offset, items, sizes)
+        self._segments[-1].note_run(begin.offset, items, sizes, begin.block)
 
     def retired(self, readers: Mapping[str, Reader]) -> list[Segment]:
         """The segments that may go, oldest first."""
@@ -99,7 +100,9 @@ def recover_segments(
             segments.append(known)
             continue
         segment = Segment(path)
-        report = recover_entries(disk, WRITER, path, segment.note_entry)
+        report = recover_entries(
+            disk, WRITER, path, segment.note_entry, each_seal=segment.note_seal
+        )
         reports.append(report)
         if not report.gone and not report.records and path != paths[-1]:
             remove_durably(disk, path)

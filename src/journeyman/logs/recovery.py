@@ -9,8 +9,11 @@
     no header and no entry                 the whole file is moved to quarantine/
     no byte, or only zeros, for a header   the file is removed
 
-Zeros are not copied: nothing is lost with them. Every other byte of the file as it was found is
-afterwards in the file or in quarantine/, durably there before it leaves the file, so that power
+    unsealed bytes after the last seal     copied to quarantine/, then cut off
+
+Zeros are not copied: nothing is lost with them. A file that is written anew has new seals in place
+of the old ones, because a seal says where it stands. Every other byte of the file as it was found
+is afterwards in the file or in quarantine/, durably there before it leaves the file, so that power
 may fail at any step and recovery begun anew comes to the same end. Memory stays small: a file is
 looked at through a view, copied in chunks, its entries handed on one by one.
 
@@ -28,8 +31,10 @@ from typing import TypeVar
 from journeyman.disk import AppendFile, Disk, is_full
 from journeyman.errors import LogFull
 from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.seals import SealFormat, fits, make_seal
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.quarantine import CHUNK_BYTES, copy_aside, move_aside
+from journeyman.logs.sealed_reading import read_file
 from journeyman.logs.segments import TEMPORARY_MARK
 
 __all__ = [
@@ -135,8 +140,10 @@ def recover_entries(
     codec: Codec[R],
     path: str,
     each: Callable[[Entry[R]], object] | None = None,
+    *,
+    each_seal: Callable[[Entry[R]], object] | None = None,
 ) -> FileReport:
-    """Repair a file if it needs it, handing each entry on as it is read.
+    """Repair a file if it needs it, handing each entry on as it is read, and each seal.
 
     Offsets are those in the repaired file. Raises LogFull when there is no room to put damaged
     bytes aside; the file is then as it was.
@@ -146,9 +153,13 @@ def recover_entries(
         disk.remove(rewritten)  # of a recovery that was cut short; the file itself is still whole
     data = disk.view(path)
     survey = _Survey(path, len(data), header_bytes=len(codec.header))
-    for item in read_past_damage(codec, data, file=path):
+    is_seal = _seal_test(codec, data)
+    for item in read_file(codec, data, file=path, seals=True):
         if isinstance(item, Damage):
             survey.note_damage(item)
+        elif is_seal(item):
+            if each_seal is not None:
+                each_seal(Entry(item.offset + survey.shift, item.length, item.record))
         else:
             survey.note_entry()
             if each is not None:
@@ -180,7 +191,7 @@ def inspect_file(
     """What recovery would find. Changes nothing."""
     data = disk.view(path)
     survey = _Survey(path, len(data), header_bytes=len(codec.header))
-    for item in read_past_damage(codec, data, file=path):
+    for item in read_file(codec, data, file=path):
         if isinstance(item, Damage):
             survey.note_damage(item)
         else:
@@ -270,12 +281,46 @@ def _cut(disk: Disk, path: str, size: int) -> None:
 
 def _good_stretches(codec: Codec[R], data: Buffer) -> Iterator[Buffer]:
     """What the repaired file holds, in chunks. Read again rather than remembered."""
+    is_seal = _seal_test(codec, data)
     begin = 0
-    for item in read_past_damage(codec, data):
+    shift = 0
+    kept: list[tuple[int, int]] = []  # stretches since the last seal
+    for item in read_file(codec, data, seals=True):
         if isinstance(item, Damage):
             yield from _chunks(data, begin, item.offset)
+            kept.append((begin, item.offset))
+            begin = item.end
+            shift -= item.length
+            if item.offset == 0:
+                shift += len(codec.header)
+        elif is_seal(item):
+            assert codec.seals is not None
+            yield from _chunks(data, begin, item.offset)
+            kept.append((begin, item.offset))
+            yield _moved_seal(codec.seals, data, item.offset, shift, kept)
+            kept.clear()
             begin = item.end
     yield from _chunks(data, begin, len(data))
+
+
+def _seal_test(codec: Codec[R], data: Buffer) -> Callable[[Entry[R]], bool]:
+    """Whether an entry of these data is a seal."""
+    format_ = codec.seals
+    if format_ is None:
+        return lambda _: False
+    size = format_.size
+    return lambda entry: entry.length == size and format_.is_like_seal(data, entry.offset)
+
+
+def _moved_seal(
+    format_: SealFormat, data: Buffer, offset: int, shift: int, kept: list[tuple[int, int]]
+) -> bytes:
+    """The seal at ``offset`` as it has to be ``shift`` bytes farther on, behind what was kept."""
+    seal = format_.parse(data, offset)
+    if seal is None or not fits(format_, seal, data, offset):
+        return bytes(data[offset : offset + format_.size])  # it proves nothing, here or there
+    block = b"".join(bytes(data[max(begin, seal.begin) : end]) for begin, end in kept)
+    return make_seal(format_, seal.kind, seal.stamp, offset + shift - len(block), block)
 
 
 def _chunks(data: Buffer, begin: int, end: int) -> Iterator[Buffer]:

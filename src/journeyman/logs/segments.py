@@ -23,7 +23,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from journeyman.clock import Clock
@@ -79,10 +79,14 @@ _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a record stands: ``offset`` bytes into the segment at ``path``."""
+    """Where a record stands: ``offset`` bytes into the segment at ``path``.
+
+    ``block`` is where the sealed block begins that it is part of; None if it is not sealed.
+    """
 
     path: str
     offset: int
+    block: int | None = field(default=None, compare=False)
 
 
 class SegmentPlan(Protocol):

@@ -7,6 +7,9 @@
 ``add`` gathers records, ``flush`` writes them in one write, ``sync`` makes them durable, ``keep``
 declares that they stay. Until then ``undo`` takes them back, also out of segments left meanwhile.
 
+A sealed log (``sealing``) has a seal after every block of records, written together with it; before
+the first one an opening seal is made durable, and ``close`` writes the closing one.
+
 Invariants:
 - a segment is synced before the next one is begun, so a crash only ever takes from the end;
 - a segment's header and its directory entry are durable before a record in it is (``always``);
@@ -23,8 +26,11 @@ import posixpath
 from collections.abc import Callable
 from contextlib import suppress
 
+from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk, is_out_of_files
 from journeyman.errors import LogError
+from journeyman.formats.seals import stamp_of
+from journeyman.logs.sealing import Sealer, Sealing, last_seal
 from journeyman.logs.segments import Position, SegmentPlan
 
 __all__ = ["LogTail", "SyncFailed"]
@@ -41,13 +47,25 @@ class SyncFailed(Exception):
 class LogTail:
     """The active segment of one log."""
 
-    def __init__(self, disk: Disk, plan: SegmentPlan, *, sync_headers: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        plan: SegmentPlan,
+        *,
+        sync_headers: bool,
+        sealing: Sealing | None = None,
+    ) -> None:
         """``sync_headers``: a new segment's header is durable before records follow."""
         self._disk = disk
+        self._clock = clock
+        self._sealing = sealing
+        self._sealer: Sealer | None = None  # of the active file
         self._plan = plan
         self._sync_headers = sync_headers
         self._file: AppendFile | None = None
         self._size = 0  # bytes in the active file
+        self._has_records = False  # something but its header and an opening seal is in it
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         # Where the part begins that undo takes back: one place in each segment it touches.
@@ -57,6 +75,11 @@ class LogTail:
     @property
     def is_open(self) -> bool:
         return self._file is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether records may follow at once: see ``begin_batch``."""
+        return self.is_open and (self._sealer is None or self._sealer.has_begun)
 
     @property
     def end(self) -> Position:
@@ -73,18 +96,56 @@ class LogTail:
             self._kept = [self.end]
 
     def must_rotate(self, incoming: int) -> bool:
-        return self._plan.must_rotate(self._size + self._gathered_bytes, incoming)
+        if self._sealer is None:
+            return self._plan.must_rotate(self._size + self._gathered_bytes, incoming)
+        size = self._size + self._gathered_bytes if self._has_records else len(self._plan.header)
+        return self._plan.must_rotate(size, incoming + self._sealer.reserve(incoming))
+
+    def begin_batch(self) -> None:
+        """Records follow: what has to stand before the first one is written and synced."""
+        first = b"" if self._sealer is None else self._sealer.first(self._size)
+        if self._sealer is None or not first:
+            return
+        file = self._active()
+        self.unsynced = True
+        file.write(first)
+        self._sync(file)
+        self.unsynced = False
+        self._size += len(first)
+        self._sealer.switched()
+        if self._kept:
+            self._kept[-1] = self.end
 
     def add(self, record: bytes) -> Position:
         """Gather a record for the next ``flush``."""
-        position = Position(self._active().path, self._size + self._gathered_bytes)
-        self._gathered.append(record)
-        self._gathered_bytes += len(record)
+        path, offset = self._active().path, self._size + self._gathered_bytes
+        self._gather(record)
+        self._has_records = True
+        sealer = self._sealer
+        if sealer is None:
+            return Position(path, offset)
+        sealer.add(record, offset)
+        position = Position(path, offset, sealer.block_begin)
+        if sealer.is_block_full:
+            self.end_block()
         return position
 
-    def flush(self) -> None:
-        """Write what was gathered, in one write."""
-        if not self._gathered:
+    def end_block(self) -> None:
+        """Let the next record begin a block of its own."""
+        if self._sealer is not None and (seal := self._sealer.end_block()):
+            self._gather(seal)
+
+    def _gather(self, data: bytes) -> None:
+        self._gathered.append(data)
+        self._gathered_bytes += len(data)
+
+    def flush(self, *, closing: bool = False) -> None:
+        """Write what was gathered, in one write. ``closing``: it is the last of this segment."""
+        self.end_block()
+        if closing and self._sealer is not None:
+            self._gather(self._sealer.last(self._size + self._gathered_bytes))
+            self._sealer.is_open = False
+        if not self._gathered_bytes:
             return
         file = self._active()
         data = b"".join(self._gathered) if len(self._gathered) > 1 else self._gathered[0]
@@ -106,17 +167,20 @@ class LogTail:
     def rotate(self) -> None:
         """Leave the active segment, already flushed and synced, for the next one."""
         old = self._active()
-        assert not self._gathered
+        assert not self._gathered_bytes
         assert not self.unsynced
         # Should this fail, the old segment stays the active one and the next append tries again.
         self._file = self._begin(self._plan.next_path(old.path))
         old.close()
         self._kept.append(self.end)
+        self.begin_batch()
 
     def undo(self) -> None:
         """Take back everything since ``keep``, for good. Raises SyncFailed if that fails."""
         self._gathered.clear()
         self._gathered_bytes = 0
+        if self._sealer is not None:
+            self._sealer.forget_block()
         for place in self._kept:
             active = self._file is not None and self._file.path == place.path
             try:
@@ -145,11 +209,27 @@ class LogTail:
         return path
 
     def close(self) -> None:
-        """Sync and close the active file."""
+        """Sync and close the active file, sealed at its end."""
         if self._file is not None:
+            self._write_last_seal()
             self.sync()
             self._file.close()
             self._file = None
+
+    def _write_last_seal(self) -> None:
+        """Without it the log is whole as well; it only looks as if the server had been killed."""
+        last = b"" if self._sealer is None else self._sealer.last(self._size)
+        if not last:
+            return
+        file = self._active()
+        self.unsynced = True
+        try:
+            file.write(last)
+        except OSError:
+            with suppress(OSError):  # what is left of it is cut off by the next start
+                file.truncate(self._size)
+            return
+        self._size += len(last)
 
     def abandon(self) -> None:
         """Close without a sync: nothing that a sync says would be true any more."""
@@ -177,7 +257,11 @@ class LogTail:
             file.close()
             raise
         self._size = size
+        self._has_records = size > len(self._plan.header)
         self.unsynced = not self._sync_headers
+        if self._sealing is not None:
+            last = last_seal(self._disk, self._sealing.format, path, size)
+            self._sealer = Sealer(self._sealing, stamp_of(self._clock.now_ns(), path), last)
         return file
 
     def _write_header(self, file: AppendFile, existed: bool) -> int:

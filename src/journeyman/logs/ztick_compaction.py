@@ -5,7 +5,8 @@
     <path>               newest, still growing; not touched
 
 Each key keeps its last record, at the place where that stands; so the result is in the order of
-the last records, as replay has it. The fold decides what a key is and what a removal is: there is
+the last records, as replay has it. Seals are left out, and the result has its own.
+The fold decides what a key is and what a removal is: there is
 no second opinion here that could disagree with it.
 
 A removed key leaves nothing behind, not even its removal. That is right only because the merge
@@ -26,7 +27,7 @@ the last records stand, the second copies their bytes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -34,9 +35,13 @@ from typing import Literal, TypeAlias
 from journeyman.disk import Disk, is_out_of_files
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.folds import ztick as fold
-from journeyman.formats.framing import Buffer, iter_entries
+from journeyman.formats.framing import Buffer
+from journeyman.formats.seals import stamp_of
 from journeyman.formats.ztick import CODEC
+from journeyman.formats.ztick_seals import SEALS
 from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
+from journeyman.logs.sealed_reading import read_whole
+from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import ZtickNames
 
 __all__ = ["CompactionReport", "CompactionStatus", "Compactor", "merge"]
@@ -67,10 +72,15 @@ class CompactionReport:
 
 
 def merge(
-    disk: Disk, names: ZtickNames, installing: AbstractContextManager[object] | None = None
+    disk: Disk,
+    names: ZtickNames,
+    installing: AbstractContextManager[object] | None = None,
+    *,
+    sealed_ns: int | None = None,
 ) -> CompactionReport:
     """Merge ``.to_compress``, which must be there, into ``.compressed``.
 
+    ``sealed_ns``: the moment, if the result is to be sealed.
     ``installing`` is held while files change their names, so that a reader in this process never
     finds one of them gone between two looks. Raises FormatError when a file is damaged, LogFull
     or OSError when the result cannot be written; then nothing has changed.
@@ -78,7 +88,9 @@ def merge(
     sources = [p for p in (names.compressed, names.to_compress) if disk.exists(p)]
     views: list[Buffer] = [disk.view(path) for path in sources]
     records_read, places = _last_records(views)
-    pieces = (views[which][begin:end] for which, begin, end in places)
+    pieces: Iterable[Buffer] = (views[which][begin:end] for which, begin, end in places)
+    if sealed_ns is not None:
+        pieces = sealed(SEALS, b"", pieces, stamp_of(sealed_ns, names.compressed))
     bytes_kept = write_whole(disk, names.compressed_tmp, pieces)
     with installing or nullcontext():
         put_in_place(disk, names.compressed_tmp, names.compressed)
@@ -91,7 +103,7 @@ def _last_records(views: list[Buffer]) -> tuple[int, list[tuple[int, int, int]]]
     places: dict[fold.Key, tuple[int, int, int]] = {}
     count = 0
     for which, view in enumerate(views):
-        for entry in iter_entries(CODEC, view, CODEC.check_header(view)):
+        for entry in read_whole(CODEC, view):
             count += 1
             key = fold.key_of(entry.record)
             # Taken out first, a key that is set again goes to the end.

@@ -28,12 +28,15 @@ from concurrent.futures import Future
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock, is_out_of_files
 from journeyman.errors import JourneymanError, LogError, LogLocked
-from journeyman.formats.framing import Buffer, Entry, iter_entries
+from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.ztick import CODEC, Record
+from journeyman.formats.ztick_seals import SEALS
 from journeyman.logs.appender import Appender
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.replacement import put_in_place
+from journeyman.logs.sealed_reading import read_whole
+from journeyman.logs.sealing import Sealing, has_seals
 from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.tail import SyncFailed
@@ -46,9 +49,19 @@ class ZtickLog:
     """A ztick log open for writing. Made by ``open``; appends are safe from any thread."""
 
     def __init__(
-        self, disk: Disk, names: ZtickNames, lock: Lock, appender: Appender, report: RecoveryReport
+        self,
+        disk: Disk,
+        clock: Clock,
+        names: ZtickNames,
+        lock: Lock,
+        appender: Appender,
+        report: RecoveryReport,
+        *,
+        seal: bool,
     ) -> None:
         self._disk = disk
+        self._clock = clock
+        self._seal = seal
         self._names = names
         self._lock = lock
         self._compacting = threading.Lock()
@@ -66,11 +79,13 @@ class ZtickLog:
         path: str,
         *,
         sync: SyncPolicy | None = None,
+        seal: bool = True,
         each: Callable[[Record], object] | None = None,
         in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
     ) -> ZtickLog:
         """Lock, recover and open a log; made, with the directories above it, if it is missing.
 
+        ``seal``: what is written is sealed, see journeyman.formats.seals.
         ``each`` is given every record in load order, so that a start reads the log only once.
         ``in_bulk`` may do so faster: it is given the files in load order, and answers None if it
         cannot read all of them to their last byte; then they are recovered as usual.
@@ -84,9 +99,10 @@ class ZtickLog:
             report = in_bulk(files) if in_bulk is not None else None
             if report is None:
                 report = _recover(disk, files, each)
-            appender = Appender(disk, clock, ZtickPlan(path), sync=sync)
+            sealing = Sealing(SEALS, enabled=seal)
+            appender = Appender(disk, clock, ZtickPlan(path), sync=sync, sealing=sealing)
             appender.open()
-            log = cls(disk, names, lock, appender, report)
+            log = cls(disk, clock, names, lock, appender, report, seal=seal)
             if disk.exists(names.to_compress):
                 log._finish_leftover()
         except BaseException:
@@ -106,7 +122,7 @@ class ZtickLog:
             }
             if end is not None:
                 views[end.path] = views[end.path][: end.offset]
-        return (entry for view in views.values() for entry in iter_entries(CODEC, view))
+        return (entry for view in views.values() for entry in read_whole(CODEC, view))
 
     def append(self, records: Iterable[Record]) -> Future[list[Position]]:
         """Queue records that stand together; see Appender for when the future resolves."""
@@ -128,10 +144,10 @@ class ZtickLog:
             self.appender.open()  # refuses if the log is closed or poisoned
             leftover = None
             if self._disk.exists(self._names.to_compress):
-                leftover = merge(self._disk, self._names, self._names_change)
+                leftover = self._merge()
             if not self._set_active_aside():
                 return leftover
-            report = merge(self._disk, self._names, self._names_change)
+            report = self._merge()
             return report if leftover is None else leftover + report
         finally:
             self._compacting.release()
@@ -172,20 +188,24 @@ class ZtickLog:
             raise SyncFailed(names.directory, "sync of the directory", error) from error
         return names.active
 
+    def _merge(self) -> CompactionReport:
+        stamp = self._clock.now_ns() if self._seal else None
+        return merge(self._disk, self._names, self._names_change, sealed_ns=stamp)
+
     def _finish_leftover(self) -> None:
         try:
-            merge(self._disk, self._names)
+            self._merge()
         except (JourneymanError, OSError) as error:
             self.leftover_error = error
 
 
-def compact_offline(disk: Disk, path: str) -> CompactionReport:
+def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionReport:
     """Write the whole log into the one file at ``path``, the only one the original reads.
 
     Everything is merged into ``.compressed`` first, in the usual steps, until no other file holds
     a record; then one rename makes that the active file. Renaming over an active file that still
     held records would not do: what it removes would come back from older files, were these still
-    there after a crash.
+    there after a crash. A log that is sealed stays so.
     """
     names = ZtickNames(path)
     if not any(map(disk.exists, (names.compressed, names.to_compress, names.active))):
@@ -195,12 +215,14 @@ def compact_offline(disk: Disk, path: str) -> CompactionReport:
         files = _files(disk, names)
         before = identities(files)
         _recover(disk, files, None)
+        is_sealed = any(has_seals(SEALS, disk.view(file)) for file in files if disk.exists(file))
+        sealed_ns = now_ns if is_sealed else None
         report = CompactionReport(0, 0, 0, 0)
         if disk.exists(names.to_compress):
-            report = merge(disk, names)
+            report = merge(disk, names, sealed_ns=sealed_ns)
         if disk.exists(names.active) and disk.size(names.active):
             put_in_place(disk, names.active, names.to_compress)
-            report += merge(disk, names)
+            report += merge(disk, names, sealed_ns=sealed_ns)
         if disk.exists(names.compressed):
             note_replacement(before, names.compressed, names.active)
             put_in_place(disk, names.compressed, names.active)

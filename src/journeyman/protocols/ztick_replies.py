@@ -39,6 +39,7 @@ __all__ = [
     "job_state",
     "metric_lines",
     "ok",
+    "reserved",
     "rule_line",
     "rule_not_found",
     "settled",
@@ -137,6 +138,12 @@ def job_not_found(request_id: bytes, identifier: str) -> bytes:
 
 def rule_not_found(request_id: bytes, identifier: str) -> bytes:
     return _not_found(request_id, "rule", identifier)
+
+
+def reserved(request_id: bytes, identifier: str) -> bytes:
+    """The log itself uses identifiers like this one."""
+    name = in_a_message(identifier.encode())
+    return error(request_id, ErrorCode.INVALID_ARGS, f"job_identifier {name} is reserved")
 
 
 def _not_found(request_id: bytes, kind: str, identifier: str) -> bytes:

@@ -19,6 +19,7 @@ from journeyman.engines.ztick_outcomes import (
     JobState,
     OutOfScope,
     Reply,
+    Reserved,
     RuleListing,
     RuleNotFound,
     Stats,
@@ -32,6 +33,7 @@ from journeyman.protocols.ztick import (
     job_state,
     metric_lines,
     ok,
+    reserved,
     rule_line,
     rule_not_found,
 )
@@ -52,6 +54,8 @@ def answer(command: Command, reply: Reply | None, metrics: Callable[[Stats], Met
         return job_state(request_id, reply.status, reply.execution_ns)
     if isinstance(reply, JobNotFound):
         return job_not_found(request_id, reply.identifier)
+    if isinstance(reply, Reserved):
+        return reserved(request_id, reply.identifier)
     if isinstance(reply, RuleNotFound):
         return rule_not_found(request_id, reply.identifier)
     if isinstance(reply, OutOfScope):

@@ -84,6 +84,7 @@ class FanOutServer:
             clock,
             plan.directory,
             waits_for_sync=plan.sync is SyncMode.ALWAYS,
+            seal=plan.seal,
             segment_bytes=plan.segment_bytes,
             archive_directory=plan.archive_directory,
         )
@@ -163,7 +164,11 @@ class FanOutServer:
         )
 
     def _load(self, queue: str, journal: KestrelJournal) -> None:
-        tell_recovery(self._messages, journal.recovery)
+        tell_recovery(self._messages, journal.recovery, path=self._journals.folder, queue=queue)
+        for anomaly in journal.anomalies:
+            self._messages.warn(
+                f"{anomaly.kind}: {anomaly.detail}", queue=queue, reader=str(anomaly.key)
+            )
         readers = [
             LoadedReader(name, place, *journal.left_for(place))
             for name, place in journal.readers.items()

@@ -76,6 +76,7 @@ class Journals:
         directory: str,
         *,
         waits_for_sync: bool,
+        seal: bool = True,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
     ) -> None:
@@ -83,6 +84,7 @@ class Journals:
         self._clock = clock
         self._directory = directory
         self._waits = waits_for_sync
+        self._seal = seal
         self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
         self._journals: dict[str, KestrelJournal] = {}
@@ -131,6 +133,7 @@ class Journals:
             self._directory,
             queue,
             sync=policy,
+            seal=self._seal,
             segment_bytes=self._segment_bytes,
             archive_directory=self._archive_directory,
             names=names,
@@ -157,8 +160,8 @@ class Journals:
         return all(self._fits(queue, size) for queue, size in sizes.items())
 
     def _fits(self, queue: str, size: int) -> bool:
-        end = self._journals[queue].appender.end()
-        return end is not None and end.offset + size < self._segment_bytes
+        journal = self._journals[queue]
+        return journal.appender.has_begun and journal.has_room_for(size)
 
     def write(self, writes: Sequence[Write]) -> None:
         """JourneymanError: nothing was written, unless it is PartlyWritten or LogPoisoned."""

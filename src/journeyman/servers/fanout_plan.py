@@ -32,6 +32,7 @@ class FanOutPlan:
     queues: FanOutSettings = field(default_factory=FanOutSettings)
     sync: SyncMode = SyncMode.ALWAYS
     sync_interval_ms: int = 1000
+    seal: bool = True
     checkpoint_ms: int = 1000
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     archive_directory: str | None = None
@@ -63,6 +64,7 @@ def plan_of(settings: Settings) -> FanOutPlan:
         ),
         sync=SyncMode(kestrel.sync.value),
         sync_interval_ms=kestrel.sync_interval_ms,
+        seal=kestrel.seals,
         checkpoint_ms=kestrel.checkpoint_interval_ms,
         segment_bytes=kestrel.segment_bytes,
         archive_directory=kestrel.archive_path,

@@ -34,6 +34,7 @@ from journeyman.engines.ztick_outcomes import (
     JobState,
     OutOfScope,
     Reply,
+    Reserved,
     RuleListing,
     RuleNotFound,
     Stats,
@@ -121,6 +122,8 @@ class Api:
         reply = await self._ask(Call(self._loop, request["namespace"]), command)
         if isinstance(reply, OutOfScope):
             raise ApiError(403, "insufficient namespace scope")
+        if isinstance(reply, Reserved):
+            raise ApiError(400, f"job {json.dumps(reply.identifier)}: the identifier is reserved")
         if isinstance(reply, JobNotFound | RuleNotFound):
             kind = "job" if isinstance(reply, JobNotFound) else "rule"
             raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")

@@ -27,6 +27,7 @@ from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick_layout import JOB, JOB_REMOVAL
 from journeyman.logs.recovery import FileReport, RecoveryReport
+from journeyman.logs.sealing import in_blocks
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick_log import ZtickLog
 from journeyman.servers.bulk_child import BulkFailed, can_use, read
@@ -54,8 +55,9 @@ class LogJournal:
         self._log = log
 
     def write(self, records: Sequence[Record]) -> None:
-        # One piece, not one a record: nobody asks where in the log a record of a batch stands.
-        future = self._log.appender.append(b"".join([CODEC.encode(record) for record in records]))
+        # Pieces of a block, not one a record: nobody asks where in the log a record stands.
+        blocks = in_blocks([CODEC.encode(record) for record in records])
+        future = self._log.appender.append_many([b"".join(block) for block in blocks])
         self._log.commit()
         future.result()  # the writer is the only one who commits, so it has been decided by now
 
@@ -67,12 +69,19 @@ def open_log(
     *,
     sync: SyncPolicy,
     max_runs: int,
+    seal: bool = True,
     bulk_bytes: int = BULK_BYTES,
 ) -> OpenedLog:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(disk, bulk_bytes)
     log = ZtickLog.open(
-        disk, clock, path, sync=sync, each=reading.each, in_bulk=reading.all_at_once
+        disk,
+        clock,
+        path,
+        sync=sync,
+        seal=seal,
+        each=reading.each,
+        in_bulk=reading.all_at_once,
     )
     return OpenedLog(log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk)
 
@@ -128,9 +137,13 @@ def rows_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
 def _rows_of(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None]:
     """The rows of the files, in pieces; None: one does not end where its last record does."""
     from journeyman.columnar import ztick as columnar
+    from journeyman.columnar.seals import is_proven
 
     for path in files:
         view = disk.view(path)
+        if not is_proven(CODEC, view):
+            yield None
+            return
         records = 0
         yield _FILE, path
         for chunk in columnar.iter_batches(view):

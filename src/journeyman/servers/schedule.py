@@ -182,7 +182,12 @@ class ScheduleServer:
         sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
-            self._disk, self._clock, database.logfile_path, sync=sync, max_runs=max_runs
+            self._disk,
+            self._clock,
+            database.logfile_path,
+            sync=sync,
+            seal=database.seals,
+            max_runs=max_runs,
         )
         self._ztick_log = opened.log
         self._tell_recovery(opened.log)
@@ -207,7 +212,8 @@ class ScheduleServer:
             self._log.info(f'{what}: they run now (schedule.overdue = "run")')
 
     def _tell_recovery(self, log: ZtickLog) -> None:
-        tell_recovery(self._log, log.recovery)
+        path = self._settings.database.logfile_path
+        tell_recovery(self._log, log.recovery, path=path)
         if log.leftover_error is not None:
             self._log.warn(
                 "a compaction that was cut short could not be finished", reason=log.leftover_error

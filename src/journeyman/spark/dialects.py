@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from journeyman.columnar.chunks import Chunk
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.spark.layout import LogFile
 from journeyman.spark.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
+
+if TYPE_CHECKING:
+    from journeyman.columnar.seals import SealKernels
 
 __all__ = [
     "SELF_EVIDENT",
@@ -26,6 +29,7 @@ __all__ = [
     "bulk_decoder",
     "codec_of",
     "no_records",
+    "seals_of",
     "seek_of",
     "walk_of",
 ]
@@ -73,6 +77,15 @@ def seek_of(dialect: str) -> Seek | None:
     from journeyman.columnar.walking import SEEKS
 
     return SEEKS.get(dialect)
+
+
+def seals_of(dialect: str) -> SealKernels | None:
+    """How to check seals in bulk, where a dialect has any."""
+    if dialect not in (ZTICK, KESTREL):
+        return None
+    from journeyman.columnar.seals import KERNELS
+
+    return KERNELS[dialect]
 
 
 def _module(dialect: str) -> str:

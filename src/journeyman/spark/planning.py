@@ -150,7 +150,8 @@ def _before(pieces: list[Piece], position: AsOfPosition) -> list[Piece]:
     kept = []
     for piece in pieces:
         if piece is at:
-            kept.append(replace(piece, end=min(piece.end, position.offset)))
+            end = min(piece.end, position.offset)
+            kept.append(replace(piece, end=end, cut=position.offset))
         elif piece.file.reader is not None or piece.file.segment < at.file.segment:
             kept.append(piece)
     return kept

@@ -23,6 +23,9 @@ while it is decoded. What was appended since planning is not read.
 The end of a log is not damage: zeros up to the end of a file, and an entry cut short at the end of
 the last one.
 
+Sealed stretches are read block by block, by the rule of journeyman.logs.sealed_reading: what is an
+item elsewhere is a block there, and a block whose seal does not fit is damage as a whole.
+
 Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
 does not take of them is decoded for it.
 
@@ -33,18 +36,20 @@ entries seem to begin, and at its end a Seam says where that was, and how far it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Buffer, Ending, Entry
+from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, SealKind, fits
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
-from journeyman.spark.dialects import bulk_decoder, codec_of, seek_of, walk_of
+from journeyman.logs.sealed_reading import bad_block, is_in_flight, sealed_inside, unsealed_end
+from journeyman.spark.dialects import bulk_decoder, codec_of, seals_of, seek_of, walk_of
 from journeyman.spark.filesystem import filesystem_of
 from journeyman.spark.options import SourceOptions
 from journeyman.spark.scouting import FEW, Scout, Step
@@ -160,13 +165,15 @@ def _size_now(file: BinaryIO, piece: Piece) -> int:
 
 
 def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
-    if damage.length == 0:
+    if damage.length == 0 or (is_in_flight(damage) and piece.file.reader is None):
         return True
     may_end = damage.kind == "padding" or (damage.kind == "torn" and piece.file.is_last)
     return may_end and damage.end == size
 
 
 _Stepper = Callable[[int, int, int], Step]
+# Items; in the end where reading goes on, and the stamp if what is there is sealed.
+_Items: TypeAlias = "Generator[Chunk | Damage | Stretch, None, tuple[int, int | None]]"
 
 
 class _Reading:
@@ -180,6 +187,14 @@ class _Reading:
         self._seek = seek_of(options.dialect)
         self._judge = Judge(self._codec, file=piece.file.path, salvage=options.salvage)
         self._is_guessed = False
+        self._format = self._codec.seals
+        self._seals = seals_of(options.dialect)
+        self._no_seal = (0, 0)  # from the first place to the second there is none
+        self._came_to = 0  # a place, and the stamp if what follows there is sealed
+        self._stamp: int | None = None
+        self._cut = piece.cut
+        self._path = piece.file.path
+        self._salvages = options.salvage
         self.reached = 0
 
     def is_settled_at(self, boundary: int) -> bool:
@@ -212,7 +227,9 @@ class _Reading:
         if at < 0:
             return None
         self._is_guessed = True
-        begin = piece.begin + at
+        begin = self._likely_block(piece.begin, piece.begin + at)
+        if self._stamp_before(begin) is not None:
+            return begin
         if self._judge.holds_back:
             scout = Scout(self, begin)
             scout.run(begin)
@@ -232,7 +249,17 @@ class _Reading:
             if damage is not None:
                 yield damage
         if self._judge.holds_back:
-            yield from self._scouted_items(offset, end, step, stretches=stretches)
+            # What led here knows more than the bytes before: these may be damaged.
+            known = self._came_to == offset and offset > 0
+            stamp = self._stamp if known else self._stamp_before(offset)
+            while offset < end:
+                offset, stamp = yield from (
+                    self._scouted_items(offset, end, step, stretches=stretches)
+                    if stamp is None
+                    else self._sealed_items(offset, end, stamp, step, stretches=stretches)
+                )
+            self.reached = self._came_to = offset
+            self._stamp = stamp
             return
         window = self._window
         step = step or self.walk
@@ -250,15 +277,18 @@ class _Reading:
             elif ending is not None and self.is_cut_by_window(ending):
                 stale, at_least = True, self.needed(ending)
             else:
-                damage = self.damage_at(offset, offset)
+                damage, _ = self.damage_at(offset, offset)
                 yield damage
                 offset, stale, at_least = damage.end, True, 0
         self.reached = offset
 
     def _scouted_items(
         self, offset: int, end: int, step: _Stepper | None, *, stretches: bool
-    ) -> Iterator[Chunk | Damage | Stretch]:
-        """The same, where a fault may show that entries in front of it are damage."""
+    ) -> _Items:
+        """The same, where a fault may show that entries in front of it are damage.
+
+        Up to an opening seal. Where that was, and the stamp of what follows.
+        """
         scout = Scout(self, offset)
         at_least = 0
         while offset < end:
@@ -271,14 +301,147 @@ class _Reading:
                 damage = scout.damage
                 yield damage
                 offset, at_least = damage.end, 0
+                if scout.stamp is not None:
+                    return offset, scout.stamp
                 scout = Scout(self, offset)
-        self.reached = offset
+            elif scout.stamp is not None and offset == scout.reached and offset < end:
+                assert self._format is not None
+                return offset + self._format.size, scout.stamp
+        return offset, None
+
+    # --- sealed stretches: see journeyman.logs.sealed_reading ---
+
+    def _sealed_items(
+        self, offset: int, end: int, stamp: int, step: _Stepper | None, *, stretches: bool
+    ) -> _Items:
+        """Blocks that begin before ``end``, up to a closing seal; as ``_scouted_items``."""
+        window, format_, kernels = self._window, self._format, self._seals
+        assert format_ is not None
+        assert kernels is not None
+        at_least = 0
+        while offset < end:
+            window.move(offset, end + 2 * BLOCK_BYTES, at_least)
+            proven, is_open = kernels.run(window.data, 0, end - offset, stamp, offset)
+            if proven:
+                if step is not None:
+                    yield from self._proven_items(offset, offset + proven, stretches=stretches)
+                offset, at_least = offset + proven, 0
+                if not is_open:
+                    return offset, None
+            elif window.end < window.size and len(window.data) < MAX_BLOCK_BYTES:
+                at_least = min(4 * len(window.data), MAX_BLOCK_BYTES)
+            else:
+                rest = window.rest(offset)
+                damage = bad_block(format_, rest, 0, stamp, file=self._path, base=offset)
+                if self._salvages and is_in_flight(damage):
+                    return offset, None
+                yield damage
+                offset, at_least = damage.end, 0
+        return offset, stamp
+
+    def _proven_items(
+        self, offset: int, end: int, *, stretches: bool
+    ) -> Iterator[Chunk | Damage | Stretch]:
+        """The entries of proven blocks, all of them in the window."""
+        window = self._window
+        stop = end if self._cut is None else min(end, self._cut)
+        while offset < stop:
+            max_records = MAX_RECORDS
+            if stretches:
+                stretch = self._stretch(offset, stop)
+                yield stretch
+                if stretch.reached is not None:
+                    max_records = FEW
+                    if stretch.reached > stretch.begin:
+                        offset = window.begin + stretch.reached
+                        continue
+            chunk, reached, _ = self._decode(offset, stop, max_records, limit=end)
+            if reached > offset:
+                assert chunk is not None
+                yield chunk
+                offset = reached
+                continue
+            damage = self._undecodable(offset)
+            yield damage
+            offset = damage.end
+
+    def _undecodable(self, offset: int) -> Damage:
+        """An entry that was written as it stands here, but that nobody can read."""
+        assert self._format is not None
+        at = offset - self._window.begin
+        frame_end = self._format.frame_end(self._window.data, at)
+        assert frame_end is not None
+        try:
+            self._codec.decode(self._window.data, at)
+        except FormatError as error:
+            return Damage(self._path, offset, frame_end - at, "corrupt", error.reason)
+        raise AssertionError(f"decoder and codec disagree at {offset}")
+
+    def _stamp_before(self, offset: int) -> int | None:
+        """The stamp of the sealed stretch that goes on at ``offset``; None if none does."""
+        format_ = self._format
+        if format_ is None or offset < format_.size:
+            return None
+        at = offset - format_.size
+        seal = format_.parse(self._window.peek(at, offset), 0)
+        if seal is None or not seal.opens or not 0 <= seal.begin <= at:
+            return None
+        if at - seal.begin > MAX_BLOCK_BYTES:
+            return None
+        block = self._window.peek(seal.begin, offset)
+        return seal.stamp if fits(format_, seal, block, at - seal.begin, seal.begin) else None
+
+    def _likely_block(self, begin: int, entry: int) -> int:
+        """The first block boundary from ``begin`` on, if an entry begins at ``entry`` behind it.
+
+        ``entry`` itself if nothing there is sealed.
+        """
+        format_, kernels = self._format, self._seals
+        if format_ is None or kernels is None or self._stamp_before(begin) is not None:
+            return begin if format_ is not None and kernels is not None else entry
+        window = self._window
+        at = kernels.next_seal(window.data, entry - window.begin)
+        seal = format_.parse(window.data, at)
+        is_inside = seal is not None and seal.kind is not SealKind.OPENING
+        return window.begin + at + format_.size if is_inside else entry
+
+    def seal_at(self, offset: int) -> bool:
+        """Whether something that is marked as a seal stands in the window at ``offset``."""
+        at, format_, data = offset - self._window.begin, self._format, self._window.data
+        return (
+            format_ is not None
+            and at + format_.size <= len(data)
+            and format_.is_like_seal(data, at)
+        )
+
+    def opening_stamp(self, offset: int) -> int | None:
+        """The stamp of what follows, if the seal at ``offset`` fits and does not close."""
+        assert self._format is not None
+        return self._stamp_before(offset + self._format.size)
+
+    @property
+    def seal_bytes(self) -> int:
+        return 0 if self._format is None else self._format.size
+
+    def _limit(self, offset: int) -> int:
+        """Where the next seal stands in the window, or its end."""
+        window = self._window
+        if self._seals is None:
+            return window.end
+        begin, end = self._no_seal
+        if not begin <= offset < end:
+            end = window.begin + self._seals.next_seal(window.data, offset - window.begin)
+            self._no_seal = offset, end
+        return end if self.seal_at(end) else window.end
 
     def _sure_items(
         self, offset: int, end: int, step: _Stepper, *, stretches: bool
     ) -> Iterator[Chunk | Stretch]:
         """Entries that begin before ``end``, all of them good and in the window."""
         while offset < end:
+            if self.seal_at(offset):
+                offset += self.seal_bytes
+                continue
             max_records = MAX_RECORDS
             if stretches:
                 stretch = self._stretch(offset, end)
@@ -305,9 +468,13 @@ class _Reading:
         return Step(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
 
     def decode(self, offset: int, end: int, max_records: int) -> Step:
-        """The rows of one chunk that begin before ``end``."""
+        """The rows of one chunk that begin before ``end``, and before the next seal."""
+        return self._decode(offset, end, max_records, limit=self._limit(offset))
+
+    def _decode(self, offset: int, end: int, max_records: int, *, limit: int) -> Step:
         window = self._window
-        local = self._bulk(window.data, offset - window.begin, max_records=max_records)
+        data = window.data[: limit - window.begin]
+        local = self._bulk(data, offset - window.begin, max_records=max_records)
         chunk = _shifted(local, window.begin)
         if chunk.next_offset > end:
             chunk = _before(chunk, end)
@@ -332,11 +499,26 @@ class _Reading:
         try:
             return self._codec.check_header(self._window.data), None
         except FormatError:
-            return self._judge.header(self._window.rest(0))
+            whole = self._window.rest(0)
+            if self._format is None:
+                return self._judge.header(whole)
+            end = unsealed_end(self._format, whole, len(self._codec.header))
+            offset, damage = self._judge.header(whole[:end])
+            if damage is None or end < len(whole):
+                return offset, damage
+            sealed_at = sealed_inside(self._format, whole, damage)
+            if sealed_at is None:
+                return offset, damage
+            return sealed_at[0], replace(damage, length=sealed_at[0], kind="corrupt")
 
-    def damage_at(self, offset: int, boundary: int) -> Damage:
-        """How far the damage at ``offset`` goes; entries from ``boundary`` on led there."""
-        rest = self._window.rest(boundary)
+    def damage_at(self, offset: int, boundary: int) -> tuple[Damage, int | None]:
+        """How far the damage at ``offset`` goes; entries from ``boundary`` on led there.
+
+        And the stamp, if it goes up to a sealed block.
+        """
+        rest = whole = self._window.rest(boundary)
+        if self._format is not None:
+            rest = whole[: unsealed_end(self._format, whole, 0, boundary)]
         held: list[Entry[Any]] = []
         at, fault = 0, None
         try:
@@ -346,7 +528,14 @@ class _Reading:
         except FormatError as error:
             fault = error
         assert boundary + at == offset, f"decoder and codec disagree at {offset}, {boundary + at}"
-        return self._judge.damage(rest, at, fault, held, base=boundary)
+        damage = self._judge.damage(rest, at, fault, held, base=boundary)
+        if self._format is None or len(rest) < len(whole):
+            return damage, None
+        sealed_at = sealed_inside(self._format, whole, damage, boundary)
+        if sealed_at is None:
+            return damage, None
+        begin, stamp = sealed_at
+        return replace(damage, length=begin - damage.offset, kind="corrupt"), stamp
 
 
 def _shifted(chunk: Chunk, by: int) -> Chunk:

@@ -6,7 +6,7 @@
 
 Without a checksum a fault may show that entries in front of it, as far as HELD_BYTES, are damage
 (journeyman.logs.damage). So the scout looks at entries, without making rows, until so much follows
-what is handed on.
+what is handed on. An opening seal ends its way: what follows is proven otherwise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,14 @@ class Scouted(Protocol):
 
     def file_size(self) -> int: ...
 
-    def damage_at(self, offset: int, boundary: int) -> Damage: ...
+    def damage_at(self, offset: int, boundary: int) -> tuple[Damage, int | None]: ...
+
+    def seal_at(self, offset: int) -> bool: ...
+
+    def opening_stamp(self, offset: int) -> int | None: ...
+
+    @property
+    def seal_bytes(self) -> int: ...
 
 
 class Scout:
@@ -57,6 +64,7 @@ class Scout:
         self._marks = [begin]
         self._past: int | None = None  # the first boundary at or behind the end
         self._damage: Damage | None = None
+        self.stamp: int | None = None  # of what is sealed behind the seal, or the damage, met
         self.reached = self.sure = begin
         self.needed = 0  # bytes from ``reached`` on that the window has to hold
         self.is_at_fault = False
@@ -69,6 +77,13 @@ class Scout:
             if self.reached == reading.window_end():
                 self.needed = 1
                 break
+            if reading.seal_at(self.reached):
+                self.stamp = reading.opening_stamp(self.reached)
+                if self.stamp is not None:
+                    self.sure = self.reached if self._past is None else self._past
+                    return
+                self._move(self.reached + reading.seal_bytes)
+                continue
             step = reading.walk(self.reached, self._target(end), FEW)
             if step.next_offset > self.reached:
                 self._move(step.next_offset)
@@ -110,7 +125,8 @@ class Scout:
     def _meet_fault(self) -> None:
         held = [mark for mark in self._marks if self.reached - mark > HELD_BYTES]
         self.is_at_fault = True
-        self._damage = self._reading.damage_at(self.reached, held[-1] if held else self._marks[0])
+        boundary = held[-1] if held else self._marks[0]
+        self._damage, self.stamp = self._reading.damage_at(self.reached, boundary)
         self.sure = self._damage.offset
         if self._past is not None and self._past <= self.sure:
             self.sure = self._past

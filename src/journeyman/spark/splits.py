@@ -59,6 +59,9 @@ class SplitContext:
 class Piece:
     """The items of a file that begin at ``begin`` or behind it, and before ``end``.
 
+    In a sealed stretch of a file the items are blocks. ``cut``: entries from this offset on are not
+    wanted, even if their block begins before it.
+
     ``anchor`` is an item boundary at or before ``begin``; 0 is the start of the file. What is
     opened is ``file.path``; what rows show is ``context.file``. Nothing behind ``file.size`` is
     looked at.
@@ -69,6 +72,7 @@ class Piece:
     begin: int
     end: int
     anchor: int = 0
+    cut: int | None = None
 
     @property
     def is_part(self) -> bool:

@@ -54,6 +54,12 @@ class Window:
         self._fill(view, begin)
         self.begin, self.data = begin, view
 
+    def peek(self, begin: int, end: int) -> bytes:
+        """These bytes of the file, wherever the window is."""
+        view = memoryview(bytearray(end - begin))
+        self._fill(view, begin)
+        return bytes(view)
+
     def rest(self, begin: int) -> Buffer:
         """Everything from ``begin`` to the end of the file."""
         if self._rest is None or begin < self._rest[0]:

@@ -8,7 +8,8 @@
 A name points to a node, as in a real file system: a file's data and its name become durable apart
 from each other. Of what is unsynced, a crash keeps anything or nothing:
 
-    data        any of the writes, the last one torn, or the length without the data (zeros)
+    data        any of the writes; the last one torn, or torn with zeros in place of the rest; the
+                length without the data (zeros)
     names       the changes of one directory up to some point, apart from other directories
     rename      across directories: under the old name, the new one, or both; never under neither
 """
@@ -106,7 +107,10 @@ def _torn(edit: _Edit, rng: random.Random) -> list[_Edit]:
     at, data = edit
     if data is None:
         return [edit] if rng.random() < 0.5 else []
-    return [(at, data[: rng.randrange(len(data) + 1)])]
+    written = data[: rng.randrange(len(data) + 1)]
+    if rng.random() < 0.5:  # the length was durable, and some of the data
+        written += bytes(len(data) - len(written))
+    return [(at, written)]
 
 
 class Change:

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.clock import Clock
+from journeyman.columnar.seals import is_proven
 from journeyman.errors import FormatError, LogError, LogLocked, UsageError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.logs.publication import Publication, publish
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.replacement import put_in_place
+from journeyman.logs.sealing import close_file
 from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.staging import SinkDisk
@@ -132,7 +134,8 @@ def settle_tail(
     """Repair a file that does not end with a whole entry, as opening the log would.
 
     Records written behind a torn one could not be read. Zeros at the end do no harm in a log of
-    several files, and of a single one they are no entry either, so they are cut as well.
+    several files, and of a single one they are no entry either, so they are cut as well. A sealed
+    file is closed: what follows has no seals.
     """
     view = disk.view(path)
     try:
@@ -141,6 +144,9 @@ def settle_tail(
         ends_well = False
     else:
         ends_well = hop(view, start, len(view)) == len(view)
+        ends_well = ends_well and (codec.seals is None or is_proven(codec, view))
     del view  # the file may now be cut
     if not ends_well:
         recover_file(disk, codec, path)
+    if codec.seals is not None and disk.exists(path):
+        close_file(disk, codec.seals, path)

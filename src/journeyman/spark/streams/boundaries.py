@@ -12,6 +12,9 @@ Damage is part of the batch in which it is met, and goes as far as the rule for 
 (journeyman.logs.damage) of what is there; if nothing follows it, up to the end of that, since what
 is appended later begins with an entry again.
 
+In a sealed stretch a batch ends behind a seal that fits; what has no seal yet is on its way. A bad
+block that a good one follows is damage, and part of the batch.
+
 Otherwise only lengths are followed. What is inside an entry, and whether its checksum fits, is
 found out by whoever decodes the stretch. Bytes are read, never mapped: a writer may cut a file
 under us.
@@ -21,12 +24,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Buffer, Codec
+from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
+from journeyman.logs.sealed_reading import bad_block, is_in_flight
+from journeyman.spark.dialects import seals_of
 from journeyman.spark.schemas import KESTREL, WORKQ
 from journeyman.spark.streams.fingerprints import read_at
+
+if TYPE_CHECKING:
+    from journeyman.columnar.seals import SealKernels
 
 __all__ = ["Walk", "walk"]
 
@@ -43,6 +52,7 @@ class Walk:
     file: BinaryIO
     size: int
     closed: bool
+    seals: SealKernels | None = None
 
     def reach(self, begin: int, most: int | None = None, *, must_move: bool = False) -> int:
         """The last end of an entry that is at most ``most`` bytes behind ``begin``.
@@ -53,7 +63,18 @@ class Walk:
         if self.closed and upto == self.size:
             return self.size
         at = begin
+        stamp = self._stamp_before(at)
         while at < upto:
+            if stamp is not None:
+                step, stamp = self._blocks(at, upto, stamp, must_move=must_move and at == begin)
+                if step == 0:
+                    return at
+                at += step
+                continue
+            if self.seals is not None and (opened := self._opened(at)) is not None:
+                step, stamp = opened
+                at += step
+                continue
             step = self._hops(at, upto)
             if step == 0:
                 beyond = self._beyond(at)
@@ -74,14 +95,63 @@ class Walk:
         yield begin, end
 
     def _hops(self, at: int, upto: int) -> int:
-        """How far lengths lead from ``at`` without passing ``upto``, at most one chunk."""
+        """How far lengths lead from ``at`` without passing ``upto`` or a seal; at most a chunk."""
         data = read_at(self.file, at, min(_CHUNK_BYTES, upto - at))
-        if at > 0:
-            return self.hop(data, 0, len(data))
         try:
-            return self.hop(data, self.codec.check_header(data), len(data))
+            begin = 0 if at > 0 else self.codec.check_header(data)
         except FormatError:
             return 0
+        target = len(data)
+        if self.seals is not None and begin < target:
+            target = max(begin, self.seals.next_seal(data, begin))
+        return self.hop(data, begin, target) if target > begin else begin
+
+    # --- sealed stretches ---
+
+    def _stamp_before(self, at: int) -> int | None:
+        """The stamp of the sealed stretch that goes on at ``at``; None if none does."""
+        format_ = self.codec.seals
+        if format_ is None or self.seals is None or at < format_.size:
+            return None
+        seal = format_.parse(read_at(self.file, at - format_.size, format_.size), 0)
+        if seal is None or not seal.opens or not 0 <= seal.begin <= at - format_.size:
+            return None
+        block = read_at(self.file, seal.begin, at - seal.begin)
+        place = len(block) - format_.size
+        return seal.stamp if fits(format_, seal, block, place, seal.begin) else None
+
+    def _opened(self, at: int) -> tuple[int, int | None] | None:
+        """The size of the seal that stands at ``at``, and the stamp if it opens a stretch."""
+        format_ = self.codec.seals
+        assert format_ is not None
+        if at + format_.size > self.size:
+            return None
+        if not format_.is_like_seal(read_at(self.file, at, format_.size), 0):
+            return None
+        return format_.size, self._stamp_before(at + format_.size)
+
+    def _blocks(self, at: int, upto: int, stamp: int, *, must_move: bool) -> tuple[int, int | None]:
+        """How far proven blocks lead without passing ``upto``, and the stamp of what follows.
+
+        0: a batch is on its way, or the next block does not fit.
+        """
+        format_ = self.codec.seals
+        assert format_ is not None
+        assert self.seals is not None
+        room = _CHUNK_BYTES
+        while True:
+            limit = self.size if must_move else upto
+            data = read_at(self.file, at, min(room, limit - at))
+            end, is_open = self.seals.run(data, 0, 1 if must_move else len(data), stamp, at)
+            if end:
+                return end, stamp if is_open else None
+            if at + len(data) >= limit or room >= MAX_BLOCK_BYTES:
+                break
+            room *= 4
+        damage = bad_block(format_, read_at(self.file, at, self.size - at), 0, stamp)
+        if is_in_flight(damage) or damage.kind == "padding":
+            return (self.size - at, None) if self.closed and upto == self.size else (0, stamp)
+        return (damage.length, stamp) if damage.length <= upto - at or must_move else (0, stamp)
 
     def _beyond(self, at: int) -> int | None:
         """Where the entry or the damage at ``at`` ends; None while that cannot be told."""
@@ -131,8 +201,8 @@ def walk(dialect: str, file: BinaryIO, size: int, *, closed: bool) -> Walk:
         from journeyman.columnar.kestrel import hop as kestrel_hop
         from journeyman.formats.kestrel import WRITER
 
-        return Walk(WRITER, kestrel_hop, file, size, closed)
+        return Walk(WRITER, kestrel_hop, file, size, closed, seals_of(dialect))
     from journeyman.columnar.ztick import hop as ztick_hop
     from journeyman.formats.ztick import CODEC as ZTICK_CODEC
 
-    return Walk(ZTICK_CODEC, ztick_hop, file, size, closed)
+    return Walk(ZTICK_CODEC, ztick_hop, file, size, closed, seals_of(dialect))
