@@ -277,15 +277,23 @@ class KestrelJournal:
     def checkpoint(self, name: str, reader: Reader) -> None:
         """Write down how far a reader has come. Durable when this returns."""
         with self._files:
-            self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+            self._write_checkpoint(name, reader)
 
     def checkpoint_if_known(self, name: str, reader: Reader) -> bool:
         """The same, unless the reader has been dropped or renamed meanwhile; whether it was."""
         with self._files:
             if name not in self._checkpoints.durable:
                 return False
-            self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+            self._write_checkpoint(name, reader)
             return True
+
+    def _write_checkpoint(self, name: str, reader: Reader) -> None:
+        """A head beyond the newest item would not be believed: what it passes over are lost ids."""
+        with self._ids:
+            tail = self._catalog.tail
+        if 0 < tail < reader.head:
+            reader = Reader(tail, {*reader.done, reader.head})
+        self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
 
     def add_reader(self, name: str) -> Reader:
         """A new reader, at the tail; or in the place of the default reader if there is one.
@@ -301,8 +309,7 @@ class KestrelJournal:
             if DEFAULT_READER in durable:
                 self._checkpoints.rename(DEFAULT_READER, name)
             else:
-                now_ms = self._clock.now_ns() // _NS_PER_MS
-                self._checkpoints.write(name, Reader(self.tail), now_ms)
+                self._write_checkpoint(name, Reader(self.tail))
             return Reader(durable[name].head, set(durable[name].done))
 
     def drop_reader(self, name: str) -> None:
@@ -318,8 +325,7 @@ class KestrelJournal:
                 self._checkpoints.drop(name)
 
     def _write_default_at_tail(self) -> None:
-        now_ms = self._clock.now_ns() // _NS_PER_MS
-        self._checkpoints.write(DEFAULT_READER, Reader(self._next_id - 1), now_ms)
+        self._write_checkpoint(DEFAULT_READER, Reader(self._next_id - 1))
 
     def retain(self) -> list[str]:
         """Let go of segments that nobody needs; their names, or where they are archived."""
