@@ -221,9 +221,13 @@ class Model:
         self.waiters.append(PlainWaiter(client, until_ns, job_id=job.job_id, is_run=True))
         return None
 
+    @property
+    def known_names(self) -> set[str]:
+        """Of queues: those that were used, and those that somebody waits for."""
+        return self.names.union(*(waiter.names for waiter in self.waiters))
+
     def lease(self, command: Lease, client: int, given: Reply | None) -> Reply | None:
         """``given`` is what the engine said."""
-        self.names |= set(command.names)
         choices = [job for name in set(command.names) if (job := self.first_ready(name))]
         if choices:
             assert isinstance(given, Leased), f"{len(choices)} queues have a job"

@@ -11,6 +11,9 @@ journeyman.testing.SimulatedDisk keeps exactly these promises and breaks every o
 What is made here can be read by its owner alone: files are 0600, directories 0700. Existing ones
 keep their mode, and a file that replaces another takes over that one's.
 
+``RealDisk.keep_in_reserve`` sets file descriptors aside, so that logs can still be rotated,
+compacted and checkpointed when connections and programs have taken all others.
+
 Paths are plain strings. Errors are OSError, as the operating system words them; a lock that is
 taken is LogLocked.
 """
@@ -22,23 +25,33 @@ import fcntl
 import mmap
 import os
 import stat
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 from journeyman.errors import LogLocked
 
-__all__ = ["AppendFile", "Disk", "Lock", "ReadFile", "RealDisk", "is_full"]
+__all__ = ["AppendFile", "Disk", "Lock", "ReadFile", "RealDisk", "is_full", "is_out_of_files"]
+
+T = TypeVar("T")
 
 FILE_MODE = 0o600  # logs hold commands, payloads and credentials
 DIRECTORY_MODE = 0o700
 
 _LOCK_POLL_S = 0.01
+_reserve_lock = threading.Lock()
 
 
 def is_full(error: OSError) -> bool:
     """Whether an error says that there is no room (disk or quota)."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_out_of_files(error: OSError) -> bool:
+    """Whether an error says that no file can be opened now: too many are open."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class AppendFile(Protocol):
@@ -128,9 +141,9 @@ class Disk(Protocol):
 
 
 class RealAppendFile:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, fd: int) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+        self._fd = fd
 
     @property
     def path(self) -> str:
@@ -198,27 +211,43 @@ class _FileLock:
 class RealDisk:
     """The machine's file system."""
 
+    def __init__(self) -> None:
+        self._reserve: list[int] = []  # descriptors that are given up when there are no others
+        self._reserved = 0  # how many there shall be
+
+    def keep_in_reserve(self, descriptors: int) -> None:
+        """Set so many descriptors aside for the files opened here; fewer if there are no more."""
+        with _reserve_lock:
+            self._reserved = descriptors
+        self._fill_reserve()
+
+    def append_descriptor(self, path: str) -> int:
+        return self._open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND)
+
     def open_append(self, path: str) -> AppendFile:
-        return RealAppendFile(path)
+        return RealAppendFile(path, self.append_descriptor(path))
 
     def open_read(self, path: str) -> ReadFile:
         """For following a log that is being written; not part of Disk, logs do not need it."""
         return ReadFile(path)
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with self._open_read(path) as file:
             return file.read()
 
     def read_at(self, path: str, offset: int, length: int) -> bytes:
-        with open(path, "rb") as file:
+        with self._open_read(path) as file:
             file.seek(offset)
             return file.read(length)
 
     def view(self, path: str) -> memoryview:
-        with open(path, "rb") as file:
+        with self._open_read(path) as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            # A mapping has a descriptor of its own.
+            return memoryview(
+                self._try(lambda: mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            )
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -254,7 +283,7 @@ class RealDisk:
         os.remove(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -264,7 +293,7 @@ class RealDisk:
         how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         deadline = time.monotonic() + timeout_s
         while True:
-            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+            fd = self._open(path, os.O_CREAT | os.O_RDWR)
             try:
                 fcntl.flock(fd, how)
                 if _has_name(fd, path):
@@ -278,6 +307,40 @@ class RealDisk:
                 os.close(fd)
                 raise
             os.close(fd)
+
+    # -- descriptors --
+
+    def _open_read(self, path: str) -> BinaryIO:
+        return os.fdopen(self._open(path, os.O_RDONLY), "rb")
+
+    def _open(self, path: str, flags: int) -> int:
+        fd = self._try(lambda: os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+        if len(self._reserve) < self._reserved:
+            self._fill_reserve()
+        return fd
+
+    def _try(self, call: Callable[[], T]) -> T:
+        """Make a call that needs a descriptor; if there is none, with one of the reserve."""
+        try:
+            return call()
+        except OSError as error:
+            if not is_out_of_files(error):
+                raise
+            first = error
+        with _reserve_lock:
+            while self._reserve:  # one after another: somebody else may be faster
+                os.close(self._reserve.pop())
+                try:
+                    return call()
+                except OSError as error:
+                    if not is_out_of_files(error):
+                        raise
+        raise first
+
+    def _fill_reserve(self) -> None:
+        with _reserve_lock, suppress(OSError):
+            while len(self._reserve) < self._reserved:
+                self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def _has_name(fd: int, path: str) -> bool:

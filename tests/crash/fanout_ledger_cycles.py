@@ -88,6 +88,7 @@ class FanCycles(KillLoop[FanTally, FanOutProcess]):
         if kind == "checkpoint":
             self._wait_for_checkpoint()
         else:
+            self._wait_for_load(lambda: sum(book.stored for book in self._books.values()))
             time.sleep(self._random.uniform(0, MAX_LOAD_S))
         self._server.kill()
         for loader in loaders:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -17,6 +18,8 @@ from tests.integration.schedule_process import ScheduleProcess
 
 __all__ = ["KillLoop", "LoadThread", "tell_wrong"]
 
+ENOUGH_ANSWERS = 50
+LOAD_LIMIT_S = 60.0
 MAX_TOLD = 20  # of many things that are wrong, this many are told
 
 TallyT = TypeVar("TallyT")
@@ -58,6 +61,14 @@ class KillLoop(ABC, Generic[TallyT, ServerT]):
             if self._server.process.poll() is None:
                 self._server.kill()
         return self.tally
+
+    def _wait_for_load(self, answered: Callable[[], int]) -> None:
+        """Until the load has got so far that a kill can cost something, on a busy machine too."""
+        enough = answered() + ENOUGH_ANSWERS
+        deadline = time.monotonic() + LOAD_LIMIT_S
+        while answered() < enough:
+            assert time.monotonic() < deadline, f"no load: {self._server.lines[-20:]}"
+            time.sleep(0.001)
 
     def _no_errors(self, loaders: Sequence[LoadThread]) -> None:
         wrong = [complaint for loader in loaders for complaint in loader.wrong]

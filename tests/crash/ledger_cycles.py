@@ -107,6 +107,7 @@ class Cycles(KillLoop[Tally, ScheduleProcess]):
         if kind == "compaction":
             self._wait_for_compaction()
         else:
+            self._wait_for_load(lambda: sum(page.answered for page in self._pages.values()))
             time.sleep(self._random.uniform(0, MAX_LOAD_S))
         self._server.kill()
         for loader in loaders:

@@ -77,6 +77,11 @@ class WorkBook:
         with self._lock:
             return list(self._lines)
 
+    def count_added(self) -> int:
+        """Jobs whose add was answered."""
+        with self._lock:
+            return sum(line.added for line in self._lines.values())
+
     def line(self, job_id: str) -> Line:
         return self._lines[job_id]
 

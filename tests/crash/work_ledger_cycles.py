@@ -102,6 +102,7 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
         if kind == "cleaning":
             self._wait_for_cleaning()
         else:
+            self._wait_for_load(self._book.count_added)
             time.sleep(self._random.uniform(0, MAX_LOAD_S))
         self._server.kill()
         for loader in loaders:

@@ -75,8 +75,37 @@ def test_commands_before_the_end_of_input_are_answered(server: WorkqProcess, nam
     with server.worker() as client:
         client.send(f"{added}lease {name} 5\r\nlease {name} 60000\r\n")
         client.half_close()
-        answer = f"+OK\r\n+OK 1\r\n{job_id} {name} 1000 2\r\nhi\r\n"
+        answer = f"+OK\r\n+OK 1\r\n{job_id} {name} 1000 2\r\nhi\r\n-TIMEOUT\r\n"
         assert client.read_to_the_end() == answer.encode()
+
+
+@pytest.mark.parametrize("waiting", ["result {id} 300", "lease {other} 60000", "run"])
+def test_replies_are_in_step_after_a_half_close(server: WorkqProcess, name: str, waiting: str):
+    """The command that waits is answered, and so is the one behind it."""
+    if waiting == "run":
+        waiting = f"run {uuid.uuid4()} {name}-other 1000 60000 2\r\nhi"
+    with server.worker() as client:
+        job_id = client.add(name)
+        waiting = waiting.format(id=job_id, other=f"{name}-other")
+        client.send(f"{waiting}\r\ndelete {job_id}\r\n")
+        client.half_close()
+        assert client.read_to_the_end() == b"-TIMEOUT\r\n+OK\r\n"
+
+
+def test_result_that_comes_after_a_half_close_is_delivered(server: WorkqProcess, name: str):
+    with server.worker() as client, server.worker() as waiter:
+        job_id = client.add(name)
+        assert client.lease(name) is not None
+        waiter.send(f"result {job_id} 60000\r\n")
+        waiter.half_close()
+        assert client.ask(f"complete {job_id} 2", b"ok") == "+OK"
+        assert waiter.read_to_the_end() == f"+OK 1\r\n{job_id} 1 2\r\nok\r\n".encode()
+
+
+def test_queue_that_only_a_lease_has_named_is_gone_with_it(server: WorkqProcess, name: str):
+    with server.worker() as client:
+        assert client.ask(f"lease {name} 1") == "-TIMEOUT"
+        assert client.inspect(f"queue {name}") == "-NOT-FOUND"
 
 
 def test_waiting_command_holds_up_only_its_own_connection(server: WorkqProcess, name: str):

@@ -254,8 +254,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_beside_a_ready_job(self) -> None:
         state = self.queue._state
-        for number in range(len(state.queues)):
-            queue = state.queues.by_number[number]
+        for queue in state.queues.by_number:
             assert queue.paused or not (queue.ready and queue.waiters)
 
     @invariant()
@@ -276,14 +275,14 @@ class WorkQueueMachine(RuleBasedStateMachine):
             job = model.living(job_id)
             assert ask(InspectJob(job_id)) == (views([job]) if job else NOT_FOUND)
         for name in NAMES:
-            known = name in model.names
+            known = name in model.known_names
             for command, jobs in (
                 (InspectJobs, model.ready),
                 (InspectScheduledJobs, model.scheduled),
                 (InspectDeadJobs, model.dead),
             ):
                 assert ask(command(name, 0, 100)) == (views(jobs(name)) if known else NOT_FOUND)
-        queues = tuple(model.queue_view(name) for name in sorted(model.names))
+        queues = tuple(model.queue_view(name) for name in sorted(model.known_names))
         assert ask(InspectQueues(0, 100)) == QueueList(queues)
         paused = tuple(view for view in queues if view.paused)
         assert ask(InspectPausedQueues(0, 100)) == QueueList(paused)

@@ -14,6 +14,7 @@ from journeyman.servers.access import Access
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import FanOutPlan
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unit.test_fanout_writer import Caller
 
@@ -34,6 +35,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monke
             clock,
             ServerLog(clock, lines.append, level=LogLevel.INFO),
             failed=mistakes.append,
+            shared=Shared.of(loop, ServerLog(clock, lines.append), 64 * 1024 * 1024),
             stop_server=lambda: None,
             access=Access(),
         )

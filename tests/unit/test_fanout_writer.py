@@ -32,6 +32,7 @@ class Caller:
         self.is_leaving = False
         self.is_lost = False
         self.is_slow = False
+        self.is_held_back = False
         self.dropped = False
 
     def answered(self, answers: list[tuple[Reply, bool]]) -> None:

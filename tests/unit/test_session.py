@@ -14,6 +14,7 @@ from journeyman.protocols.ztick import Metrics
 from journeyman.servers.access import Access
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import LIST_STALL_S, PARSE_BYTES, WINDOW, Session, Surroundings
+from journeyman.servers.shared import Shared
 from journeyman.servers.writer import Request, Writer
 
 TOKENS = '[token.a]\nsecret = "right"\nnamespace = "a."\n'
@@ -30,7 +31,13 @@ class Timer:
 class Table:
     """Loop, transport and writer in one; a session in the middle."""
 
-    def __init__(self, *, tokens: str = "", unsent_bytes: int = 65536) -> None:
+    def __init__(
+        self,
+        *,
+        tokens: str = "",
+        unsent_bytes: int = 65536,
+        total_unsent_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
         self.sent = b""
         self._reading = True
         self.closed = self.aborted = False
@@ -48,6 +55,7 @@ class Table:
             lambda stats: cast(Metrics, stats),
             Access(parse_tokens(tokens, "tokens") if tokens else None),
             unsent_bytes=unsent_bytes,
+            shared=Shared.of(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
         )
         self.session = Session(self.around)
         self.session.connection_made(me)
@@ -196,7 +204,7 @@ def test_lists_leave_in_slices_and_hold_back_what_follows():
     table.session.data_received(b"q QUERY\nr1 GET a\n")
     assert len(table.taken) == 1
     table.session.answered([slices(5, made)])
-    table.run_soon(1)
+    table.run_soon(2)
     assert made == [0, 1]
     table.session.pause_writing()
     table.run_soon()

@@ -450,11 +450,11 @@ def test_scheduled_jobs_are_listed_by_priority_and_then_by_time(story):
 
 
 def test_queues_are_listed_in_the_order_of_their_bytes(story):
-    story.add(1, "b")
-    story.lease("a", "Z")
+    for number, name in enumerate(("b", "a", "Z")):
+        story.add(number, name)
     queues = story.decide(InspectQueues(0, 10))
     assert [queue.name for queue in queues.queues] == ["Z", "a", "b"]
-    assert story.decide(InspectQueues(1, 1)) == QueueList((QueueView("a", 0, 0),))
+    assert story.decide(InspectQueues(1, 1)) == QueueList((QueueView("a", 1, 0),))
     assert story.decide(InspectQueues(3, 1)) == QueueList(())
 
 

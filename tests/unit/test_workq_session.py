@@ -28,14 +28,15 @@ from journeyman.protocols.workq_replies import (
     reply_bytes,
 )
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.workq_session import (
+    LARGE_BYTES,
     LOAD_BYTES,
     READ_AHEAD_BYTES,
-    SLICED_BYTES,
     WorkqSession,
     WorkqSurroundings,
 )
-from journeyman.servers.workq_writer import NOTHING, WorkqWriter
+from journeyman.servers.workq_writer import WorkqWriter
 
 TEXT = "00000000-0000-4000-8000-000000000001"
 MIB = 1024 * 1024
@@ -54,7 +55,11 @@ class Table:
         self.soon: list[Any] = []
         me = cast(Any, self)
         self.around = WorkqSurroundings(
-            me, cast(WorkqWriter, me), ServerLog(SystemClock(), lambda _: None), 7_000_000_000
+            me,
+            cast(WorkqWriter, me),
+            ServerLog(SystemClock(), lambda _: None),
+            7_000_000_000,
+            shared=Shared.of(me, ServerLog(SystemClock(), lambda _: None), 64 * MIB),
         )
         self.session = WorkqSession(self.around)
         self.session.connection_made(me)
@@ -145,12 +150,31 @@ def test_end_of_input_while_a_command_waits_ends_the_wait():
     table.session.data_received(b"lease q 1000\r\n")
     assert table.session.eof_received()
     assert table.left == 1
-    assert table.session.is_leaving
+    assert table.session.gives_up(Lease(("q",), 1000))
     assert not table.session.is_lost
     assert not table.is_closed()
-    table.session.answered([NOTHING])
+    table.answer(TIMED_OUT)
     assert table.is_closed()
-    assert table.sent == b""
+    assert table.sent == b"-TIMEOUT\r\n"
+
+
+def test_result_is_waited_for_after_the_end_of_input_until_the_server_stops():
+    table = Table()
+    table.session.data_received(f"result {TEXT} 300\r\ndelete {TEXT}\r\n".encode())
+    assert table.session.eof_received()
+    (waiting,) = table.taken
+    assert table.left == 0
+    assert not table.session.gives_up(waiting)
+    table.answer(TIMED_OUT)
+    table.answer(DONE)
+    assert table.sent == b"-TIMEOUT\r\n+OK\r\n"
+    assert table.is_closed()
+    table = Table()
+    table.session.data_received(f"result {TEXT} 300\r\n".encode())
+    table.session.eof_received()
+    table.session.finish()
+    assert table.left == 1
+    assert table.session.gives_up(table.taken[0])
 
 
 def test_end_of_input_after_which_the_job_comes_still_delivers_it():
@@ -169,9 +193,9 @@ def test_what_was_received_before_the_end_of_input_is_answered():
     assert len(table.taken) == 2
     table.answer(DONE)
     assert not table.is_closed()
-    table.session.answered([NOTHING])
+    table.answer(TIMED_OUT)
     assert table.is_closed()
-    assert table.sent == b"+OK\r\n"
+    assert table.sent == b"+OK\r\n-TIMEOUT\r\n"
 
 
 def test_lost_connection_leaves():
@@ -194,7 +218,7 @@ def test_stop_of_the_server_lets_go_of_who_waits():
     table.session.data_received(b"lease q 1000\r\n")
     table.session.finish()
     assert table.left == 1
-    table.session.answered([NOTHING])
+    table.answer(TIMED_OUT)
     assert table.is_closed()
 
 
@@ -237,7 +261,7 @@ def view(payload: bytes) -> JobView:
     return JobView(bytes(16), "q", 1, 1, payload, 0, 0, 0, 0, 0, 0, 0, None)
 
 
-@pytest.mark.parametrize("size", [10, SLICED_BYTES])
+@pytest.mark.parametrize("size", [10, LARGE_BYTES])
 def test_list_of_jobs_leaves_whole_or_in_slices_and_is_the_same(size: int):
     table = Table()
     table.session.data_received(b"inspect jobs q 0 9\r\ninspect server\r\n")

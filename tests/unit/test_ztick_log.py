@@ -25,7 +25,7 @@ from journeyman.formats.ztick_seals import SEALS
 from journeyman.logs.appender import CommitThread
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.ztick_compaction import CompactionReport, Compactor, merge
+from journeyman.logs.ztick_compaction import RETRY_S, CompactionReport, Compactor, merge
 from journeyman.logs.ztick_log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unsealed import scan_records, without_seals
@@ -517,3 +517,33 @@ def test_a_log_on_the_machines_own_disk_takes_appends_while_it_compacts(tmp_path
         "schedule.log",
         "schedule.log.lock",
     ]
+
+
+def test_compaction_that_can_open_no_file_is_refused_and_the_log_goes_on(monkeypatch):
+    disk, clock = SimulatedDisk(), ManualClock()
+    log = ZtickLog.open(disk, clock, "logs/jobs")
+    first, second = JobSet("a", 1, Status.PLANNED), JobSet("b", 2, Status.PLANNED)
+    written = log.append([first])
+    log.commit()
+    written.result(0)
+    sync_dir = disk.sync_dir
+    failing = OSError(errno.EMFILE, "Too many open files")
+
+    def refuse(path: str) -> None:
+        raise failing
+
+    monkeypatch.setattr(disk, "sync_dir", refuse)
+    compactor = Compactor(log.compact, interval_s=3600, now_ns=0)
+    assert compactor.run(0)
+    assert compactor.error is failing
+    assert log.appender.poisoned is None
+    assert not compactor.due(RETRY_S * 10**9 - 1)
+    assert compactor.due(RETRY_S * 10**9)
+    monkeypatch.setattr(disk, "sync_dir", sync_dir)
+    written = log.append([second])
+    log.commit()
+    written.result(0)
+    assert compactor.run(1)
+    assert compactor.status == "success"
+    assert [entry.record for entry in log.entries()] == [first, second]
+    log.close()

@@ -110,6 +110,11 @@ class WorkqSettings:
         "size from which a new segment is begun; 0 is the default",
         key="cmdlog_seg_size",
     )
+    idle_timeout_ms: int = setting(
+        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        0,
+        "time after which a connection that neither speaks nor waits is closed; 0 is never",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,11 @@ class KestrelSettings:
     )
     sweep_interval_ms: int = setting(
         Integer(1, _DAY_MS, "milliseconds"), 1000, "time between two looks for what is too old"
+    )
+    idle_timeout_ms: int = setting(
+        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        0,
+        "time after which a connection that neither speaks nor waits is closed; 0 is never",
     )
     allow_shutdown: bool = setting(Flag(), False, "whether clients may stop the server")
     default: QueueLimits = setting(QueueTable(), QueueLimits(), "limits of every queue and reader")

@@ -276,6 +276,16 @@ class LimitSettings:
         _MIB,
         "answers a client has not fetched before its commands wait",
     )
+    total_unsent_bytes: int = setting(
+        Integer(_MIB, 64 * 1024 * _MIB, "bytes"),
+        64 * _MIB,
+        "the same of all clients together; at this limit those that do not read are closed",
+    )
+    idle_timeout_ms: int = setting(
+        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        _DAY_MS,
+        "time after which a silent connection of the ztick protocol is closed; 0 is never",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols import kestrel_replies as words
 from journeyman.protocols.kestrel_commands import Get, Key
 
+SHARED_BYTES = 16 * 1024  # an item this large is not copied into a reply
+
 __all__ = ["Delivery"]
 
 
@@ -157,7 +159,10 @@ class Delivery(FanOutState):
             self._open_of(client, key).append(item)
         else:
             reader.finish(item)
-        return Reply(words.value(key, item.data))
+        data = item.data
+        if len(data) < SHARED_BYTES:
+            return Reply(words.value(key, data))
+        return Reply(words.value_line(key, len(data)), item=data)
 
     def _open_of(self, client: Client, key: Key) -> deque[ItemPut]:
         of_client = self._open.get(client)

@@ -124,8 +124,18 @@ class EraseQueue(NamedTuple):
 
 
 class Reply(NamedTuple):
+    """``item``: a large one follows ``data``. It is not copied, for the reply may have to wait."""
+
     data: bytes
     hangup: bool = False
+    item: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + len(self.item)
+
+    def whole(self) -> bytes:
+        return words.with_item(self.data, self.item) if self.item else self.data
 
 
 class Answer(NamedTuple):

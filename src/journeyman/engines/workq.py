@@ -146,6 +146,8 @@ class WorkQueue:
         state = self._state
         state.begin(now_ns)
         reply = _DECISIONS[type(command)](state, command, client)
+        if state.waiting.unwatched:
+            state.release_queues()
         records, effects = state.records, state.effects
         if records:
             state.records = []

@@ -63,6 +63,7 @@ __all__ = [
     "payload_of",
     "queue_of",
     "ready_of",
+    "shown_payload_of",
     "spec_of",
 ]
 
@@ -74,6 +75,7 @@ NEW, COMPLETED, FAILED, PENDING, LEASED = (int(state) for state in JobState)
 EXHAUSTED = 5  # FAILED, for everyone outside
 
 NS_PER_MS = 1_000_000
+SHARED_BYTES = 16 * 1024  # a job this large is not copied into an answer
 BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes too
 _MOMENT_BYTES = 12
 TOP_PRIORITY = 2**31 - 1
@@ -196,6 +198,13 @@ def limits_of(spec: Spec) -> tuple[int, int]:
 
 def payload_of(spec: Spec) -> bytes:
     return spec[HEAD_BYTES:]
+
+
+def shown_payload_of(spec: Spec) -> bytes | memoryview:
+    """The same for an answer, which may have to wait: large ones are not copied."""
+    if len(spec) < SHARED_BYTES:
+        return spec[HEAD_BYTES:]
+    return memoryview(spec)[HEAD_BYTES:]
 
 
 def is_run(spec: Spec) -> bool:

@@ -25,8 +25,8 @@ from journeyman.engines.workq_job import (
     lease_fields_of,
     limits_of,
     opened,
-    payload_of,
     queue_of,
+    shown_payload_of,
 )
 from journeyman.engines.workq_outcomes import Answer, Client
 from journeyman.engines.workq_queues import Queue
@@ -45,11 +45,10 @@ EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
 
 def lease(state: State, command: Lease, client: Client) -> Reply | None:
     names = command.names
-    if len(names) == 1:
-        queues = [state.queues.named(names[0])]
-    else:
-        queues = [state.queues.named(name) for name in dict.fromkeys(names)]
-    candidates = [queue for queue in queues if queue.ready.size and not queue.paused]
+    if len(names) > 1:
+        names = tuple(dict.fromkeys(names))
+    found = [queue for name in names if (queue := state.queues.get(name)) is not None]
+    candidates = [queue for queue in found if queue.ready.size and not queue.paused]
     while candidates:
         queue = candidates[state.pick(len(candidates)) if len(candidates) > 1 else 0]
         spec = _first_ready(state, queue)
@@ -59,7 +58,8 @@ def lease(state: State, command: Lease, client: Client) -> Reply | None:
     if not command.wait_ms:
         return TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
-    state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, tuple(queues)))
+    queues = tuple(state.queues.watched(name) for name in names)
+    state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, queues))
     return None
 
 
@@ -116,4 +116,4 @@ def _give(state: State, spec: Spec, queue: Queue) -> Leased:
     state.jobs.lease_ready(job_id, entry, leased, queue)
     if not is_run(spec):
         state.records.append(JobEvent(state.instant, job_id, _START))
-    return Leased(job_id, queue.name, ttr_ms, payload_of(spec))
+    return Leased(job_id, queue.name, ttr_ms, shown_payload_of(spec))

@@ -114,6 +114,11 @@ class State:
         for waiter in self.waiting.of_job(job_id):
             self.answer(waiter, reply)
 
+    def release_queues(self) -> None:
+        """At the end of a decision: queues that only existed for those who waited."""
+        unwatched, self.waiting.unwatched = self.waiting.unwatched, []
+        self.queues.release(unwatched)
+
     # -- batches ---------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
@@ -129,3 +134,4 @@ class State:
         self.evicted, self.starved = self._saved
         for part in (self.jobs, self.waiting, self.queues):
             part.undo_batch()
+        self.waiting.unwatched.clear()  # the queues are there again, or gone

@@ -6,19 +6,23 @@ one more than the fold's for a job that has failed for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from heapq import nlargest
 
 from journeyman.engines.workq_job import (
     EXHAUSTED,
     FAILED,
+    HEAD_BYTES,
     URGENCY_BYTES,
     Entry,
     fields_of,
     job_id_of,
     moment_of,
     opened,
+    queue_of,
     ready_of,
+    spec_of,
 )
 from journeyman.engines.workq_order import Order
 from journeyman.engines.workq_outcomes import Client, QueueFigures, WorkStats
@@ -39,6 +43,7 @@ from journeyman.protocols.workq_replies import (
     NOT_FOUND,
     JobList,
     JobView,
+    JobViews,
     QueueList,
     QueueView,
     Reply,
@@ -63,7 +68,7 @@ MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
 
 def job(state: State, command: InspectJob, _client: Client) -> Reply:
     entry = state.find(command.job_id)
-    return NOT_FOUND if entry is None else JobList((_job_view(state, entry),))
+    return NOT_FOUND if entry is None else _job_list(state, (entry,))
 
 
 def jobs(state: State, command: InspectJobs, _client: Client) -> Reply:
@@ -165,15 +170,24 @@ def _page(
     command: InspectJobs | InspectScheduledJobs | InspectDeadJobs,
 ) -> JobList:
     entries = (state.find(job_id_of(spec)) for spec in order.page(command.offset, command.limit))
-    return JobList(tuple(_job_view(state, entry) for entry in entries if entry is not None))
+    return _job_list(state, [entry for entry in entries if entry is not None])
 
 
-def _job_view(state: State, entry: Entry) -> JobView:
+def _job_list(state: State, entries: Sequence[Entry]) -> JobList:
+    """As they are now, whenever the views are made: entries do not change."""
+    makers = []
+    for entry in entries:
+        name = state.queues.by_number[queue_of(spec_of(entry))].name
+        makers.append(partial(_job_view, name, entry))
+    return JobList(JobViews(makers, sum(len(spec_of(entry)) - HEAD_BYTES for entry in entries)))
+
+
+def _job_view(queue: str, entry: Entry) -> JobView:
     spec, stage, attempts, fails, _, _, _ = opened(entry)
     fields = fields_of(spec)
     return JobView(
         fields.job_id,
-        state.queues.by_number[fields.queue].name,
+        queue,
         fields.ttr_ms,
         fields.ttl_ms,
         fields.payload,

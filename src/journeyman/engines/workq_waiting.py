@@ -38,7 +38,15 @@ _Change: TypeAlias = tuple[Waiter, bool]  # whether it was added
 class Waiting:
     """All who wait."""
 
-    __slots__ = ("_by_client", "_by_job", "_by_number", "_changes", "_next", "deadlines")
+    __slots__ = (
+        "_by_client",
+        "_by_job",
+        "_by_number",
+        "_changes",
+        "_next",
+        "deadlines",
+        "unwatched",
+    )
 
     def __init__(self) -> None:
         self._by_client: dict[Client, Waiter] = {}
@@ -47,6 +55,7 @@ class Waiting:
         self._next = 1
         self._changes: list[_Change] | None = None  # of the open batch
         self.deadlines: Order[tuple[int, int]] = Order()  # until_ns, number
+        self.unwatched: list[Queue] = []  # never used, and nobody waits for them any more
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -92,6 +101,8 @@ class Waiting:
         del self._by_client[client], self._by_number[number]
         for queue in queues:
             queue.waiters.remove(number)
+            if not queue.is_used and not queue.waiters:
+                self.unwatched.append(queue)
         if job_id:
             waiters = self._by_job[job_id]
             del waiters[number]

@@ -76,6 +76,7 @@ from journeyman.protocols.ztick_commands import (
 __all__ = ["EVERYTHING", "MAX_RUNS", "Decidable", "Schedule"]
 
 MAX_RUNS = 64
+MAX_STEPS = 50_000  # of the search for rules, in one decision: about ten milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
 Decidable: TypeAlias = Command | Due | Finished | Resume
@@ -235,6 +236,7 @@ class Schedule:
     def _due(self, command: Due, now_ns: int) -> Outcome:
         skipped: list[JobSet] = []
         records: list[JobSet] = []
+        enough = self._rules.steps + MAX_STEPS
         for job in self._jobs.take_due(now_ns, command.limit):
             if self._overdue is not None and self._is_overdue(job):
                 record = self._end(job, Status.FAILED)
@@ -242,6 +244,8 @@ class Schedule:
             else:
                 record = self._trigger(job)
             records.append(record)
+            if self._rules.steps >= enough:
+                break  # next_due_ns tells that there are more
         failed = [record for record in records if record.status is Status.FAILED]
         effects = self._runs.start()
         if not failed:

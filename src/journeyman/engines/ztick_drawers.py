@@ -30,7 +30,7 @@ DRAWERS = 512
 _SHIFT = sys.hash_info.width - DRAWERS.bit_length() + 1
 _MASK = DRAWERS - 1
 
-SLICE_JOBS = 2_000  # a listing looks at least at this many jobs at a time, if there are as many
+SLICE_JOBS = 500  # a listing looks at least at this many jobs at a time, if there are as many
 
 
 class Drawers:
@@ -78,10 +78,13 @@ class Drawers:
         return listing
 
     def _leave_copies(self, number: int) -> None:
+        copy: dict[str, Job] | None = None  # one for all of them
         for reference in tuple(self._listings):  # one may be dropped while we go through
             listing = reference()
-            if listing is not None:
-                listing.keep(number)
+            if listing is not None and listing.wants(number):
+                if copy is None:
+                    copy = self._drawers[number].copy()
+                listing.keep(number, copy)
 
 
 class JobListing:
@@ -118,7 +121,10 @@ class JobListing:
             raise StopIteration
         return rows
 
-    def keep(self, number: int) -> None:
-        """This drawer is about to change."""
-        if number >= self._next and number not in self._kept:
-            self._kept[number] = self._drawers[number].copy()
+    def wants(self, number: int) -> bool:
+        """Whether it has yet to show this drawer, and has no copy of it."""
+        return number >= self._next and number not in self._kept
+
+    def keep(self, number: int, copy: dict[str, Job]) -> None:
+        """This drawer is about to change; the copy is shared and does not."""
+        self._kept[number] = copy

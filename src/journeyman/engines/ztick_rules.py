@@ -1,14 +1,13 @@
 """Rules, and which of them a job runs by.
 
     job  backup.db.daily          patterns  "backup.db."  "backup."  "report."
-         ^^^^^^^^^^               lengths        10           7          7
-                                  asked      backup.db.   backup.
+         ^^^^^^^^^^               runs by   "backup.db."
 
 A pattern is a literal prefix. The longest one that the job begins with wins; of several rules with
 that pattern, the one with the smallest identifier. An empty pattern matches no job.
 
-To find it, the beginning of the job's identifier is looked up once for each length that a pattern
-has, longest first: the number of rules does not matter.
+Patterns lie in a prefix tree: the number of rules does not matter, and neither does how many
+lengths their patterns have. ``steps`` counts the work of all matches.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
+from journeyman.engines.prefix_tree import PrefixTree
 from journeyman.formats.ztick import RuleSet
 
 __all__ = ["RuleBook"]
@@ -24,13 +24,12 @@ __all__ = ["RuleBook"]
 class RuleBook:
     """The rules by identifier, and by pattern."""
 
-    __slots__ = ("_by_pattern", "_changes", "_lengths", "_patterns_of_length", "_rules")
+    __slots__ = ("_by_pattern", "_changes", "_patterns", "_rules")
 
     def __init__(self) -> None:
         self._rules: dict[str, RuleSet] = {}
         self._by_pattern: dict[str, list[str]] = {}  # identifiers, smallest first
-        self._patterns_of_length: dict[int, int] = {}  # how many there are
-        self._lengths: list[int] = []  # longest first; 0 is never among them
+        self._patterns = PrefixTree()  # the empty one is never among them
         self._changes: list[tuple[str, RuleSet | None]] | None = None  # rules before, by id
 
     def __len__(self) -> int:
@@ -41,12 +40,12 @@ class RuleBook:
 
     def match(self, job_identifier: str) -> RuleSet | None:
         """The rule that this job runs by."""
-        for length in self._lengths:
-            # A job shorter than that comes out whole; if it is a pattern, none can be longer.
-            identifiers = self._by_pattern.get(job_identifier[:length])
-            if identifiers:
-                return self._rules[identifiers[0]]
-        return None
+        pattern = self._patterns.longest_prefix_of(job_identifier)
+        return None if pattern is None else self._rules[self._by_pattern[pattern][0]]
+
+    @property
+    def steps(self) -> int:
+        return self._patterns.steps
 
     def listing(self, prefix: str) -> Iterable[RuleSet]:
         """The rules whose identifier begins with ``prefix``."""
@@ -76,7 +75,7 @@ class RuleBook:
     def _join(self, pattern: str, identifier: str) -> None:
         if pattern and pattern not in self._by_pattern:
             self._by_pattern[pattern] = []
-            self._count_length(len(pattern), 1)
+            self._patterns.add(pattern)
         if pattern:
             insort(self._by_pattern[pattern], identifier)
 
@@ -87,14 +86,7 @@ class RuleBook:
         del identifiers[bisect_left(identifiers, identifier)]
         if not identifiers:
             del self._by_pattern[pattern]
-            self._count_length(len(pattern), -1)
-
-    def _count_length(self, length: int, by: int) -> None:
-        patterns = self._patterns_of_length.pop(length, 0) + by
-        if patterns:
-            self._patterns_of_length[length] = patterns
-        if patterns == 0 or patterns == by:
-            self._lengths = sorted(self._patterns_of_length, reverse=True)
+            self._patterns.remove(pattern)
 
     # -- batches ---------------------------------------------------------------------------------
 

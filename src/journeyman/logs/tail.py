@@ -22,13 +22,12 @@ marked them clean, so asking again would only get a yes that means nothing.
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from collections.abc import Callable
 from contextlib import suppress
 
 from journeyman.clock import Clock
-from journeyman.disk import AppendFile, Disk
+from journeyman.disk import AppendFile, Disk, is_out_of_files
 from journeyman.errors import LogError
 from journeyman.formats.seals import stamp_of
 from journeyman.logs.sealing import Sealer, Sealing, last_seal
@@ -286,7 +285,7 @@ class LogTail:
         try:
             self._disk.sync_dir(directory)
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
+            if is_out_of_files(error):
                 raise  # the directory could not even be opened: nothing was asked of the disk
             raise SyncFailed(directory, "sync of the directory", error) from error
 

@@ -191,14 +191,14 @@ class _Locks:
         self._let_go()
         try:
             self._reading = _lock_reading(self._disk, self._directory, shared=False)
-        except LogLocked:
+        except (LogLocked, OSError):
             self.share_reading()
             raise
 
     def share_reading(self) -> None:
-        """To keep foreign cleaners out. Should one have slipped in, this log works without."""
+        """To keep foreign cleaners out. If that cannot be had now, this log works without."""
         self._let_go()
-        with suppress(LogLocked):
+        with suppress(LogLocked, OSError):
             self._reading = _lock_reading(self._disk, self._directory, shared=True)
 
     def release(self) -> None:

@@ -32,7 +32,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from journeyman.disk import Disk
+from journeyman.disk import Disk, is_out_of_files
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.folds import ztick as fold
 from journeyman.formats.framing import Buffer
@@ -48,6 +48,7 @@ __all__ = ["CompactionReport", "CompactionStatus", "Compactor", "merge"]
 
 CompactionStatus: TypeAlias = Literal["idle", "running", "success", "failure"]
 
+RETRY_S = 10
 _NS_PER_S = 1_000_000_000
 
 
@@ -118,7 +119,8 @@ class Compactor:
         idle ──due──▶ running ──▶ success | failure     until the next one runs
 
     The first compaction is due one interval after the start, not at the start: nothing is gained
-    by compacting what was compacted on the way down. An interval of 0 means never.
+    by compacting what was compacted on the way down. An interval of 0 means never. One that could
+    not open a file because too many are open is tried again after RETRY_S.
     """
 
     def __init__(
@@ -140,7 +142,10 @@ class Compactor:
         """Whether it is time, and no compaction is running."""
         if not self._interval_ns or self._running.locked():
             return False
-        return now_ns - self._last_ns >= self._interval_ns
+        interval_ns = self._interval_ns
+        if isinstance(self.error, OSError) and is_out_of_files(self.error):
+            interval_ns = min(interval_ns, RETRY_S * _NS_PER_S)
+        return now_ns - self._last_ns >= interval_ns
 
     def start(self, now_ns: int) -> bool:
         """Compact in a thread of its own if that is due; whether it was."""

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 
 from journeyman.clock import Clock
-from journeyman.disk import Disk, Lock
+from journeyman.disk import Disk, Lock, is_out_of_files
 from journeyman.errors import JourneymanError, LogError, LogLocked
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.ztick import CODEC, Record
@@ -182,6 +182,9 @@ class ZtickLog:
             # Durable before a new file takes the name.
             self._disk.sync_dir(names.directory)
         except OSError as error:
+            if is_out_of_files(error):  # nothing was asked of the disk: all is as before
+                self._disk.rename(names.to_compress, names.active)
+                raise
             raise SyncFailed(names.directory, "sync of the directory", error) from error
         return names.active
 

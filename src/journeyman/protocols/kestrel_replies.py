@@ -33,7 +33,9 @@ __all__ = [
     "server_error",
     "stat_lines",
     "value",
+    "value_line",
     "version",
+    "with_item",
     "word",
 ]
 
@@ -51,6 +53,16 @@ RELOADED = b"Reloaded config.\r\n"
 def value(key: Key, data: bytes) -> bytes:
     """The item, under the name it was asked by."""
     return b"%b%d\r\n%b\r\nEND\r\n" % (_value_head(key), len(data), data)
+
+
+def value_line(key: Key, size: int) -> bytes:
+    """The line before an item; see ``with_item``."""
+    return b"%b%d\r\n" % (_value_head(key), size)
+
+
+def with_item(line: bytes, data: bytes) -> bytes:
+    """The same as ``value``, of its first line and the item."""
+    return b"%b%b\r\nEND\r\n" % (line, data)
 
 
 @lru_cache(1024)

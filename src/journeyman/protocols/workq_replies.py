@@ -17,10 +17,10 @@ Every line ends with CR LF. Payloads and results are raw; their size stands befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, overload
 
 from journeyman.protocols.workq_commands import Refused
 
@@ -33,6 +33,7 @@ __all__ = [
     "Finished",
     "JobList",
     "JobView",
+    "JobViews",
     "Leased",
     "NotFound",
     "QueueList",
@@ -83,7 +84,7 @@ class Leased(NamedTuple):
     job_id: bytes
     name: str
     ttr_ms: int
-    payload: bytes
+    payload: bytes | memoryview  # a view of the job's own bytes if it is large
 
 
 class Finished(NamedTuple):
@@ -112,9 +113,50 @@ class JobView(NamedTuple):
     time_ns: int | None  # None: not scheduled
 
 
+class JobViews(Sequence[JobView]):
+    """Views that are made when they are looked at, because each holds a copy of its payload."""
+
+    def __init__(self, makers: Sequence[Callable[[], JobView]], payload_bytes: int) -> None:
+        """``payload_bytes``: of all of them."""
+        self._makers = makers
+        self.payload_bytes = payload_bytes
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __iter__(self) -> Iterator[JobView]:
+        return (make() for make in self._makers)  # and none is kept
+
+    @overload
+    def __getitem__(self, at: int) -> JobView: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[JobView, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> JobView | tuple[JobView, ...]:
+        if isinstance(at, slice):
+            return tuple(make() for make in self._makers[at])
+        return self._makers[at]()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 @dataclass(frozen=True, slots=True)
 class JobList:
-    jobs: tuple[JobView, ...]
+    jobs: Sequence[JobView]
+
+    @property
+    def payload_bytes(self) -> int:
+        if isinstance(self.jobs, JobViews):
+            return self.jobs.payload_bytes
+        return sum(len(job.payload) for job in self.jobs)
 
 
 class QueueView(NamedTuple):
@@ -147,7 +189,7 @@ def reply_bytes(reply: Reply) -> bytes:
     if type(reply) is Leased:
         job_id, name, ttr_ms, payload = reply
         head = f"+OK 1\r\n{id_text(job_id)} {name} {ttr_ms} {len(payload)}\r\n"
-        return b"%b%b\r\n" % (_encoded(head), payload)
+        return b"".join((_encoded(head), payload, b"\r\n"))
     if type(reply) is Finished:
         job_id, success, result = reply
         head = f"+OK 1\r\n{id_text(job_id)} {success:d} {len(result)}\r\n"

@@ -7,12 +7,15 @@ Everything here is bounded, whatever the client does:
 
     sends faster than it is answered   reading stops while anything of it is not handed on
     does not fetch its answers         past ``unsent_bytes`` nothing more is taken on for it
+    many that do not                   share one budget, and those that do not read are closed
     asks for a long list               the list leaves in slices, and nothing behind it starts
+    asks for something large           it is made when there is room to send it, not before
     stalls, goes away, half-closes     answers to what was received are sent, then it is closed
     speaks HTTP                        the connection is closed, nothing after that is executed
+    says nothing                       it is closed after the idle timeout of its port, if set
 
-This is what the doors have in common. What the bytes mean, and who may say what when, is each
-door's own: session.py (ztick), workq_session.py.
+How answers leave is in sending.py. This is what the ports have in common. What the bytes mean, and
+who may say what when, is each port's own: session.py (ztick), workq_session.py.
 """
 
 from __future__ import annotations
@@ -20,96 +23,47 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, cast
 
 from journeyman.protocols.foreign import Foreign
-from journeyman.servers.group_commit import Submitter
-from journeyman.servers.server_log import ServerLog
+from journeyman.servers.sending import LIST_STALL_S, Answer, Neighbours, Sending
 from journeyman.servers.sockets import address_of, keep_alive
 
 __all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours"]
 
 WINDOW = 1024  # commands of one connection that the writer holds at a time
+TIGHT_WINDOW = 16  # the same while the clients together have too much unsent
+WINDOW_BYTES = 256 * 1024  # of input that these commands were read from: answers may repeat it
 PARSE_BYTES = 16 * 1024  # commands take more room than their bytes: so many bytes at a time
-LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
 LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
 
-Answer: TypeAlias = bytes | Iterator[bytes]
 
-
-class TakesCommands(Protocol):
-    """The writer, as a connection sees it."""
-
-    @property
-    def has_room(self) -> bool: ...
-
-    def tell_when_room(self, client: Submitter) -> None: ...
-
-    def submit(self, client: Any, requests: Sequence[Any]) -> None: ...
-
-
-class Neighbours(Protocol):
-    """What all connections of a door share."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def writer(self) -> TakesCommands: ...
-
-    @property
-    def messages(self) -> ServerLog: ...
-
-    @property
-    def unsent_bytes(self) -> int: ...
-
-    @property
-    def max_connections(self) -> int: ...
-
-    @property
-    def sessions(self) -> set[Any]: ...
-
-
-class Connection(asyncio.Protocol):
+class Connection(Sending):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = (
         "_address",
-        "_alone",
         "_backlog",
-        "_closing",
         "_ending",
-        "_in_flight",
-        "_neighbours",
-        "_out",
-        "_peer",
-        "_pumping",
+        "_quiet_looks",
         "_reading",
-        "_sending_paused",
-        "_stall_timer",
         "_timer",
-        "_transport",
         "_unparsed",
+        "_window_bytes",
     )
 
+    window_bytes = WINDOW_BYTES
+
     def __init__(self, neighbours: Neighbours) -> None:
-        self._neighbours = neighbours
+        super().__init__(neighbours)
+        self._window_bytes = 0  # of input whose commands are in flight
+        self._quiet_looks = 0  # for idle connections, since something was received
         self._unparsed = b""
         self._backlog: deque[Any] = deque()
-        self._out: deque[Answer] = deque()
-        self._in_flight = 0
-        self._alone = False  # nothing more is handed on until all in flight is answered
-        self._pumping = False
         self._reading = True
-        self._sending_paused = False
         self._ending = False  # no more input is taken: close once all is answered
-        self._closing = False
         self._timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport
-        self._peer = ""  # its host
-        self._address = ""  # with its port
+        self._address = ""  # host and port
 
     # -- what each door does in its own way --
 
@@ -144,27 +98,35 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
         if len(around.sessions) >= around.max_connections:
-            self._closing = True
-            around.messages.warn("connection refused: too many are open", client=self._peer)
-            self._transport.abort()
+            self._refuse_connection("too many are open")
+            return
+        if around.shared.is_short_of_files(transport.get_extra_info("socket")):
+            self._refuse_connection("the file descriptors that are left are for the logs")
             return
         around.sessions.add(self)
+        self._budget.add(self)
         self._address = address_of(peer)
         around.messages.debug("client connected", client=self._address)
         self._transport.set_write_buffer_limits(high=around.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
         self._connected()
 
+    def _refuse_connection(self, reason: str) -> None:
+        self._closing = True
+        self._neighbours.messages.warn(f"connection refused: {reason}", client=self._peer)
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         if self._ending or self._closing:
             return
+        self._quiet_looks = 0
         if self._in_flight or self._unparsed or self._backlog or len(data) > PARSE_BYTES:
             self._unparsed = self._unparsed + data if self._unparsed else data
             self._advance()
             return
         # Most clients send one command, and the next when it is answered.
         events = self._parse(data)
-        if len(events) == 1 and not self._sending_paused and not self._is_for_the_door(events[0]):
+        if len(events) == 1 and not self._must_wait() and not self._is_for_the_door(events[0]):
             writer = self._neighbours.writer
             if writer.has_room:
                 self._in_flight = 1
@@ -179,22 +141,13 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
         return not self._closing
 
-    def pause_writing(self) -> None:
-        self._sending_paused = True
-        self._stall_timer = self._neighbours.loop.call_later(LIST_STALL_S, self._stalled)
-
-    def resume_writing(self) -> None:
-        self._sending_paused = False
-        self._cancel_stall_timer()
-        self._pump()
-        self._advance()
-
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio asks so
         self._closing = True
         self._drop_input()
         self._out.clear()
         self._cancel_timer()
         self._cancel_stall_timer()
+        self._budget.remove(self)
         if self in self._neighbours.sessions:
             self._neighbours.sessions.discard(self)
             self._neighbours.messages.debug("client disconnected", client=self._address)
@@ -209,7 +162,7 @@ class Connection(asyncio.Protocol):
         if not self._out and len(ready) == len(answers):
             self._in_flight -= len(ready)
             self._alone = self._alone and self._in_flight > 0
-            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._write(ready[0] if len(ready) == 1 else b"".join(ready))
         else:
             self._out.extend(answers)
             self._pump()
@@ -232,17 +185,37 @@ class Connection(asyncio.Protocol):
             self._stop_reading()
             self._close_if_done()
 
+    # -- from the clock --
+
+    def close_if_idle(self, looks: int) -> bool:
+        """Close it if it was idle in so many looks in a row, this one counted; whether it was."""
+        if self._closing or self._in_flight or self._backlog or self._out or self.unsent():
+            self._quiet_looks = 0
+            return False
+        self._quiet_looks += 1
+        if self._quiet_looks < looks:
+            return False
+        self._neighbours.messages.info("client is idle: closing", client=self._peer)
+        self.finish()
+        if not self._closing:  # half a command is left, which will never be whole
+            self._close()
+        return True
+
     # -- inside --
+
+    def _window(self) -> int:
+        return TIGHT_WINDOW if self._budget.is_tight else WINDOW
 
     def _advance(self) -> None:
         """Hand on as much of what was received as there is room for."""
         writer = self._neighbours.writer
         batch: list[Any] = []
-        while not (
-            self._closing or self._sending_paused or self._alone or self._in_flight >= WINDOW
-        ):
+        window = self._window()
+        while not (self._closing or self._alone or self._in_flight >= window or self._must_wait()):
             if not self._backlog:
-                if not self._unparsed:
+                if not self._unparsed or (
+                    self._in_flight and self._window_bytes >= self.window_bytes
+                ):
                     break
                 self._parse_some()
                 continue
@@ -252,7 +225,7 @@ class Connection(asyncio.Protocol):
             if not writer.has_room:
                 writer.tell_when_room(self)
                 break
-            self._take_run(batch)
+            self._take_run(batch, window)
         if batch:
             writer.submit(self, batch)
         if self._closing:
@@ -265,10 +238,10 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         self._close_if_done()
 
-    def _take_run(self, batch: list[Any]) -> None:
+    def _take_run(self, batch: list[Any], window: int) -> None:
         """From the backlog, whose first event is for the writer, take all that may go with it."""
         backlog = self._backlog
-        while backlog and not self._alone and self._in_flight < WINDOW:
+        while backlog and not self._alone and self._in_flight < window:
             if self._is_for_the_door(backlog[0]):
                 return
             event = backlog.popleft()
@@ -282,6 +255,7 @@ class Connection(asyncio.Protocol):
             self._unparsed = b""
         else:
             data, self._unparsed = data[:PARSE_BYTES], data[PARSE_BYTES:]
+        self._window_bytes = len(data) + (self._window_bytes if self._in_flight else 0)
         self._backlog.extend(self._parse(data))
 
     def _turn_away(self, found: Foreign) -> None:
@@ -301,30 +275,9 @@ class Connection(asyncio.Protocol):
         self._unparsed = b""
         self._backlog.clear()
 
-    def _pump(self) -> None:
-        """Send what waits, lists slice by slice with other connections in between."""
-        while self._out and not self._sending_paused and not self._closing and not self._pumping:
-            first = self._out[0]
-            if isinstance(first, bytes):
-                self._transport.write(first)
-            elif (part := next(first, None)) is not None:
-                if part:
-                    self._transport.write(part)
-                self._pumping = True
-                self._neighbours.loop.call_soon(self._pump_on)
-                return
-            self._out.popleft()
-            self._in_flight -= 1
-            self._alone = self._alone and self._in_flight > 0
-
-    def _pump_on(self) -> None:
-        self._pumping = False
-        self._pump()
-        self._advance()
-
     def _close_if_done(self) -> None:
         if self._ending and not (
-            self._closing or self._unparsed or self._backlog or self._in_flight
+            self._closing or self._unparsed or self._backlog or self._in_flight or self._out
         ):
             self._close()
 
@@ -334,18 +287,6 @@ class Connection(asyncio.Protocol):
         self._transport.close()
         if self._transport.get_write_buffer_size():
             self._timer = self._neighbours.loop.call_later(LAST_WORDS_S, self._transport.abort)
-
-    def _stalled(self) -> None:
-        self._stall_timer = None
-        if self._alone:
-            self._neighbours.messages.info("a list is not fetched: closing", client=self._peer)
-            self._closing = True
-            self._transport.abort()
-
-    def _cancel_stall_timer(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
 
     def _stop_reading(self) -> None:
         if self._reading:

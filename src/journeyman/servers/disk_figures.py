@@ -37,6 +37,7 @@ class MeasuredDisk(RealDisk):
 
     def __init__(self, clock: Clock, places: Mapping[str, str]) -> None:
         """``places``: the path of each service's log."""
+        super().__init__()
         self._clock = clock
         self._places = {name: os.path.abspath(path) for name, path in places.items()}
         self._lock = threading.Lock()
@@ -45,7 +46,9 @@ class MeasuredDisk(RealDisk):
 
     def open_append(self, path: str) -> AppendFile:
         service = self._service_of(os.path.abspath(path))
-        return super().open_append(path) if service is None else _TimedFile(path, self, service)
+        if service is None:
+            return super().open_append(path)
+        return _TimedFile(path, self.append_descriptor(path), self, service)
 
     def timed_sync(self, service: str, fd: int) -> None:
         begin_ns = self._clock.monotonic_ns()
@@ -106,8 +109,8 @@ class MeasuredDisk(RealDisk):
 
 
 class _TimedFile(RealAppendFile):
-    def __init__(self, path: str, disk: MeasuredDisk, service: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, fd: int, disk: MeasuredDisk, service: str) -> None:
+        super().__init__(path, fd)
         self._disk = disk
         self._service = service
 

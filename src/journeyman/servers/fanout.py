@@ -41,10 +41,12 @@ from journeyman.servers.fanout_plan import FanOutPlan
 from journeyman.servers.fanout_session import FanOutSession, FanOutSurroundings
 from journeyman.servers.fanout_writer import FanOutWriter
 from journeyman.servers.group_commit import RETRY_S
+from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
 from journeyman.servers.recovered import tell_recovery
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.ticker import Ticker
 
 __all__ = ["FanOutServer"]
@@ -65,6 +67,7 @@ class FanOutServer:
         messages: ServerLog,
         *,
         failed: Callable[[BaseException], None],
+        shared: Shared,
         stop_server: Callable[[], None],
         access: Access,
     ) -> None:
@@ -72,6 +75,7 @@ class FanOutServer:
         self._clock = clock
         self._messages = messages
         self._failed = failed
+        self._shared = shared
         self._stop_server = stop_server
         self._access = access
         self._loop = asyncio.get_running_loop()
@@ -207,8 +211,10 @@ class FanOutServer:
             unsent_bytes=plan.unsent_bytes,
             max_connections=plan.max_connections,
             sessions=sessions,
+            shared=self._shared,
             access=self._access,
         )
+        self._idle = IdleWatch(self._loop, sessions, plan.idle_timeout_ms / 1000)
         self._ticker = Ticker(
             self._loop,
             self._clock,
@@ -301,6 +307,7 @@ class FanOutServer:
     async def stop(self) -> None:
         """Take no more connections and commands; answer what was received."""
         self._listener.close()
+        self._idle.stop()
         await close_sessions(self.around.sessions)
 
     async def close(self) -> None:

@@ -51,6 +51,7 @@ class _Call:
     is_leaving = False
     is_lost = False
     is_slow = False
+    is_held_back = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.reply: asyncio.Future[Reply | None] = loop.create_future()

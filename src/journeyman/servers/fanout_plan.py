@@ -39,6 +39,7 @@ class FanOutPlan:
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
     waiting_commands: int = 10_000
+    idle_timeout_ms: int = 0
     handshake_timeout_s: float = 10.0
 
 
@@ -70,6 +71,7 @@ def plan_of(settings: Settings) -> FanOutPlan:
         unsent_bytes=limits.unsent_bytes,
         max_connections=limits.connections,
         waiting_commands=limits.waiting_commands,
+        idle_timeout_ms=kestrel.idle_timeout_ms,
         handshake_timeout_s=limits.handshake_timeout_ms / 1000,
     )
 

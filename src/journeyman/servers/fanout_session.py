@@ -23,11 +23,11 @@ from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import Parser
 from journeyman.protocols.kestrel_commands import Event, Get, Hangup, Monitor, Put, Refused
 from journeyman.servers.access import Access
-from journeyman.servers.connection import WINDOW
 from journeyman.servers.fanout_scope import in_scope
 from journeyman.servers.fanout_writer import item_bytes
 from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 
 if TYPE_CHECKING:
     from journeyman.servers.fanout_writer import FanOutWriter
@@ -57,6 +57,7 @@ class FanOutSurroundings:
     bytes_read: int = 0
     bytes_written: int = 0
     kept_bytes: int = 0  # of items that are not whole yet
+    shared: Shared = field(kw_only=True)
 
 
 class FanOutSession(Guarded):
@@ -64,6 +65,7 @@ class FanOutSession(Guarded):
 
     __slots__ = ("_around", "_kept", "_load", "_parser", "is_lost")
 
+    window_bytes = LOAD_BYTES
     welcome = words.STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
     secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
@@ -130,12 +132,12 @@ class FanOutSession(Guarded):
         self._load = size if self._in_flight == 1 else self._load + size
         return self._load >= LOAD_BYTES
 
-    def _take_run(self, batch: list[Any]) -> None:
+    def _take_run(self, batch: list[Any], window: int) -> None:
         """The same as that of all doors, with what _stands_alone asks written out: for speed."""
         backlog = self._backlog
         in_flight = self._in_flight
         load = self._load if in_flight else 0
-        while backlog and in_flight < WINDOW and not self._alone:
+        while backlog and in_flight < window and not self._alone:
             event = backlog[0]
             kind = type(event)
             if kind in _FOR_THE_DOOR:
@@ -154,11 +156,30 @@ class FanOutSession(Guarded):
 
     @property
     def is_slow(self) -> bool:
-        return self._sending_paused
+        return self._must_wait()
+
+    @property
+    def is_held_back(self) -> bool:
+        if self._budget.is_tight:
+            self._budget.wait(self)
+        return self._budget.is_tight
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._around.writer.resume(self)
+        self._resume()
+
+    def room_to_send(self) -> None:
+        super().room_to_send()
+        self._resume()
+
+    def _answer_left(self) -> None:
+        """What was in flight is no longer counted since ``answered``."""
+        self._out.popleft()
+        self._resume()
+
+    def _resume(self) -> None:
+        if not self._out and not self._sending_paused:
+            self._around.writer.resume(self)
 
     # -- the end --
 
@@ -193,7 +214,13 @@ class FanOutSession(Guarded):
             return
         said: list[bytes] = []
         for reply, is_last in answers:
-            said.append(reply.data)
+            if reply.item:
+                self._say(said)
+                said = []
+                self._around.bytes_written += reply.size
+                self._out.append(reply.whole)
+            else:
+                said.append(reply.data)
             self._in_flight -= is_last
             if reply.hangup:
                 self._ending = True
@@ -201,8 +228,18 @@ class FanOutSession(Guarded):
                 self._in_flight = 0
                 break
         self._alone = self._alone and self._in_flight > 0
-        data = b"".join(said)
-        self._around.bytes_written += len(data)
-        self._transport.write(data)
+        self._say(said)
+        self._pump()
         if self._backlog or self._unparsed or self._ending:
             self._advance()
+
+    def _say(self, said: list[bytes]) -> None:
+        """Small answers at once, unless a large one is still to be sent before them."""
+        if not said:
+            return
+        data = said[0] if len(said) == 1 else b"".join(said)
+        self._around.bytes_written += len(data)
+        if self._out:
+            self._out.append(data)
+        else:
+            self._write(data)

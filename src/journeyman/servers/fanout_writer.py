@@ -50,6 +50,8 @@ __all__ = ["Client", "FanOutWriter", "item_bytes"]
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
+MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way
+_LONG_ANSWERS = (ask.Get, ask.Monitor, ask.Stats, ask.DumpStats)  # or maybe so
 MAX_CHANGES = 8  # queues and readers that one batch makes or removes
 NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
 NO_ROOM = Reply(words.server_error("the journal cannot be written"))
@@ -80,6 +82,11 @@ class Client(Submitter, Protocol):
     @property
     def is_slow(self) -> bool:
         """It does not fetch its answers; ``resume`` is called when it has."""
+        ...
+
+    @property
+    def is_held_back(self) -> bool:
+        """The clients together have too much unsent; ``resume`` is called when they have not."""
         ...
 
 
@@ -130,6 +137,7 @@ class FanOutWriter(QueueWriter):
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
+        self._all_said = 0  # to all of them
         self._changes = 0  # queues and readers that it makes or removes
         self._fetcher = ItemFetcher(
             loop, journals.read_after, self.submit_own, on_unread=on_unread, on_failure=self._fail
@@ -167,21 +175,23 @@ class FanOutWriter(QueueWriter):
         now_ns = batch.begun_ns = self._clock.now_ns()
         self._newly_held.clear()
         self._said.clear()
+        self._all_said = 0
         self._changes = 0
         decide, held, said = self._fan_out.decide, self._held, self._said
         usual, outcomes = self._usual(), batch.outcomes
         last, is_well = None, False
         for client, request in batch.requests:
             if client is not last:  # it comes with many at a time, and does not change meanwhile
-                last, is_well = (
-                    client,
-                    client is not None and not (client.is_lost or client.is_slow),
+                last = client
+                is_well = client is not None and not (
+                    client.is_lost or client.is_slow or client.is_held_back
                 )
             if (
                 not is_well
                 or type(request) not in usual
                 or client in held
                 or said.get(client, 0) >= MAX_SAID_BYTES
+                or self._all_said >= MAX_ALL_SAID_BYTES
                 or self._changes >= MAX_CHANGES
             ):
                 outcomes.append(self._decide_one(batch, client, request, now_ns))
@@ -196,7 +206,8 @@ class FanOutWriter(QueueWriter):
             if writes:
                 batch.records += writes
                 self._changes += type(writes[0]) is not Append
-            said[client] = said.get(client, 0) + len(reply.data)
+            said[client] = said.get(client, 0) + reply.size
+            self._all_said += reply.size
             batch.answer(client, (reply, True))
             outcomes.append(reply)
 
@@ -213,12 +224,13 @@ class FanOutWriter(QueueWriter):
             return None
         elif (
             client.is_slow
-            or self._said.get(client, 0) >= MAX_SAID_BYTES
+            or self._says_enough(client)
+            or self._is_held_back(client, kind)
             or (self._changes >= MAX_CHANGES and self._fan_out.changes_files(request))
         ):
             self._hold(client, [request])
             self._put_off.add(client)
-            if not client.is_slow:
+            if not client.is_slow and not self._is_held_back(client, kind):
                 batch.effects.append(_Released(client))
             return None
         else:
@@ -228,6 +240,14 @@ class FanOutWriter(QueueWriter):
                 return reply
         outcome = self._fan_out.decide(request, now_ns, client)
         return self._finish_one(batch, client, kind, outcome, now_ns)
+
+    def _says_enough(self, client: Any) -> bool:
+        """Whether the rest of what this client asks is for the next batch."""
+        is_enough = self._said.get(client, 0) >= MAX_SAID_BYTES
+        return is_enough or self._all_said >= MAX_ALL_SAID_BYTES
+
+    def _is_held_back(self, client: Any, kind: type) -> bool:
+        return kind in _LONG_ANSWERS and client.is_held_back
 
     def _finish_one(
         self, batch: Batch, client: Any, kind: type, outcome: Outcome, now_ns: int
@@ -255,7 +275,8 @@ class FanOutWriter(QueueWriter):
                 batch.effects.append(effect)
 
     def _say(self, batch: Batch, client: Any, reply: Reply, *, final: bool) -> None:
-        self._said[client] = self._said.get(client, 0) + len(reply.data)
+        self._said[client] = self._said.get(client, 0) + reply.size
+        self._all_said += reply.size
         batch.answer(client, (reply, final))
         if reply.hangup:
             self._hold(client, [])  # what stands behind it would never be answered: for good

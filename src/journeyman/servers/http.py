@@ -11,8 +11,9 @@ wait, as on the other port. An error is ``{"error": "..."}`` with a status that 
 
 With a certificate (controller.tls_cert) it is HTTPS, as the other ports are inside TLS then.
 
-Bounded like the rest: connections, the size of a body, and the time a connection may take without
-a whole request, whether it sends nothing or a byte now and then.
+Bounded like the rest: connections, the size of a body, the time a connection may take without a
+whole request, whether it sends nothing or a byte now and then, and what clients do not fetch: that
+counts against the budget of all ports (unsent.py).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from journeyman.servers.fanout_http import add_fan_out_routes
 from journeyman.servers.http_api import Api, ApiError, Call, add_routes
 from journeyman.servers.http_cross_site import CrossSite
 from journeyman.servers.http_openapi import OPENAPI_PATH, add_openapi_route
+from journeyman.servers.http_sender import HttpSender
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.runs import EndedRun
@@ -197,6 +199,7 @@ class _Doorway:
         self._around = around
         self._timeout_s = timeout_s
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
+        self._senders: dict[Any, HttpSender] = {}
         self.loop, self.messages = around.loop, around.messages
         self.max_connections, self.sessions = around.max_connections, self._since
         self.make: Callable[[], Any]
@@ -206,21 +209,30 @@ class _Doorway:
         if len(self._since) >= self._around.max_connections:
             self._around.messages.warn("HTTP connection refused: too many are open")
             return _Refusal()
+        if self._around.shared.is_short_of_files():
+            self._around.messages.warn(
+                "HTTP connection refused: the file descriptors that are left are for the logs"
+            )
+            return _Refusal()
         protocol = self.make()
         self._since[protocol] = self._around.loop.time()
+        self._senders[protocol] = HttpSender(protocol, self._around.loop, self._around.shared)
         assert isinstance(protocol, asyncio.Protocol)
         return protocol
 
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The handler reads the body, so the time for that counts as well."""
+        sender = request["sender"] = self._senders[request.protocol]
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 request["body_is_in"] = lambda: limit.reschedule(None)
                 if not request.can_read_body:
                     limit.reschedule(None)
                 self._since[request.protocol] = float("inf")
-                return await handler(request)
+                response = await handler(request)
+                sender.wrote_body(response)
+                return response
         except TimeoutError:
             return answer({"error": "request took too long to arrive"}, 408)
         finally:
@@ -236,6 +248,7 @@ class _Doorway:
                 # Also true for one that is not connected yet, but not for longer than a sweep.
                 if since < self._around.loop.time() - SWEEP_S:
                     del self._since[protocol]
+                    self._senders.pop(protocol).close()
             elif since < oldest:
                 protocol.transport.abort()
         self._timer = self._around.loop.call_later(SWEEP_S, self._sweep)

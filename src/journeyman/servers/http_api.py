@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import starmap
 from typing import Any
 
 from aiohttp import web
@@ -43,11 +44,12 @@ from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
 from journeyman.protocols.ztick_rules import read_runner, runner_words
 from journeyman.protocols.ztick_times import MAX_NS, MIN_NS, read_timestamp
+from journeyman.servers.http_sender import HttpSender
 from journeyman.servers.runs import EndedRun
 from journeyman.servers.session import LIST_STALL_S
 from journeyman.servers.writer import Request, Writer
 
-__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body", "read_number"]
+__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body", "read_number", "send_list"]
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -159,19 +161,7 @@ class Api:
     async def list_jobs(self, request: web.Request) -> web.StreamResponse:
         listing = await self.ask(request, Query(_NO_ID, request.query.get("prefix", "")))
         assert isinstance(listing, JobListing)
-        response = web.StreamResponse(headers=_JSON)
-        await response.prepare(request)
-        separator = b"["
-        for rows in listing:
-            if rows:
-                items = ",".join(_dumps(_job(*row)) for row in rows)
-                async with asyncio.timeout(LIST_STALL_S):
-                    await response.write(separator + items.encode())
-                separator = b","
-            await asyncio.sleep(0)  # others have their turn between two slices
-        await response.write(b"]" if separator == b"," else b"[]")
-        await response.write_eof()
-        return response
+        return await send_list(request, (map(_dumps, starmap(_job, rows)) for rows in listing))
 
     # -- rules --
 
@@ -252,6 +242,32 @@ def _identifier(request: web.Request) -> str:
     if not identifier:
         raise ApiError(400, "missing resource id")
     return identifier
+
+
+async def send_list(request: web.Request, slices: Iterable[Iterable[str]]) -> web.StreamResponse:
+    """A JSON array of these texts, sent slice by slice: each is made when it can be sent."""
+    sender: HttpSender = request["sender"]
+    response = web.StreamResponse(headers=_JSON)
+    await response.prepare(request)
+    separator = b"["
+    remaining = iter(slices)
+    while True:
+        await sender.turn()  # others have theirs between two slices
+        data = _encoded(next(remaining, None))  # nothing else is kept of it while it is sent
+        if data is None:
+            break
+        if data:
+            async with asyncio.timeout(LIST_STALL_S):
+                await sender.write(response, separator)
+                await sender.write(response, data)
+            separator = b","
+    await sender.write(response, b"]" if separator == b"," else b"[]")
+    await response.write_eof()
+    return response
+
+
+def _encoded(texts: Iterable[str] | None) -> bytes | None:
+    return None if texts is None else ",".join(texts).encode()
 
 
 async def read_body(request: web.Request) -> dict[str, Any]:

@@ -3,6 +3,8 @@
     small or damaged log     formats: one record after another, past any damage, which is repaired
     large and clean log      columnar, where it is installed: millions of rows in a second
 
+The fast way runs in a process of its own (bulk_child.py), whose libraries go with it.
+
 Both give the same Schedule (the twins are proved equal elsewhere). The fast way only ever reads a
 log that is whole to its last byte; at the first thing that is odd it is given up, and the log is
 read the careful way from the beginning. So damage never stops a server: it is put aside, and
@@ -13,12 +15,12 @@ Under both ways the log's lock is held before a byte is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.disk import Disk
+from journeyman.disk import Disk, RealDisk
 from journeyman.engines.ztick import Schedule
 from journeyman.engines.ztick_loading import REMOVED, Loader
 from journeyman.formats.framing import Stop
@@ -28,11 +30,15 @@ from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sealing import in_blocks
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick_log import ZtickLog
+from journeyman.servers.bulk_child import BulkFailed, can_use, read
 
 __all__ = ["BULK_BYTES", "LogJournal", "OpenedLog", "open_log"]
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
+
+_FILE, _JOBS, _RULES, _REPORT = range(4)  # what is read in bulk comes in pieces of these kinds
+_OF_JOBS = (JOB, JOB_REMOVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,54 +102,80 @@ class _Reading:
         """None: too small, not possible here, or the log needs care."""
         if sum(self._disk.size(file) for file in files) < self._bulk_bytes:
             return None
+        reports: list[FileReport] = []
+        view = memoryview(b"")
         try:
-            from journeyman.columnar import ztick as columnar
-        except ImportError:
+            for message in self._messages(files):
+                if message is None:
+                    raise BulkFailed("the log is not whole")
+                kind, value = message
+                if kind == _FILE:
+                    view = self._disk.view(value)
+                elif kind == _REPORT:
+                    reports.append(value)
+                elif kind == _JOBS:
+                    self.loader.add_jobs(*value)
+                else:
+                    _add_rules(self.loader, view, value)
+        except (BulkFailed, ImportError):
+            self.loader = Loader()  # what was read so far is read again
             return None
-        reports = []
-        for file in files:
-            report = _read_file(columnar, self._disk, file, self.loader)
-            if report is None:
-                self.loader = Loader()  # what was read so far is read again
-                return None
-            reports.append(report)
         self.was_in_bulk = True
         return RecoveryReport(tuple(reports))
 
+    def _messages(self, files: list[str]) -> Iterator[tuple[int, Any] | None]:
+        if can_use(self._disk):
+            return read(f"{__name__}:rows_of", files)
+        return _rows_of(self._disk, files)
 
-def _read_file(columnar: Any, disk: Disk, path: str, loader: Loader) -> FileReport | None:
-    """Load one file; None if it does not end where its last record does."""
+
+def rows_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
+    """For the process that reads in bulk: see bulk_child.py."""
+    return _rows_of(RealDisk(), files)
+
+
+def _rows_of(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None]:
+    """The rows of the files, in pieces; None: one does not end where its last record does."""
+    from journeyman.columnar import ztick as columnar
     from journeyman.columnar.seals import is_proven
 
-    view = disk.view(path)
-    if not is_proven(CODEC, view):
-        return None
-    records = 0
-    for chunk in columnar.iter_batches(view):
-        if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
-            return None
-        _load_rows(chunk.batch, view, loader)
-        records += chunk.batch.num_rows
-    return FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
+    for path in files:
+        view = disk.view(path)
+        if not is_proven(CODEC, view):
+            yield None
+            return
+        records = 0
+        yield _FILE, path
+        for chunk in columnar.iter_batches(view):
+            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
+                yield None
+                return
+            yield from _pieces(chunk.batch)
+            records += chunk.batch.num_rows
+        yield _REPORT, FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
 
 
-def _load_rows(batch: Any, view: memoryview, loader: Loader) -> None:
+def _pieces(batch: Any) -> Iterator[tuple[int, Any]]:
+    """Columns of jobs, for the loader; and where rules stand, which are few and of many shapes."""
     kinds = _numbers(batch.column("kind"))
     identifiers = batch.column("identifier").to_pylist()
     times = _numbers(batch.column("execution_ns"))
     statuses = _numbers(batch.column("status"))
     if any(kinds):
         offsets = _numbers(batch.column("offset"))
-        for kind, offset in zip(kinds, offsets, strict=True):
-            if kind not in (JOB, JOB_REMOVAL):
-                entry = CODEC.decode(view, offset)  # rules are few and have many shapes
-                assert entry is not None
-                loader.add(entry.record)
-        of_jobs = [row for row, kind in enumerate(kinds) if kind in (JOB, JOB_REMOVAL)]
+        of_jobs = [row for row, kind in enumerate(kinds) if kind in _OF_JOBS]
+        yield _RULES, [at for kind, at in zip(kinds, offsets, strict=True) if kind not in _OF_JOBS]
         identifiers = [identifiers[row] for row in of_jobs]
         times = [times[row] for row in of_jobs]
         statuses = [statuses[row] if kinds[row] == JOB else REMOVED for row in of_jobs]
-    loader.add_jobs(identifiers, times, statuses)
+    yield _JOBS, (identifiers, times, statuses)
+
+
+def _add_rules(loader: Loader, view: memoryview, offsets: Sequence[int]) -> None:
+    for offset in offsets:
+        entry = CODEC.decode(view, offset)
+        assert entry is not None
+        loader.add(entry.record)
 
 
 def _numbers(column: Any) -> list[int]:

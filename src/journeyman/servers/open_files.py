@@ -76,6 +76,15 @@ def look_at_connections(
             near.discard(service)
 
 
+def files_for_connections(settings: Settings) -> int:
+    """From which number on descriptors are kept for programs and logs, whatever took the others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 2**31
+    others = FILES_OF_OUR_OWN + FILES_OF_A_RUN * settings.schedule.max_runs
+    return soft - min(others, soft // 4)
+
+
 def _ports(settings: Settings) -> int:
     return 1 + settings.workq.enabled + settings.kestrel.enabled + bool(settings.http.listen)
 

@@ -28,10 +28,15 @@ from journeyman.servers.data_directory import prepare
 from journeyman.servers.disk_figures import MeasuredDisk, places_of
 from journeyman.servers.fanout import FanOutServer
 from journeyman.servers.fanout_plan import plan_of
-from journeyman.servers.open_files import fit_to_open_files, watch_connections
+from journeyman.servers.open_files import (
+    files_for_connections,
+    fit_to_open_files,
+    watch_connections,
+)
 from journeyman.servers.preflight import check, notes
 from journeyman.servers.schedule import ScheduleServer
 from journeyman.servers.server_log import LineThread, ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.workqueue import WorkQueueServer
 
 __all__ = ["run"]
@@ -39,6 +44,7 @@ __all__ = ["run"]
 Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 
 CLEAN, FORCED = 0, 1
+FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
 
 # The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
 # event loop keep it waiting for longer than the sync itself.
@@ -110,6 +116,10 @@ async def _serve(
     loop.set_exception_handler(on_mistake)
     settings = configuration.settings
     disk = MeasuredDisk(clock, places_of(settings))
+    disk.keep_in_reserve(FILES_IN_RESERVE)
+    shared = Shared.of(
+        loop, messages, settings.limits.total_unsent_bytes, files_for_connections(settings)
+    )
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     access = check(configuration)  # before anything listens
     for note in notes(settings, access):
@@ -118,7 +128,9 @@ async def _serve(
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
     if settings.workq.enabled:
-        work = WorkQueueServer(configuration, disk, clock, messages, failed=failed, access=access)
+        work = WorkQueueServer(
+            configuration, disk, clock, messages, failed=failed, shared=shared, access=access
+        )
     if settings.kestrel.enabled:
         fan_out = FanOutServer(
             plan_of(settings),
@@ -126,6 +138,7 @@ async def _serve(
             clock,
             messages,
             failed=failed,
+            shared=shared,
             stop_server=stopping.set,
             access=access,
         )
@@ -141,6 +154,7 @@ async def _serve(
         messages,
         runners,
         failed=failed,
+        shared=shared,
         access=access,
         work=work,
         fan_out=fan_out,

@@ -27,6 +27,7 @@ from journeyman.servers.server_log import ServerLog
 __all__ = ["REMEMBERED_RUNS", "EndedRun", "Runs"]
 
 REMEMBERED_RUNS = 1_000
+STARTS_A_TURN = 4
 NO_RULE = "no rule matches"  # the reason of a job that failed without a run
 MOST_LINES = 20  # warnings of jobs that were due together; further ones are counted in one
 
@@ -70,25 +71,35 @@ class Runs:
         self._tell_without_rule = without_rule
         self._tell_cut_off = cut_off
         self._tasks: set[asyncio.Task[None]] = set()
+        self._to_start: deque[StartRun] = deque()
         self._stopped = False
         self._ended: deque[EndedRun] = deque(before, maxlen=REMEMBERED_RUNS)
         self.succeeded = 0
         self.failed = 0
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._tasks) + len(self._to_start)
 
     def latest(self) -> Iterator[EndedRun]:
         """The last runs, newest first."""
         return reversed(self._ended)
 
     def start(self, effects: Sequence[StartRun]) -> None:
+        """They start a few in a turn of the loop: starting a program takes milliseconds."""
+        is_set = bool(self._to_start)
+        self._to_start += effects
+        if not is_set:
+            self._start_some()
+
+    def _start_some(self) -> None:
         if self._stopped:
-            return  # the log says triggered: the next start runs them
-        for effect in effects:
-            task = self._loop.create_task(self._run(effect))
+            self._to_start.clear()  # the log says triggered: the next start runs them
+        for _ in range(min(STARTS_A_TURN, len(self._to_start))):
+            task = self._loop.create_task(self._run(self._to_start.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        if self._to_start:
+            self._loop.call_soon(self._start_some)
 
     def note_without_rule(self, jobs: Sequence[JobSet]) -> None:
         """These were due, and failed because no rule matches them."""

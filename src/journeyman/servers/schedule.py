@@ -48,6 +48,7 @@ from journeyman.runners.contract import Runner
 from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.compaction import CompactionWatch
+from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.loading import LogJournal, open_log
 from journeyman.servers.metric_families import Family
@@ -57,6 +58,7 @@ from journeyman.servers.run_history import RunHistory, directory_of, remembered
 from journeyman.servers.runs import EndedRun, Runs
 from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import Session, Surroundings
+from journeyman.servers.shared import Shared
 from journeyman.servers.stat import ServerFacts
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ticker import Ticker
@@ -83,6 +85,7 @@ class ScheduleServer:
         runner: Runner[RunnerRecord],
         *,
         failed: Callable[[BaseException], None],
+        shared: Shared,
         access: Access,
         work: WorkQueueServer | None = None,
         fan_out: FanOutServer | None = None,
@@ -98,6 +101,7 @@ class ScheduleServer:
         self._log = log
         self._runner = runner
         self._failed = failed
+        self._shared = shared
         self._access = access
         self._work = work
         self._fan_out = fan_out
@@ -263,7 +267,9 @@ class ScheduleServer:
             self._access,
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
+            shared=self._shared,
         )
+        self._idle = IdleWatch(loop, self.around.sessions, limits.idle_timeout_ms / 1000)
         self.facts = ServerFacts(
             self._clock,
             self._clock.monotonic_ns(),
@@ -359,6 +365,7 @@ class ScheduleServer:
 
     async def stop(self, hurry: asyncio.Event) -> int:
         """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
+        self._idle.stop()
         if self._listener is not None:
             self._listener.close()
         self._ticker.stop()

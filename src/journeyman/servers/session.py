@@ -40,6 +40,7 @@ from journeyman.servers.answers import Answer, answer
 from journeyman.servers.connection import LIST_STALL_S, PARSE_BYTES, WINDOW
 from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 
 if TYPE_CHECKING:
     from journeyman.servers.writer import Request, Writer
@@ -62,6 +63,7 @@ class Surroundings:
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
     sessions: set[Session] = field(default_factory=set)
+    shared: Shared = field(kw_only=True)
 
 
 class Session(Guarded):

@@ -4,6 +4,9 @@
     rows that are no add ---------------------------------------------> its events, one by one
     rows of odd ids ------- decoded once more, with the codec --------> a Loader, which folds
 
+The server reads large logs in a process of its own (bulk_child.py): ``calls_of`` there notes what
+``read_all`` would call here.
+
 The two dtypes below are the layout of a spec and of a key in engines.workq_job, as numpy writes it.
 Columns are narrower than records (see columnar.workq); rows that may have been cut are left to the
 codec as well.
@@ -11,6 +14,7 @@ codec as well.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ import pyarrow as pa
 
 from journeyman.columnar import workq as columnar
 from journeyman.columnar.workq_scan import UNKNOWN_KIND
-from journeyman.disk import Disk
+from journeyman.disk import Disk, RealDisk
 from journeyman.engines.workq import WorkQueue
 from journeyman.engines.workq_bulk import BulkLoader
 from journeyman.engines.workq_job import BIAS, HAS_TIME, HEAD_BYTES, IS_SCHEDULE, TOP_PRIORITY
@@ -82,7 +86,65 @@ def read_all(
     return loader.finish(fold), RecoveryReport(tuple(reports))
 
 
-def _load_rows(batch: pa.RecordBatch, loader: BulkLoader) -> None:
+class _Recorder:
+    """A BulkLoader's place: it keeps the calls, to be made on one in another process."""
+
+    def __init__(self, now_ns: int, numbers: dict[str, int]) -> None:
+        """``numbers`` are those of the queues that the loader has already."""
+        self.now_ns = now_ns
+        self._numbers = numbers
+        self.calls: list[tuple[Any, ...]] = []
+
+    def number_of(self, name: str) -> int:
+        if name not in self._numbers:
+            self._numbers[name] = len(self._numbers)
+            self.calls.append(("number_of", name))
+        return self._numbers[name]
+
+    def note_latest(self, created_ns: int) -> None:
+        self.calls.append(("note_latest", created_ns))
+
+    def add_ready(
+        self, queue: int, jobs: Iterable[tuple[bytes, bytes]], expiries: Sequence[bytes]
+    ) -> None:
+        self.calls.append(("add_ready", queue, list(jobs), expiries))
+
+    def add_job(self, job_id: bytes, spec: bytes) -> None:
+        self.calls.append(("add_job", job_id, spec))
+
+    def add_event(self, job_id: bytes, command: int, logged_ns: int, result: bytes | None) -> None:
+        self.calls.append(("add_event", job_id, command, logged_ns, result))
+
+    def mark_odd(self, job_id: bytes) -> None:
+        self.calls.append(("mark_odd", job_id))
+
+
+def calls_of(files: list[str], now_ns: int, numbers: dict[str, int]) -> Iterator[Any]:
+    """What ``read_all`` would call: lists of calls, then a report of each file. None: it is odd."""
+    for file in files:
+        view = RealDisk().view(file)
+        records = 0
+        for chunk in columnar.iter_batches(view, payloads=True, max_records=CHUNK_ROWS):
+            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
+                yield None
+                return
+            recorder = _Recorder(now_ns, numbers)
+            _load_rows(chunk.batch, recorder)
+            records += chunk.batch.num_rows
+            yield recorder.calls
+        yield FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0)
+
+
+def offsets_of(files: list[str], odd: set[bytes]) -> Iterator[list[int]]:
+    """Where the records of these ids stand, in each file."""
+    for file in files:
+        found: list[int] = []
+        for chunk in columnar.iter_batches(RealDisk().view(file)):
+            found += _odd_offsets(chunk.batch, odd)
+        yield found
+
+
+def _load_rows(batch: pa.RecordBatch, loader: BulkLoader | _Recorder) -> None:
     if not batch.num_rows:
         return
     kinds = batch.column("kind").to_numpy()
@@ -95,7 +157,7 @@ def _load_rows(batch: pa.RecordBatch, loader: BulkLoader) -> None:
 
 
 def _load_adds(
-    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, rows: Ints, loader: BulkLoader
+    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, rows: Ints, loader: BulkLoader | _Recorder
 ) -> None:
     column = batch.column("name").dictionary_encode()
     names = [str(name) for name in column.dictionary.to_pylist()]
@@ -153,7 +215,7 @@ def _load_adds(
 
 
 def _load_events(
-    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, adds: Ints, loader: BulkLoader
+    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, adds: Ints, loader: BulkLoader | _Recorder
 ) -> None:
     """The adds of the batch are in already; what stands before the add of its id is odd."""
     ids = _slices(id_bytes, _ID_BYTES)
@@ -170,12 +232,16 @@ def _load_events(
 
 def _fold_odd(view: Buffer, odd: set[bytes], fold: Loader) -> None:
     for chunk in columnar.iter_batches(view):
-        ids = _slices(_values(chunk.batch.column("job_id")), _ID_BYTES)
-        offsets = chunk.batch.column("offset").to_numpy()
-        for row in [row for row, job_id in enumerate(ids) if job_id in odd]:
-            entry = CODEC.decode(view, int(offsets[row]))
+        for offset in _odd_offsets(chunk.batch, odd):
+            entry = CODEC.decode(view, offset)
             assert entry is not None
             fold.add(entry.record)
+
+
+def _odd_offsets(batch: pa.RecordBatch, odd: set[bytes]) -> list[int]:
+    ids = _slices(_values(batch.column("job_id")), _ID_BYTES)
+    offsets = batch.column("offset").to_numpy()
+    return [int(offsets[row]) for row, job_id in enumerate(ids) if job_id in odd]
 
 
 # -- columns ---------------------------------------------------------------------------------------

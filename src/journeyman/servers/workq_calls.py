@@ -52,12 +52,14 @@ class WorkqCalls:
 class _Call:
     """One command, as a client of the writer."""
 
-    is_leaving = False
     is_lost = False
     prefix = ""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.reply: asyncio.Future[Reply | NotDone] = loop.create_future()
+
+    def gives_up(self, request: Request) -> bool:  # noqa: ARG002 - it never waits
+        return False
 
     def render(self, reply: Reply) -> Reply:
         return reply

@@ -48,7 +48,7 @@ from journeyman.protocols.workq_replies import (
     Reply,
     id_text,
 )
-from journeyman.servers.http_api import ApiError, read_body, read_number
+from journeyman.servers.http_api import ApiError, read_body, read_number, send_list
 from journeyman.servers.workq_calls import NotDone, WorkqCalls
 
 __all__ = [
@@ -66,7 +66,7 @@ _LISTS: dict[str, Callable[[str, int, int], Command]] = {
     "dead": InspectDeadJobs,
 }
 _STATES = ("new", "completed", "failed", "pending", "leased")
-_Handler = Callable[[web.Request], Awaitable[web.Response]]
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def add_work_routes(app: web.Application, calls: WorkqCalls) -> None:
@@ -97,13 +97,13 @@ class _WorkApi:
         assert isinstance(listing, QueueList)
         return json_answer(_queue(listing.queues[0]))
 
-    async def jobs(self, request: web.Request) -> web.Response:
+    async def jobs(self, request: web.Request) -> web.StreamResponse:
         which = request.query.get("list", "ready")
         if which not in _LISTS:
             raise ApiError(400, f"list must be one of {', '.join(_LISTS)}")
         listing = await self._ask(request, _LISTS[which](_name(request), *_page(request)))
         assert isinstance(listing, JobList)
-        return json_answer([_job(job) for job in listing.jobs])
+        return await send_list(request, map(_one_text, listing.jobs))
 
     async def pause(self, request: web.Request) -> web.Response:
         body = await read_body(request)
@@ -117,6 +117,7 @@ class _WorkApi:
     async def job(self, request: web.Request) -> web.Response:
         listing = await self._ask(request, InspectJob(path_id(request)))
         assert isinstance(listing, JobList)
+        await request["sender"].turn()  # it may be large: it is made when it can be sent
         return json_answer(_job(listing.jobs[0]))
 
     async def requeue(self, request: web.Request) -> web.Response:
@@ -207,6 +208,13 @@ def text_or_base64(name: str, data: bytes) -> dict[str, str]:
 
 
 def json_answer(value: Any) -> web.Response:
+    return web.Response(text=_dumps(value), content_type="application/json")
+
+
+def _one_text(job: JobView) -> tuple[str]:
+    return (_dumps(_job(job)),)
+
+
+def _dumps(value: Any) -> str:
     # A log of the original may hold names that are no text; JSON can say those only escaped.
-    text = json.dumps(value, separators=(",", ":"))
-    return web.Response(text=text, content_type="application/json")
+    return json.dumps(value, separators=(",", ":"))

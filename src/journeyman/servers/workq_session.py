@@ -3,10 +3,12 @@
 The flow of bytes, commands and answers, and its bounds, are in connection.py. Here:
 
     lease, result, run   nothing behind it starts before it is answered: only this connection waits
-    a long list of jobs  leaves in slices
+    inspect              the same, so that what a client does not fetch stays bounded
+    large answers        are made when they can be sent: until then they share the job's bytes
     many megabytes       are taken on only as the ones before are answered
-    end of input         what was received is still answered, but nobody waits on: a worker that
-                         closes its connection while it waits gets no job
+    end of input         what was received is still answered, in order. A lease or run that waits
+                         is answered with TIMEOUT at once, because the client may be gone: a worker
+                         that closed its connection gets no job. A result is waited for.
 
 So that the end of a connection is seen while its command waits, a little is read ahead.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from journeyman.protocols.authentication import Auth, AuthRequired
@@ -25,12 +28,17 @@ from journeyman.protocols.workq_commands import (
     Event,
     Hangup,
     InspectDeadJobs,
+    InspectJob,
     InspectJobs,
+    InspectPausedQueues,
+    InspectQueues,
     InspectScheduledJobs,
+    Result,
 )
 from journeyman.protocols.workq_replies import (
     DONE,
     READ_ONLY,
+    Finished,
     JobList,
     Leased,
     Reply,
@@ -42,6 +50,7 @@ from journeyman.servers.access import Access
 from journeyman.servers.connection import Answer
 from journeyman.servers.guarded import Guarded
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.workq_writer import CAN_WAIT, payload_bytes
 
 if TYPE_CHECKING:
@@ -51,11 +60,18 @@ __all__ = ["WorkqSession", "WorkqSurroundings"]
 
 LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
-SLICED_BYTES = 256 * 1024  # a list with more payload than this leaves in slices
+LARGE_BYTES = 16 * 1024  # an answer with more payload than this is made when it can be sent
 
 _OK = reply_bytes(DONE)
+_ALONE = CAN_WAIT | {
+    InspectJob,
+    InspectJobs,
+    InspectScheduledJobs,
+    InspectDeadJobs,
+    InspectQueues,
+    InspectPausedQueues,
+}
 _FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
-_ALONE = CAN_WAIT | {InspectJobs, InspectScheduledJobs, InspectDeadJobs}
 
 
 @dataclass(slots=True)
@@ -70,12 +86,15 @@ class WorkqSurroundings:
     max_connections: int = 1024
     access: Access = field(default_factory=Access)
     sessions: set[WorkqSession] = field(default_factory=set)
+    shared: Shared = field(kw_only=True)
 
 
 class WorkqSession(Guarded):
     """See the module's docstring. Made by the listener, once a connection."""
 
-    __slots__ = ("_around", "_load", "_parser", "is_lost")
+    __slots__ = ("_around", "_is_finishing", "_load", "_parser", "_waits_for_result", "is_lost")
+
+    window_bytes = LOAD_BYTES
 
     welcome = _OK
     secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
@@ -86,6 +105,8 @@ class WorkqSession(Guarded):
         self._around = around
         self._parser = Parser(auth_required=around.access.tokens is not None)
         self._load = 0  # bytes of payload in flight, at most
+        self._waits_for_result = False  # the command that stands alone is a result
+        self._is_finishing = False  # the server stops
         self.is_lost = False
 
     def _parse(self, data: bytes) -> list[Event]:
@@ -110,6 +131,7 @@ class WorkqSession(Guarded):
 
     def _stands_alone(self, event: Any) -> bool:
         if type(event) in _ALONE:
+            self._waits_for_result = type(event) is Result
             return True
         size = payload_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
@@ -120,17 +142,20 @@ class WorkqSession(Guarded):
 
     # -- the end --
 
-    @property
-    def is_leaving(self) -> bool:
+    def gives_up(self, request: Any) -> bool:
+        if type(request) is Result:
+            return self._is_finishing or self._closing
         return self._ending or self._closing
 
     def eof_received(self) -> bool:
         self._ending = True
-        self._leave()
+        if not self._waits_for_result:
+            self._leave()
         self._close_if_done()
         return not self._closing
 
     def finish(self) -> None:
+        self._is_finishing = True
         super().finish()
         self._leave()
 
@@ -149,7 +174,9 @@ class WorkqSession(Guarded):
         if reply is DONE:  # most often, so it is asked first
             return _OK
         if type(reply) is Leased:
-            return reply_bytes(reply)
+            return _made_when_sent(reply, len(reply.payload))
+        if type(reply) is Finished:
+            return _made_when_sent(reply, len(reply.result))
         if isinstance(reply, JobList):
             return _jobs(reply)
         if isinstance(reply, ServerView):
@@ -163,6 +190,8 @@ class WorkqSession(Guarded):
 
 def _jobs(reply: JobList) -> Answer:
     parts: Iterator[bytes] = job_list_parts(reply)
-    if sum(len(job.payload) for job in reply.jobs) < SLICED_BYTES:
-        return b"".join(parts)
-    return parts
+    return b"".join(parts) if reply.payload_bytes < LARGE_BYTES else parts
+
+
+def _made_when_sent(reply: Reply, size: int) -> Answer:
+    return reply_bytes(reply) if size < LARGE_BYTES else partial(reply_bytes, reply)

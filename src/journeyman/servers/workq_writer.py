@@ -9,7 +9,8 @@ How batches are made, written and taken back is in group_commit.py and queue_wri
 - A command may wait (lease, result, run). Its client has nothing else in flight then; the answer
   comes out of a later decision, and leaves when that one's records are durable.
 - A client that went away gets no job: it is taken out of the engine before anything else of the
-  next batch is decided, and what it asked for and could wait is not even decided.
+  next batch is decided, and what it asked for and could wait is not even decided. One that only
+  ended its input hears TIMEOUT, so that the answers to what it sent afterwards are in step.
 - When a batch was taken back for lack of room, changes are answered with the original's error,
   reads and waits are decided anew.
 - What waits to be decided is bounded in bytes as well: a job may bring a megabyte.
@@ -42,7 +43,7 @@ from journeyman.protocols.workq_commands import (
     Run,
     Schedule,
 )
-from journeyman.protocols.workq_replies import DONE, Reply
+from journeyman.protocols.workq_replies import DONE, TIMED_OUT, Reply
 from journeyman.servers.group_commit import Batch, Submitter, Told
 from journeyman.servers.queue_writer import QueueWriter
 from journeyman.servers.workq_scope import REFUSALS, in_scope
@@ -62,7 +63,6 @@ _PAYLOADS: dict[type, Callable[[Any], bytes]] = {
     Complete: attrgetter("result"),
     Fail: attrgetter("result"),
 }
-NOTHING = b""  # the answer to a command whose client no longer waits for one
 
 
 def payload_bytes(request: Any) -> int:
@@ -74,9 +74,8 @@ def payload_bytes(request: Any) -> int:
 class Client(Submitter, Protocol):
     """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
 
-    @property
-    def is_leaving(self) -> bool:
-        """It takes answers, but does not wait for one."""
+    def gives_up(self, request: Request) -> bool:
+        """Whether it takes answers, but does not wait for one to this request."""
         ...
 
     @property
@@ -199,11 +198,11 @@ class WorkqWriter(QueueWriter):
         if client is None:
             return
         if type(request) is Gone:
-            if reply is DONE:
-                batch.answer(client, NOTHING)
+            if reply is DONE and not client.is_lost:
+                batch.answer(client, client.render(TIMED_OUT))
         elif reply is not None:
             batch.answer(client, client.render(reply))
-        elif client.is_leaving:
+        elif client.gives_up(request):
             self._gather(batch, client, Gone(client), self._queue.decide(Gone(client), now_ns), 0)
 
     # -- writing --

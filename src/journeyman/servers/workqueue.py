@@ -25,9 +25,11 @@ from journeyman.protocols.workq_commands import Add
 from journeyman.servers.access import Access
 from journeyman.servers.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.group_commit import RETRY_S
+from journeyman.servers.idle import IdleWatch
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metric_families import Family
 from journeyman.servers.server_log import ServerLog
+from journeyman.servers.shared import Shared
 from journeyman.servers.ticker import Ticker
 from journeyman.servers.workq_calls import WorkqCalls
 from journeyman.servers.workq_keeping import Keeping, LogKeeping, MemoryKeeping, Surroundings
@@ -53,6 +55,7 @@ class WorkQueueServer:
         messages: ServerLog,
         *,
         failed: Callable[[BaseException], None],
+        shared: Shared,
         access: Access,
     ) -> None:
         self._settings = configuration.settings
@@ -60,6 +63,7 @@ class WorkQueueServer:
         self._clock = clock
         self._messages = messages
         self._failed = failed
+        self._shared = shared
         self._access = access
         self._loop = asyncio.get_running_loop()
         self._in_trouble = False
@@ -139,8 +143,11 @@ class WorkQueueServer:
             self._clock.now_ns(),
             unsent_bytes=limits.unsent_bytes,
             max_connections=limits.connections,
+            shared=self._shared,
             access=self._access,
         )
+        idle_s = self._settings.workq.idle_timeout_ms / 1000
+        self._idle = IdleWatch(loop, self.around.sessions, idle_s)
         self.figures = WorkqMetrics(
             queue.stats, self.around.sessions, queue.largest_queues, self._clock
         )
@@ -191,6 +198,7 @@ class WorkQueueServer:
     async def stop(self) -> None:
         """Take no more connections and commands; answer what was received."""
         self._listener.close()
+        self._idle.stop()
         await close_sessions(self.around.sessions)
 
     async def close(self) -> None:

@@ -1,0 +1,68 @@
+"""Large logs are read in a process of its own: the same state, and none of its libraries stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.formats.workq import Command, JobEvent
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.workq_log import WorkqLog
+from journeyman.servers import bulk_child, workq_loading
+from tests.workq_logs import added, at, job_id
+
+LONG_S = 100 * 365 * 86400
+
+LOAD = """
+import sys
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.logs.sync import SyncPolicy
+from journeyman.servers.workq_loading import open_log
+found = open_log(
+    RealDisk(), SystemClock(), sys.argv[1], sync=SyncPolicy.os(), segment_bytes=2**26, bulk_bytes=1
+)
+heavy = [name for name in ("numpy", "pyarrow", "numba") if name in sys.modules]
+print(found.in_bulk, found.queue.stats().ready, heavy)
+"""
+
+
+def write_log(directory: Path, jobs: int) -> None:
+    with WorkqLog.open(RealDisk(), SystemClock(), str(directory), sync=SyncPolicy.os()) as log:
+        log.append([added(number, ttl_s=LONG_S) for number in range(jobs)])
+        # A second add, which is left to the fold, and an end.
+        log.append([added(1, 1, ttl_s=LONG_S), JobEvent(at(1), job_id(2), Command.DELETE)])
+        log.commit()
+
+
+def test_libraries_of_the_bulk_reader_do_not_stay_in_the_process(tmp_path: Path):
+    write_log(tmp_path / "cmdlog", 1000)
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "cmdlog")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert said.stdout == "True 999 []\n"
+
+
+def test_log_is_read_the_careful_way_if_the_other_process_dies(tmp_path, monkeypatch):
+    write_log(tmp_path / "cmdlog", 10)
+    monkeypatch.setattr(workq_loading, "_BULK", "journeyman.servers.no_such_module")
+    found = workq_loading.open_log(
+        RealDisk(),
+        SystemClock(),
+        str(tmp_path / "cmdlog"),
+        sync=SyncPolicy.os(),
+        segment_bytes=2**26,
+        bulk_bytes=1,
+    )
+    assert not found.in_bulk
+    assert found.queue.stats().ready == 9
+    found.log.close()
+
+
+def test_process_that_ends_early_is_told():
+    with pytest.raises(bulk_child.BulkFailed, match="has ended"):
+        list(bulk_child.read("journeyman.no_such_module:rows"))
