@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from journeyman.cli.effective import consumed_by_all
+from journeyman.cli.effective import consumed_by_all, id_span
 from journeyman.folds import kestrel as fold
 from journeyman.formats.kestrel import (
     READER,
@@ -201,7 +201,7 @@ def test_readers_of_plain_rows_are_the_same_where_their_files_hold_a_record(repl
 
 def test_waiting_items_are_those_that_a_dump_shows(replayed, logs):
     for host, log, _, items, readers in queues(logs):
-        consumed = consumed_by_all(folded_readers(readers))
+        consumed = consumed_by_all(folded_readers(readers), id_span(items.records))
         expected = [
             put.item_id
             for item in fold.replay(items.records).values()

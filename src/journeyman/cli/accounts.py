@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.cli.dialects import WORKQ, ZTICK, Log
-from journeyman.cli.effective import consumed_by_all
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.anomaly import Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead
@@ -127,6 +126,7 @@ class _KestrelAccount:
         self._heads: dict[int, int] = {}  # bytes of the last READ_HEAD, by file
         self._consumed: Callable[[int], bool] | None = None
         self._live: Counter[int] = Counter()
+        self._items: Counter[int] = Counter()  # bytes of items, by file
         self._ids = IdRuns()
         self._seen_again: set[int] = set()
 
@@ -148,7 +148,9 @@ class _KestrelAccount:
         if not isinstance(record, ItemPut):
             return
         if self._consumed is None:
-            self._consumed = consumed_by_all(self._readers)
+            # Where readers stand depends on the newest item, too: see ``live_bytes``.
+            self._consumed = _passed_by_all(self._readers)
+        self._items[self._file] += length
         if not self._consumed(record.item_id):
             self._live[self._file] += length
         if not self._ids.add(record.item_id):
@@ -165,13 +167,26 @@ class _KestrelAccount:
             self._live[self._file] += length
 
     def live_bytes(self, as_of_ns: int) -> dict[int, int]:  # noqa: ARG002 - expiry is no matter
+        span = self._ids.span()
         if self._whole:
-            kestrel.open_queue(self._ids.span(), self._readers, self._notes)
+            kestrel.open_queue(span, self._readers, self._notes)
+        heads = [reader.head for reader in self._readers.values() if reader is not None]
+        if span and max(heads, default=0) > span[-1]:
+            self._live |= self._items  # a reader that starts at the oldest item needs all of them
         if self._seen_again:
             # To tell a repeated item from a reused id takes the items; only now are they needed.
             again = (r for r in self._reread() if kestrel.key_of(r) in self._seen_again)
             kestrel.replay(again, self._notes)
         return self._live
+
+
+def _passed_by_all(readers: Mapping[str, kestrel.Reader | None]) -> Callable[[int], bool]:
+    """Whether every reader is past an item, provided that all stand where their checkpoints say."""
+    counting = [reader for name, reader in readers.items() if name or len(readers) == 1]
+    trusted = [reader for reader in counting if reader is not None and reader.is_plausible(0)]
+    if not counting or len(trusted) < len(counting):
+        return lambda _item_id: False
+    return lambda item_id: all(reader.is_past(item_id) for reader in trusted)
 
 
 class IdRuns:

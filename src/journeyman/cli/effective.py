@@ -11,7 +11,7 @@ in memory, as a server holds it; records that are no part of it are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from journeyman.cli import kestrel_lines, workq_lines, ztick_lines
@@ -23,7 +23,7 @@ from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut
 
-__all__ = ["Read", "consumed_by_all", "effective_lines"]
+__all__ = ["Read", "consumed_by_all", "effective_lines", "id_span"]
 
 # Reads files one after the other; answers with the entries of each.
 Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
@@ -86,16 +86,13 @@ def _queue(log: Log, read: Read, damaged: set[str], json: bool) -> Iterator[str]
     for file in log.readers:
         if file.path in damaged:
             readers[file.reader or ""] = None
-    consumed = consumed_by_all(readers)
-    span: list[int] = []  # the least and the greatest id
+    span = id_span(entry.record for _, entry in read(log.segments))
+    consumed = consumed_by_all(readers, span)
 
     def waiting() -> Iterator[ItemPut]:
         for _, entry in read(log.segments):
-            if isinstance(entry.record, ItemPut):
-                item_id = entry.record.item_id
-                span[:] = [min([*span, item_id]), max([*span, item_id])]
-                if not consumed(item_id):
-                    yield entry.record
+            if isinstance(entry.record, ItemPut) and not consumed(entry.record.item_id):
+                yield entry.record
 
     for item in kestrel.replay(waiting()).values():
         for put in kestrel.snapshot(item):
@@ -106,18 +103,28 @@ def _queue(log: Log, read: Read, damaged: set[str], json: bool) -> Iterator[str]
                 yield _queue_line(log, name, record, json)
 
 
-def consumed_by_all(readers: Mapping[str, kestrel.Reader | None]) -> Callable[[int], bool]:
-    """Tells of an item that exists whether every reader is past it. Without readers none is.
+def id_span(records: Iterable[Any]) -> tuple[int, ...]:
+    """The least and the greatest id of the items among these records; nothing without items."""
+    least = greatest = 0
+    for record in records:
+        if isinstance(record, ItemPut):
+            least = min(least or record.item_id, record.item_id)
+            greatest = max(greatest, record.item_id)
+    return (least, greatest) if greatest else ()
 
-    A reader whose checkpoint is damaged begins anew, so it is past nothing; the default reader
-    does not count beside named ones. How far the items reach does not matter to one that exists,
-    so this needs no look at the whole queue.
+
+def consumed_by_all(
+    readers: Mapping[str, kestrel.Reader | None], span: Sequence[int]
+) -> Callable[[int], bool]:
+    """Tells of an item whether every reader is past it. Without readers none is.
+
+    ``span``: the least and the greatest id of the queue, which decide whether a reader stands where
+    its checkpoint says. The default reader does not count beside named ones.
     """
-    counting = [reader for name, reader in readers.items() if name or len(readers) == 1]
-    trusted = [reader for reader in counting if reader is not None and reader.is_plausible(0)]
-    if not counting or len(trusted) < len(counting):
+    if not readers:
         return lambda _item_id: False
-    return lambda item_id: all(reader.is_past(item_id) for reader in trusted)
+    placed = kestrel.open_queue(span, readers).readers.values()
+    return lambda item_id: all(reader.is_past(item_id) for reader in placed)
 
 
 def _queue_line(log: Log, reader: str | None, record: Any, json: bool) -> str:

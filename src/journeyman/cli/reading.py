@@ -47,6 +47,7 @@ class Source:
         self._seals = seals
         self._advance = advance
         self._done = 0
+        self._told: set[tuple[str, int]] = set()
         self.damaged: set[str] = set()  # paths
 
     def read(self, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, Entry[Any]]]:
@@ -69,6 +70,9 @@ class Source:
                 yield found
             elif not is_end(file, data, found):
                 self.damaged.add(file.path)
+                if (file.path, found.offset) in self._told:
+                    continue  # the file is read once more
+                self._told.add((file.path, found.offset))
                 warn(_warning(file, data, found, frames))
 
 

@@ -113,9 +113,8 @@ class KestrelJournal:
 
         ``seal``: what is written is sealed, see journeyman.formats.seals.
         ``thorough``: all of every segment is read, and not only its index. ``names`` are the
-        files of the queue, if the directory has been listed already. ``notes``
-        is told of readers that do not stand where their checkpoints said. Raises
-        LogLocked when another process has the queue.
+        files of the queue, if the directory has been listed already. ``notes`` is told of readers
+        that do not stand where their checkpoints said. LogLocked: another process has the queue.
         """
         check_queue_name(queue)
         disk.make_dirs(directory)
@@ -183,8 +182,7 @@ class KestrelJournal:
     ) -> tuple[ItemPut, Future[Position]]:
         """Queue an item; see Appender for when the future resolves.
 
-        ``add_time_ms`` is now unless told otherwise. Raises EncodeError when the item is too
-        large; no id is used up then.
+        ``add_time_ms`` is now by default. EncodeError: it is too large, and no id is used up.
         """
         if add_time_ms is None:
             add_time_ms = self._clock.now_ns() // _NS_PER_MS
@@ -252,8 +250,8 @@ class KestrelJournal:
         return len(missing)
 
     def _without_index(self) -> list[Segment]:
-        """Of closed segments only: those before the last that is known to hold an item. The writer
-        may have left that one too, but what it wrote there last may not be noted yet."""
+        """Closed segments: those before the last that is known to hold an item. The writer may have
+        left that one too, but what it wrote there last may not be noted yet."""
         return [segment for segment in self.segments[:-1] if not segment.indexed]
 
     def commit(self) -> int:
@@ -277,15 +275,22 @@ class KestrelJournal:
     def checkpoint(self, name: str, reader: Reader) -> None:
         """Write down how far a reader has come. Durable when this returns."""
         with self._files:
-            self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+            self._write_checkpoint(name, reader)
 
     def checkpoint_if_known(self, name: str, reader: Reader) -> bool:
         """The same, unless the reader has been dropped or renamed meanwhile; whether it was."""
         with self._files:
             if name not in self._checkpoints.durable:
                 return False
-            self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+            self._write_checkpoint(name, reader)
             return True
+
+    def _write_checkpoint(self, name: str, reader: Reader) -> None:
+        """A head beyond the newest item would not be believed: what it passes over are lost ids."""
+        tail = self.tail
+        if 0 < tail < reader.head:
+            reader = Reader(tail, {*reader.done, reader.head})
+        self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
 
     def add_reader(self, name: str) -> Reader:
         """A new reader, at the tail; or in the place of the default reader if there is one.
@@ -301,8 +306,7 @@ class KestrelJournal:
             if DEFAULT_READER in durable:
                 self._checkpoints.rename(DEFAULT_READER, name)
             else:
-                now_ms = self._clock.now_ns() // _NS_PER_MS
-                self._checkpoints.write(name, Reader(self.tail), now_ms)
+                self._write_checkpoint(name, Reader(self.tail))
             return Reader(durable[name].head, set(durable[name].done))
 
     def drop_reader(self, name: str) -> None:
@@ -318,8 +322,7 @@ class KestrelJournal:
                 self._checkpoints.drop(name)
 
     def _write_default_at_tail(self) -> None:
-        now_ms = self._clock.now_ns() // _NS_PER_MS
-        self._checkpoints.write(DEFAULT_READER, Reader(self._next_id - 1), now_ms)
+        self._write_checkpoint(DEFAULT_READER, Reader(self._next_id - 1))
 
     def retain(self) -> list[str]:
         """Let go of segments that nobody needs; their names, or where they are archived."""
@@ -390,8 +393,7 @@ class KestrelJournal:
             if stored.exception() is None:
                 self._catalog.note(stored.result(), item)
                 return
-            # It was taken back, so nobody has seen this id. If none above it is on its way, the
-            # next item has it: no gap.
+            # It was taken back: if no id above it is on its way, the next item has it, so no gap.
             self._refused_ids.add(item.item_id)
             while self._next_id - 1 in self._refused_ids:
                 self._next_id -= 1

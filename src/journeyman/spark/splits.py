@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
+from journeyman.formats.framing import Buffer
 from journeyman.spark.layout import LogFile
 
-__all__ = ["LogPartition", "Piece", "Seam", "SplitContext"]
+__all__ = ["LogPartition", "Piece", "Seam", "SplitContext", "Stretch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,21 @@ class Piece:
     def is_part(self) -> bool:
         """Whether others read the rest of the file."""
         return self.file.reader is None and (self.begin > 0 or self.end < self.file.size)
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Bytes that nobody has looked at, from a boundary on. Who takes entries sets ``reached``.
+
+    ``begin``, ``end`` and ``reached`` count from the beginning of ``data``, which stands at
+    ``offset`` of the file. Entries that begin at ``end`` or behind it belong to another piece.
+    """
+
+    data: Buffer
+    begin: int
+    end: int
+    offset: int
+    reached: int | None = None  # None: not looked at
 
 
 class Seam(NamedTuple):

@@ -24,7 +24,7 @@ import click
 from journeyman.cli.complaints import warn
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.effective import consumed_by_all
+from journeyman.cli.effective import consumed_by_all, id_span
 from journeyman.cli.mapping import map_log
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import Advance, progress, quiet_option
@@ -263,7 +263,8 @@ def _items(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iter
         readers[name] = None if file.path in source.damaged else reader
         if part[0] == 0:
             yield Loss(f"{log.queue}+{name}", "a store gives each job to one worker", "reader")
-    is_consumed = consumed_by_all(readers)
+    span = id_span(entry.record for _, entry in source.read(log.segments))
+    is_consumed = consumed_by_all(readers, span)
 
     def wanted() -> Iterator[Any]:
         for _, entry in source.read(log.segments):

@@ -1,0 +1,347 @@
+"""Seals as logs write them: when, where, and what a start makes of what follows the last one."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from journeyman.cli import journeyman
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.engines.ztick import Schedule
+from journeyman.engines.ztick_outcomes import Done, JobNotFound, Reserved
+from journeyman.folds.kestrel import Reader
+from journeyman.formats import kestrel, ztick
+from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
+from journeyman.formats.seals import BLOCK_BYTES, SealKind
+from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Status
+from journeyman.formats.ztick_seals import SEALS
+from journeyman.logs.damage import Damage
+from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.sealed_reading import is_in_flight, read_file
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.ztick_log import ZtickLog
+from journeyman.protocols.ztick_commands import Get, Remove, Set
+from journeyman.spark.streams.boundaries import walk
+from journeyman.testing import ManualClock, SimulatedDisk
+from tests.unsealed import without_seals
+
+PATH = "/data/log"
+GOLDEN = Path(__file__).parent.parent / "golden" / "data" / "sealed"
+
+
+def job(name: str, at_ns: int = 1) -> JobSet:
+    return JobSet(name, at_ns, Status.PLANNED)
+
+
+def write(log: ZtickLog, *records: Any) -> None:
+    stored = log.append(records)
+    log.commit()
+    stored.result(0)
+
+
+def kinds(data: bytes, format_: Any = SEALS) -> str:
+    """The seals of a file, in order."""
+    seals = (format_.parse(data, place) for place in format_.places(data, 0))
+    return "".join(seal.kind.value for seal in seals)
+
+
+def loaded(disk: SimulatedDisk) -> list[Any]:
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        return [entry.record for entry in log.entries()]
+
+
+# -- what is written -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", [SyncPolicy.always(), SyncPolicy.interval(5), SyncPolicy.os()])
+def test_every_batch_ends_with_a_seal_and_a_clean_stop_with_a_closing_one(sync):
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH, sync=sync) as log:
+        write(log, job("a"))
+        assert kinds(disk.read_bytes(PATH)) == "ob"
+        write(log, job("b"), job("c"))
+        assert kinds(disk.read_bytes(PATH)) == "obb"
+    assert kinds(disk.read_bytes(PATH)) == "obbc"
+    with ZtickLog.open(disk, ManualClock(), PATH, sync=sync):
+        pass
+    assert kinds(disk.read_bytes(PATH)) == "obbc", "nothing was appended, so nothing was sealed"
+    with ZtickLog.open(disk, ManualClock(), PATH, sync=sync) as log:
+        write(log, JobRemoved("a"))
+    assert kinds(disk.read_bytes(PATH)) == "obbcobc"
+
+
+def test_the_opening_seal_is_durable_before_a_record_follows():
+    disk = SimulatedDisk()
+    log = ZtickLog.open(disk, ManualClock(), PATH, sync=SyncPolicy.os())
+    write(log, job("a"))
+    assert kinds(disk.after_crash("lose_all_unsynced").read_bytes(PATH)) == "o"
+
+
+def test_a_large_batch_is_sealed_in_blocks():
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        write(log, *(job(f"job.{n}") for n in range(10_000)))
+    data = disk.read_bytes(PATH)
+    assert kinds(data) == "o" + "b" * (len(data) // BLOCK_BYTES + 1) + "c"
+
+
+def test_without_seals_the_bytes_are_those_of_the_original():
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH, seal=False) as log:
+        write(log, job("a"), job("b"))
+        log.compact()
+        write(log, job("c"))
+    assert disk.read_bytes(PATH) == CODEC.encode(job("c"))
+    assert disk.read_bytes(f"{PATH}.compressed") == CODEC.encode(job("a")) + CODEC.encode(job("b"))
+    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", seal=False) as journal:
+        item, _ = journal.put(b"x")
+        journal.commit()
+        journal.checkpoint("", Reader(1))
+        (segment,) = journal.segments
+    assert disk.read_bytes(segment.path) == WRITER.header + WRITER.encode(item)
+    plain = READER.header + READER.encode(ReadHead(1)) + READER.encode(ReadDone(()))
+    assert disk.read_bytes("/q/jobs.read.") == plain
+
+
+def test_an_open_stretch_is_closed_before_anything_is_written_without_seals():
+    disk = SimulatedDisk()
+    log = ZtickLog.open(disk, ManualClock(), PATH)
+    write(log, job("a"))
+    after = disk.after_crash("lose_all_unsynced")
+    unsealed = ZtickLog.open(after, ManualClock(), PATH, seal=False)
+    write(unsealed, job("b"))
+    again = after.after_crash("lose_all_unsynced")
+    assert kinds(again.read_bytes(PATH)) == "obc"
+    assert loaded(again) == [job("a"), job("b")]
+
+
+def test_compaction_writes_one_seal_for_each_block_and_closes():
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        for n in range(30):
+            write(log, *(job(f"job.{n}.{i}") for i in range(200)))
+        log.compact()
+    data = disk.read_bytes(f"{PATH}.compressed")
+    assert kinds(data) == "o" + "b" * (len(data) // BLOCK_BYTES) + "c"
+    assert len(loaded(disk)) == 6000
+
+
+def test_a_segment_is_closed_when_it_is_left_and_is_never_too_large():
+    disk = SimulatedDisk()
+    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=1024) as journal:
+        for _ in range(20):
+            journal.put(bytes(100))
+            journal.commit()
+        paths = [segment.path for segment in journal.segments]
+    assert len(paths) > 2
+    for path in paths:
+        assert disk.size(path) <= 1024
+        assert kinds(disk.read_bytes(path), kestrel.WRITER.seals)[-1] == "c"
+
+
+# -- what a start makes of it --------------------------------------------------------------------
+
+
+def test_what_another_program_wrote_after_a_clean_stop_is_read():
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        write(log, job("a"))
+    disk.plant(PATH, disk.read_bytes(PATH) + CODEC.encode(job("theirs")))
+    assert loaded(disk) == [job("a"), job("theirs")]
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        assert log.recovery.clean
+        write(log, job("b"))
+    assert loaded(disk) == [job("a"), job("theirs"), job("b")]
+
+
+def test_what_stands_after_the_last_seal_of_a_crash_is_set_aside():
+    disk = SimulatedDisk()
+    log = ZtickLog.open(disk, ManualClock(), PATH)
+    write(log, job("a"))
+    after = disk.after_crash("lose_all_unsynced")
+    sealed = after.read_bytes(PATH)
+    after.plant(PATH, sealed + CODEC.encode(job("whole")) + bytes(100))
+    with ZtickLog.open(after, ManualClock(), PATH) as again:
+        (damage,) = again.recovery.damages
+        assert is_in_flight(damage)
+        assert damage.offset == len(sealed)
+        assert again.recovery.lost_at_least == 0
+        (aside,) = again.recovery.files[0].quarantined
+        assert [entry.record for entry in again.entries()] == [job("a")]
+    assert after.read_bytes(aside) == CODEC.encode(job("whole")) + bytes(100)
+
+
+def test_a_bad_block_in_the_middle_is_damage_with_its_range():
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        for name in "abc":
+            write(log, job(name, 2**60))
+    data = bytearray(disk.read_bytes(PATH))
+    at = data.index(CODEC.encode(job("b", 2**60)))
+    data[at + 10] ^= 1  # its time
+    disk.plant(PATH, bytes(data))
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        (damage,) = log.recovery.damages
+        length = len(CODEC.encode(job("b"))) + SEALS.size
+        assert (damage.kind, damage.offset, damage.length) == ("corrupt", at, length)
+        assert [e.record for e in log.entries()] == [job("a", 2**60), job("c", 2**60)]
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        assert log.recovery.clean
+
+
+def test_a_flipped_bit_in_a_segment_that_has_an_index_is_met_when_it_is_read():
+    disk = SimulatedDisk()
+    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=16384) as journal:
+        for n in range(1, 40):
+            journal.put(b"%08d" % n * 100)
+            journal.commit()
+        journal.save_indexes()
+        first = journal.segments[0]
+    data = bytearray(disk.read_bytes(first.path))
+    at = 7000  # neither in the first nor in the last 4 KiB that prove the index
+    data[at] ^= 4
+    disk.plant(first.path, bytes(data))
+    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=16384) as journal:
+        assert journal.recovery.clean
+        found = journal.read_after(0, max_items=100, max_bytes=10**9)
+        ((path, begin, _),) = journal.damages
+    assert path == first.path
+    assert begin <= at
+    ids = [item.item_id for item in found]
+    assert len(ids) == 38
+    assert all(item.data == b"%08d" % item.item_id * 100 for item in found)
+
+
+def test_a_reader_whose_head_is_beyond_the_newest_item_starts_at_the_oldest():
+    disk = SimulatedDisk()
+    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
+        for _ in range(3):
+            journal.put(b"x")
+        journal.commit()
+    ahead = READER.header + READER.encode(ReadHead(700)) + READER.encode(ReadDone(()))
+    disk.plant("/q/jobs.read.", ahead)
+    for _ in range(2):  # it stays so, whatever the file says by then
+        with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
+            assert journal.readers == {"": Reader(0)} or journal.readers[""].head == 0
+            assert [a.kind for a in journal.anomalies] == ["checkpoint-ahead"]
+            assert journal.next_id == 701
+    (aside,) = disk.list_dir("/q/quarantine")
+    assert disk.read_bytes(f"/q/quarantine/{aside}") == ahead
+
+
+# -- taking back ---------------------------------------------------------------------------------
+
+
+def run(*args: object) -> str:
+    result = CliRunner().invoke(journeyman, [str(arg) for arg in args])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_records_that_were_set_aside_can_be_taken_back(tmp_path: Path):
+    path = tmp_path / "log"
+    with ZtickLog.open(RealDisk(), SystemClock(), str(path)) as log:
+        write(log, job("a"))
+    # As a crash leaves it: without the closing seal, and with a batch that has none.
+    path.write_bytes(path.read_bytes()[: -SEALS.size] + CODEC.encode(job("b")) + b"\0\0\0\x10\0")
+    assert "b" not in run("dump", path)
+    verified = run("verify", path)
+    assert "after the last seal" in verified
+    assert verified.endswith("clean\n")
+    run("repair", path)
+    (aside,) = (tmp_path / "quarantine").iterdir()
+    assert "1 record taken back" in run("repair", path, "--take-back", aside)
+    assert not aside.exists()
+    assert run("dump", path).count("\n") == 2
+    with ZtickLog.open(RealDisk(), SystemClock(), str(path)) as log:
+        assert [entry.record for entry in log.entries()] == [job("a"), job("b")]
+
+
+def test_items_that_were_set_aside_can_be_taken_back(tmp_path: Path):
+    with KestrelJournal.open(RealDisk(), SystemClock(), str(tmp_path), "q") as journal:
+        journal.put(b"one")
+        journal.commit()
+        path = Path(journal.segments[0].path)
+    item = ItemPut(2, 77, None, 1, b"two")
+    assert WRITER.seals is not None
+    path.write_bytes(path.read_bytes()[: -WRITER.seals.size] + WRITER.encode(item))
+    run("repair", tmp_path)
+    (aside,) = (tmp_path / "quarantine").iterdir()
+    run("repair", tmp_path, "--queue", "q", "--take-back", aside)
+    with KestrelJournal.open(RealDisk(), SystemClock(), str(tmp_path), "q") as journal:
+        assert list(journal.items(after=1)) == [item]
+
+
+# -- clients and readers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["journeyman.seal.x", "j" + 44 * "\0", "journey" + 38 * "\0"])
+def test_identifiers_that_the_log_uses_itself_are_refused(name):
+    schedule = Schedule()
+    assert schedule.decide(Set(b"1", name, 1), 0).reply == Reserved(name)
+    assert schedule.decide(Remove(b"1", name), 0).reply == Reserved(name)
+    assert schedule.decide(Get(b"1", name), 0).reply == JobNotFound(name)
+
+
+@pytest.mark.parametrize("name", ["journeyman.sealed", "j", "journey\0", "journeyman.seal"])
+def test_others_are_not(name):
+    assert Schedule().decide(Set(b"1", name, 1), 0).reply == Done()
+
+
+def test_a_stream_reads_up_to_the_last_seal_of_a_log_that_is_written():
+    disk = SimulatedDisk()
+    log = ZtickLog.open(disk, ManualClock(), PATH)
+    write(log, job("a"), job("b"))
+    sealed = disk.read_bytes(PATH)
+    for tail in (
+        b"",
+        CODEC.encode(job("c")),
+        CODEC.encode(job("c")) + SEALS.head(SealKind.BLOCK, 1, 2),
+    ):
+        data = sealed + tail
+        steps = walk("ztick", io.BytesIO(data), len(data), closed=False)
+        assert steps.reach(0) == len(sealed)
+        assert steps.reach(len(sealed)) == len(sealed)
+    write(log, job("c"))
+    data = disk.read_bytes(PATH)
+    assert walk("ztick", io.BytesIO(data), len(data), closed=False).reach(len(sealed)) == len(data)
+
+
+# -- golden --------------------------------------------------------------------------------------
+
+
+def golden_files() -> dict[str, bytes]:
+    """A ztick log, a kestrel segment and a checkpoint, as they are written with these clocks."""
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        write(log, job("mail.1", 1_700_000_000_000_000_000))
+        rule = ztick.RuleSet("r", "mail.", ztick.Shell("echo"))
+        write(log, rule, job("mail.2", -5), JobRemoved("mail.1"))
+    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
+        journal.put(b"first", add_time_ms=5)
+        journal.commit()
+        journal.put(b"second", add_time_ms=6, expire_time_ms=7)
+        journal.put(b"", add_time_ms=8)
+        journal.commit()
+        journal.checkpoint("", Reader(1, {3}))
+        (segment,) = journal.segments
+    return {
+        "ztick.log": disk.read_bytes(PATH),
+        "jobs.1": disk.read_bytes(segment.path),
+        "jobs.read.": disk.read_bytes("/q/jobs.read."),
+    }
+
+
+@pytest.mark.parametrize("name", ["ztick.log", "jobs.1", "jobs.read."])
+def test_sealed_files_are_written_as_ever_and_read_again(name):
+    golden = (GOLDEN / name).read_bytes()
+    assert golden_files()[name] == golden
+    codec: Any = CODEC if name == "ztick.log" else READER if "read" in name else WRITER
+    records = [found.record for found in read_file(codec, golden) if not isinstance(found, Damage)]
+    bare = without_seals(codec, golden).removeprefix(codec.header)
+    assert b"".join(map(codec.encode, records)) == bare
