@@ -36,7 +36,11 @@ from pathlib import Path
 MIB = 1024 * 1024
 JOB_BYTES = 1_000_000
 SOURCE = ""
-_LISTENS = re.compile(r"(HTTP listening|work queue listens|listening) on \S+:(\d+)")
+_LISTENS = re.compile(r"listen(?:s|ing) on \S+:(\d+)")
+
+
+def _port_of(line: str) -> str:
+    return "HTTP" if "HTTP" in line else "work" if "work queue" in line else "listening"
 
 
 class Server:
@@ -68,8 +72,8 @@ class Server:
         for line in self.process.stderr:
             self.lines.append(line)
             if found := _LISTENS.search(line):
-                self.ports[found[1].split()[0]] = int(found[2])
-            if "HTTP listening" in line:
+                self.ports[_port_of(line)] = int(found[1])
+            if "HTTP" in self.ports:
                 break
         assert self.process.poll() is None, self.lines
         self.start_s = time.monotonic() - begin
@@ -298,7 +302,7 @@ def names() -> None:
     with serving() as server, server.connect("work") as client:
         before = server.resident_mb
         for begin in range(0, 200_000, 1000):
-            client.sendall(b"".join(b"lease name-%d 1\r\n" % n for n in range(begin, begin + 1000)))
+            client.sendall(b"".join(b"lease name-%d 0\r\n" % n for n in range(begin, begin + 1000)))
             read_lines(client, 1000)
         print(f"names: {before:.0f} -> {server.resident_mb:.0f} MB after 200,000 leases")
 

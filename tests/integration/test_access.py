@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,29 @@ def test_namespaces_hold_for_the_names_of_the_fan_out_queues(server):
     for line in (b"flush_all", b"status readonly", b"reload", b"shutdown", b"flush_all_expired"):
         assert raw(server, "fan-out", login + line + b"\r\n") == b"STORED\r\nCLIENT_ERROR\r\n"
     assert b"other" not in raw(server, "fan-out", login + b"dump_stats other\r\n")
+
+
+def test_figures_name_the_queues_of_the_namespace_alone(server):
+    with server.fan_out() as admin, server.work_queue() as work:
+        assert admin.put("hidden", b"1")
+        assert admin.put("deploy-shown", b"2")
+        for name in ("hidden-work", "deploy-work"):
+            work.add(name, b"x")
+
+    def figures(token: str) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port_of("http"), timeout=30)
+        with closing(connection):
+            connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+            response = connection.getresponse()
+            assert response.status == 200
+            return response.read()
+
+    everything, scoped = figures("sk admin"), figures("sk_deploy")
+    assert b'queue="hidden"' in everything
+    assert b'queue="hidden-work"' in everything
+    assert b"hidden" not in scoped
+    assert b'queue="deploy-shown"' in scoped
+    assert b'queue="deploy-work"' in scoped
 
 
 def test_secrets_are_guessed_at_most_ten_times_a_second_over_all_ports(server):

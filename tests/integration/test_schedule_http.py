@@ -350,3 +350,56 @@ def test_runs_of_others_are_not_told(guarded):
 
     guarded.wait_until(lambda: runs_seen_by("sk_admin") == ["secret.job"], "it has run")
     assert runs_seen_by("sk_deploy") == []
+
+
+def raw(server: ScheduleProcess, head: str, body: bytes = b"") -> tuple[int, bytes]:
+    """The answer to a request that no library would send."""
+    with socket.create_connection(("127.0.0.1", server.http_port), 30) as connection:
+        lines = f"{head}\nConnection: close\nContent-Length: {len(body)}\n\n".replace("\n", "\r\n")
+        connection.sendall(lines.encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    return int(answer.split(b" ")[1]), answer
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://evil.example/rules/target", "localhost", 421),
+        ("http://localhost/rules/target", "evil.example", 421),
+        ("http://evil.example:80/rules/target", "127.0.0.1", 421),
+        ("http://localhost/rules/target", "localhost", 200),
+        ("/rules/target?from=http://evil.example/", "localhost", 200),
+        ("/rules/target", "loc\talhost", 400),
+        ("/rules/target", "localhost\\evil.example", 400),
+        ("/rules/target", "local host", 400),
+    ],
+)
+def test_host_and_target_must_both_name_this_server(server, target, host, status):
+    rule = b'{"pattern":"t.","runner":"shell","args":["true"]}'
+    head = f"PUT {target} HTTP/1.1\nHost: {host}\nContent-Type: application/json"
+    assert raw(server, head, rule)[0] == status
+    assert ask(server, "DELETE", "/rules/target")[0] == (204 if status == 200 else 404)
+
+
+def test_identifiers_may_hold_line_breaks(server):
+    name = "two\nlines\r\n"
+    path = "/jobs/" + quote(name, safe="")
+    assert ask(server, "PUT", path, {"execution": FAR_NS})[0] == 200
+    assert ask(server, "GET", path)[1]["id"] == name
+    assert ask(server, "DELETE", path)[0] == 204
+
+
+@pytest.mark.parametrize("name", ["%ff%fe", "a%ED%A0%80", "%C3"])
+def test_identifiers_that_are_not_utf8_are_refused(server, name):
+    status, answer = ask(server, "PUT", f"/jobs/{name}", {"execution": FAR_NS})
+    assert (status, answer) == (400, {"error": "the identifier is not valid UTF-8"})
+    assert ask(server, "GET", f"/jobs/{quote(name)}")[0] == 404
+
+
+def test_a_request_that_cannot_be_read_is_one_line_of_the_log(tmp_path):
+    with ScheduleProcess(tmp_path, http__listen="127.0.0.1:0") as server:
+        assert raw(server, "GET /jobs/\x00 HTTP/1.1\nHost: localhost")[0] == 400
+        assert raw(server, "GET /health HTTP/1.1\nHost: localhost\nContent-Length: -1")[0] == 400
+        server.wait_for_line(r"INFO an HTTP request cannot be read .*client=127\.0\.0\.1")
+        assert server.stop() == 0
+        assert not [line for line in server.lines if "Traceback" in line or "aiohttp" in line]

@@ -94,9 +94,9 @@ def test_list_over_http_is_whole_for_one_that_reads(work: WorkqProcess):
 
 
 def test_small_replies_that_nobody_reads(tmp_path: Path):
-    with ScheduleProcess(tmp_path, limits__total_unsent_bytes=BUDGET) as server:
+    with ScheduleProcess(tmp_path, limits__total_unsent_bytes=MIB) as server:
         begin = peak_bytes(server)
-        deaf = ask_without_reading(server.port, b"s STAT\n" * 20_000)
+        deaf = ask_without_reading(server.port, b"s STAT\n" * 20_000, 8)
         server.wait_for_line("clients that do not read their replies were closed")
         assert server.ask("g GET x").startswith("g ERROR")
         assert peak_bytes(server) - begin < ALLOWED

@@ -559,6 +559,9 @@ def test_errors_look_as_documented():
     assert ztick.job_not_found(b"r", "backup.daily") == (
         b'r ERROR not_found job "backup.daily" does not exist\n'
     )
+    assert ztick.job_not_found(b"r", "a\x85\u2028b") == (
+        rb'r ERROR not_found job "a\x85\u2028b" does not exist' + b"\n"
+    )
     assert ztick.rule_not_found(b"r", 'a"b') == (b'r ERROR not_found rule "a\\"b" does not exist\n')
     assert ztick.auth_denied(b"r") == b"r ERROR auth_denied insufficient namespace scope\n"
     assert ztick.internal(b"r") == b"r ERROR internal\n"

@@ -76,7 +76,7 @@ from journeyman.protocols.ztick_commands import (
 __all__ = ["EVERYTHING", "MAX_RUNS", "Decidable", "Schedule"]
 
 MAX_RUNS = 64
-MAX_STEPS = 50_000  # of the search for rules, in one decision: about ten milliseconds
+MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
 Decidable: TypeAlias = Command | Due | Finished | Resume

@@ -146,7 +146,8 @@ def in_a_message(token: bytes) -> str:
 
 
 def _escape(control: re.Match[str]) -> str:
-    return _SHORT_ESCAPES.get(control[0], f"\\x{ord(control[0]):02x}")
+    code = ord(control[0])
+    return _SHORT_ESCAPES.get(control[0], f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def join(tokens: Iterable[bytes]) -> bytes:

@@ -20,11 +20,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.fanout_calls import FanOutCalls
@@ -36,6 +39,7 @@ from journeyman.servers.http_sender import HttpSender
 from journeyman.servers.listener import Listener, listen
 from journeyman.servers.metrics import ServerMetrics
 from journeyman.servers.runs import EndedRun
+from journeyman.servers.server_log import ServerLog
 from journeyman.servers.session import Surroundings
 from journeyman.servers.workq_calls import WorkqCalls
 from journeyman.servers.workq_history_http import add_history_routes
@@ -45,6 +49,7 @@ from journeyman.storage import Storage
 __all__ = ["HttpPort", "open_http"]
 
 SWEEP_S = 0.5
+MAX_REASON = 200  # characters; it may repeat what the client sent
 _PUBLIC_PATHS = ("/health", OPENAPI_PATH)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -86,9 +91,11 @@ async def open_http(
     app.middlewares.insert(0, doorway.note)
     api = Api(around.writer, around.loop, latest_runs)
 
-    async def metrics(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
+    async def metrics(request: web.Request) -> web.Response:
         stats = await api.stats(Call(around.loop, ALL_NAMESPACES))
-        text = figures.render(around.metrics(stats))
+        namespace = request["namespace"]
+        prefix = "" if namespace == ALL_NAMESPACES else namespace
+        text = figures.render(around.metrics(stats), prefix)
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app.router.add_get("/health", _health, allow_head=False)
@@ -102,7 +109,12 @@ async def open_http(
         add_history_routes(app, store)
     add_openapi_route(app)
     runner = web.AppRunner(
-        app, access_log=None, keepalive_timeout=timeout_s, handle_signals=False, shutdown_timeout=5
+        app,
+        access_log=None,
+        logger=_logger(around.messages),
+        keepalive_timeout=timeout_s,
+        handle_signals=False,
+        shutdown_timeout=5,
     )
     await runner.setup()
     assert runner.server is not None
@@ -128,6 +140,29 @@ async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aioht
 def answer(value: Any, status: int = 200) -> web.Response:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return web.Response(text=text, status=status, content_type="application/json")
+
+
+def _logger(messages: ServerLog) -> logging.Logger:
+    """For aiohttp: what it has to say becomes a line among the messages."""
+    logger = logging.Logger("journeyman.http", logging.WARNING)
+    logger.addHandler(_Complaints(messages))
+    return logger
+
+
+class _Complaints(logging.Handler):
+    def __init__(self, messages: ServerLog) -> None:
+        super().__init__()
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            client = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+            reason = error.message.partition("\n")[0].rstrip(":")[:MAX_REASON]
+            self._messages.info("an HTTP request cannot be read", reason=reason, client=client)
+            return
+        trace = "".join(traceback.format_exception(error)) if error is not None else ""
+        self._messages.error(f"HTTP: {record.getMessage()}", trace=trace)
 
 
 class _Gate:

@@ -24,6 +24,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import starmap
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
@@ -228,7 +229,7 @@ def add_routes(app: web.Application, api: Api) -> None:
         ("jobs", api.put_job, api.get_job, api.delete_job),
         ("rules", api.put_rule, api.get_rule, api.delete_rule),
     ):
-        path = f"/{kind}/{{identifier:.*}}"
+        path = f"/{kind}/{{identifier:(?s:.*)}}"  # line breaks as well
         router.add_put(path, put)
         router.add_get(path, get, allow_head=False)
         router.add_delete(path, delete)
@@ -241,6 +242,11 @@ def _identifier(request: web.Request) -> str:
     identifier = request.match_info["identifier"]
     if not identifier:
         raise ApiError(400, "missing resource id")
+    try:
+        unquote_to_bytes(request.rel_url.raw_path).decode()
+    except UnicodeDecodeError:
+        # It would be taken as it is written, percent signs and all.
+        raise ApiError(400, "the identifier is not valid UTF-8") from None
     return identifier
 
 

@@ -2,7 +2,9 @@
 
     Host           names this server: its listen address, a name or address of this machine if it
                    listens there, or one of access.allowed_hosts. A page whose own host name was
-                   pointed at us (DNS rebinding) still sends its own name.          else 421
+                   pointed at us (DNS rebinding) still sends its own name. A target
+                   that names a host (`PUT http://host/path`) must name this server, too.
+                                                                                    else 421
     Origin         of a request that changes something is this server, or absent.   else 403
     Content-Type   of a request with a body is application/json: a form cannot send that, and a
                    script of another site may not without being allowed to, which is never so.
@@ -14,6 +16,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -25,6 +28,7 @@ from journeyman.servers.http_api import ApiError
 
 ANY_HOST = "*"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -39,17 +43,22 @@ class CrossSite:
     def check(self, request: web.Request) -> None:
         """Raises ApiError if the request may come from a page of another site."""
         hosts = request.headers.getall("Host", [])
-        if len(hosts) != 1 or _split(hosts[0]) is None:
+        host = self._allowed_host(hosts[0] if len(hosts) == 1 else "")
+        if not request.raw_path.startswith(("/", "*")):
+            self._allowed_host(request.raw_path.partition("://")[2].partition("/")[0])
+        if request.method not in _READING:
+            _check_origin(request, host)
+            _check_type(request)
+
+    def _allowed_host(self, text: str) -> tuple[str, int | None]:
+        host = _split(text)
+        if host is None:
             raise ApiError(400, "a request needs one Host header, such as localhost or 127.0.0.1")
-        host = _split(hosts[0])
-        assert host is not None
         if not self._allows(host[0]):
             raise ApiError(
                 421, f"host {json.dumps(host[0])} is not allowed: add it to access.allowed_hosts"
             )
-        if request.method not in _READING:
-            _check_origin(request, host)
-            _check_type(request)
+        return host
 
     def _allows(self, host: str) -> bool:
         if ANY_HOST in self._allowed or host in self._allowed:
@@ -87,14 +96,14 @@ def _is_same(origin: str, host: tuple[str, int | None]) -> bool:
 
 def _split(text: str) -> tuple[str, int | None] | None:
     """Host and port of a Host header."""
+    if not _HOST.fullmatch(text):
+        return None
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
-    if not host or parts.path or parts.query or parts.fragment or "@" in text:
-        return None
-    return _plain(host), port
+    return (_plain(host), port) if host else None
 
 
 def _plain(host: str) -> str:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-__all__ = ["BOUNDS_MS", "Family", "Histogram", "Labels", "Point", "text_of"]
+__all__ = ["BOUNDS_MS", "Family", "Histogram", "Labels", "Point", "of_queues", "text_of"]
 
 BOUNDS_MS = (
     *(1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0),
@@ -68,6 +68,14 @@ class Family:
     meaning: str
     points: Sequence[Point]
     unit: str = ""
+
+
+def of_queues(family: Family, prefix: str) -> Family:
+    """The family without the points of queues whose names do not begin with ``prefix``."""
+    if not prefix:
+        return family
+    points = [p for p in family.points if str(p.labels.get("queue", prefix)).startswith(prefix)]
+    return replace(family, points=points)
 
 
 def text_of(families: Iterable[Family]) -> bytes:

@@ -39,7 +39,7 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.protocols.ztick import Metrics as StatFigures
-from journeyman.servers.metric_families import Family, Histogram, Labels, Point, text_of
+from journeyman.servers.metric_families import Family, Histogram, Labels, Point, of_queues, text_of
 
 __all__ = ["COMMAND_WORDS", "ServerMetrics", "outcome_word", "runner_word"]
 
@@ -219,9 +219,12 @@ class ServerMetrics:
             *(family for families in self._others for family in families()),
         ]
 
-    def render(self, stat: StatFigures) -> bytes:
-        """All figures in the text format of Prometheus, version 0.0.4."""
-        return text_of(self.families(stat))
+    def render(self, stat: StatFigures, prefix: str = "") -> bytes:
+        """All figures in the text format of Prometheus, version 0.0.4.
+
+        Of those that name a queue only the ones whose names begin with ``prefix``.
+        """
+        return text_of(of_queues(family, prefix) for family in self.families(stat))
 
     def _command_counts(self) -> Counter[tuple[str, str]]:
         """By words. What the server itself submits has no word and is not counted."""
