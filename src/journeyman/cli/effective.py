@@ -105,12 +105,18 @@ def _queue(log: Log, read: Read, damaged: set[str], json: bool) -> Iterator[str]
 
 def id_span(records: Iterable[Any]) -> tuple[int, ...]:
     """The least and the greatest id of the items among these records; nothing without items."""
-    least = greatest = 0
+    span: tuple[int, ...] = ()
     for record in records:
         if isinstance(record, ItemPut):
-            least = min(least or record.item_id, record.item_id)
-            greatest = max(greatest, record.item_id)
-    return (least, greatest) if greatest else ()
+            span = (
+                (min(*span, record.item_id), max(*span, record.item_id))
+                if span
+                else (
+                    record.item_id,
+                    record.item_id,
+                )
+            )
+    return span
 
 
 def consumed_by_all(
