@@ -35,7 +35,7 @@ demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline
 
 test: check services ## Lint, types, import rules, and all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
-	$(BIN)/python -m journeyman.spark.start_archive
+	$(BIN)/python -m journeyman.spark.session.start_archive
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
 
 quick: $(STAMP) services ## The tests without the long sweeps

@@ -30,7 +30,10 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from bench import python_loops, report, sample_logs
-from journeyman.columnar import kestrel, keyspace, workq, ztick
+from journeyman.columnar.kestrel import decode
+from journeyman.columnar.keyspace import decode as keyspace
+from journeyman.columnar.workq import decode as workq
+from journeyman.columnar.ztick import decode as ztick
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import keyspace as keyspace_format
 from journeyman.formats import workq as workq_format
@@ -98,7 +101,7 @@ def questions() -> list[Question]:
             10.0,
             lambda: len(python_loops.kestrel_loop(kestrel_log)),
             lambda: sum(1 for _ in iter_entries(kestrel_format.WRITER, kestrel_log, 4)),
-            lambda: sum(c.batch.num_rows for c in kestrel.iter_batches(kestrel_log, payloads=True)),
+            lambda: sum(c.batch.num_rows for c in decode.iter_batches(kestrel_log, payloads=True)),
         ),
         Question(
             "keyspace keys",

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.python_loops import _varint
-from journeyman.columnar import ztick as ztick_columns
+from journeyman.columnar.ztick import decode as ztick_columns
 from journeyman.folds import kestrel, workq
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format

@@ -33,15 +33,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench import report
-from journeyman.columnar import ztick as columnar
-from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_drawers import JobListing
-from journeyman.engines.ztick_loading import REMOVED, Loader
-from journeyman.engines.ztick_outcomes import Due, Finished, StartRun
+from journeyman.columnar.ztick import decode as columnar
+from journeyman.engines.sharded_dict import JobListing
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.loading import REMOVED, Loader
+from journeyman.engines.ztick.messages import Due, Finished, StartRun
 from journeyman.formats.ztick import CODEC, JobSet, Shell, Status
-from journeyman.formats.ztick_layout import JOB, JOB_REMOVAL
+from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.protocols.ztick import Parser, ok
-from journeyman.protocols.ztick_commands import Query, Remove, Set, SetRule
+from journeyman.protocols.ztick.commands import Query, Remove, Set, SetRule
 
 MILLION = 1_000_000
 FEW = 1_000

@@ -34,7 +34,7 @@ from uuid import UUID
 
 from bench import peers, report
 from bench.verdicts import Verdict, print_verdicts
-from journeyman.formats.keyspace_values import JobRecord, encode_value
+from journeyman.formats.keyspace.values import JobRecord, encode_value
 from journeyman.storage import SetStatus, Storage, Upsert
 
 JOBS = 1_000_000

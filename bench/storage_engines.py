@@ -25,7 +25,7 @@ from typing import Any
 from uuid import UUID
 
 from bench import peers, report
-from journeyman.formats.keyspace_values import JobRecord, encode_value
+from journeyman.formats.keyspace.values import JobRecord, encode_value
 from journeyman.storage.records import facts_of, index_keys, job_key, status_key
 
 JOBS = 500_000

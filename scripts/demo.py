@@ -25,10 +25,10 @@ from journeyman.disk import RealDisk
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.workq import CODEC, Instant, JobAdded
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleSet, Shell, Status
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
 
 WRITER = "--write-until-killed"
 WHERE = Path(sys.argv[1] if len(sys.argv) == 2 else Path(__file__).parent.parent / "demo").resolve()

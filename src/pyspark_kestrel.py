@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``kestrel``. See journeyman.spark.sources."""
+"""Found by PySpark itself: the format ``kestrel``. See journeyman.spark.source.sources."""
 
-from journeyman.spark.sources import KestrelSource as DefaultSource
+from journeyman.spark.source.sources import KestrelSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``keyspace``. See journeyman.spark.sources."""
+"""Found by PySpark itself: the format ``keyspace``. See journeyman.spark.source.sources."""
 
-from journeyman.spark.sources import KeyspaceSource as DefaultSource
+from journeyman.spark.source.sources import KeyspaceSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``workq``. See journeyman.spark.sources."""
+"""Found by PySpark itself: the format ``workq``. See journeyman.spark.source.sources."""
 
-from journeyman.spark.sources import WorkqSource as DefaultSource
+from journeyman.spark.source.sources import WorkqSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``ztick``. See journeyman.spark.sources."""
+"""Found by PySpark itself: the format ``ztick``. See journeyman.spark.source.sources."""
 
-from journeyman.spark.sources import ZtickSource as DefaultSource
+from journeyman.spark.source.sources import ZtickSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from journeyman.columnar import kestrel, workq, ztick
 from journeyman.columnar.chunks import Chunk
-from journeyman.columnar.workq_scan import UNKNOWN_KIND
+from journeyman.columnar.kestrel import decode
+from journeyman.columnar.workq import decode as workq
+from journeyman.columnar.workq.scan import UNKNOWN_KIND
+from journeyman.columnar.ztick import decode as ztick
 from journeyman.errors import FormatError
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
@@ -138,7 +140,7 @@ def workq_row(entry: Entry[workq_format.Record]) -> Row:
 
 def kestrel_row(entry: Entry[kestrel_format.Record]) -> Row:
     record = entry.record
-    row: Row = dict.fromkeys(kestrel.SCHEMA.names)
+    row: Row = dict.fromkeys(decode.SCHEMA.names)
     row |= {"offset": entry.offset, "length": entry.length, "data_size": 0}
     match record:
         case kestrel_format.ItemPut():
@@ -158,7 +160,7 @@ def kestrel_row(entry: Entry[kestrel_format.Record]) -> Row:
             return row | {"kind": 9, "data_size": 8 * len(ids), "done_ids": ids}
         case kestrel_format.UnknownCommand():
             kind = record.command_byte >> 4
-            kind = kestrel.UNKNOWN_PUT if kind == kestrel.PUT else kind
+            kind = decode.UNKNOWN_PUT if kind == decode.PUT else kind
             return row | {"kind": kind, "data_size": len(record.data), "data": record.data}
 
 
@@ -167,16 +169,16 @@ def _workq_batches(data: Buffer, **options: Any) -> Iterator[Chunk]:
 
 
 def _journal_batches(data: Buffer, **options: Any) -> Iterator[Chunk]:
-    return kestrel.iter_batches(data, payloads=True, codec=kestrel_format.WRITER, **options)
+    return decode.iter_batches(data, payloads=True, codec=kestrel_format.WRITER, **options)
 
 
 def _checkpoint_batches(data: Buffer, **options: Any) -> Iterator[Chunk]:
-    return kestrel.iter_batches(data, payloads=True, codec=kestrel_format.READER, **options)
+    return decode.iter_batches(data, payloads=True, codec=kestrel_format.READER, **options)
 
 
 ZTICK = Twins(ztick_format.CODEC, ztick.SCHEMA, ztick.iter_batches, ztick.hop, ztick_row)
 WORKQ = Twins(workq_format.CODEC, workq.SCHEMA, _workq_batches, workq.hop, workq_row)
-JOURNAL = Twins(kestrel_format.WRITER, kestrel.SCHEMA, _journal_batches, kestrel.hop, kestrel_row)
+JOURNAL = Twins(kestrel_format.WRITER, decode.SCHEMA, _journal_batches, decode.hop, kestrel_row)
 CHECKPOINT = Twins(
-    kestrel_format.READER, kestrel.SCHEMA, _checkpoint_batches, kestrel.hop, kestrel_row
+    kestrel_format.READER, decode.SCHEMA, _checkpoint_batches, decode.hop, kestrel_row
 )

@@ -12,8 +12,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from journeyman.engines.kestrel import FanOut
-from journeyman.engines.kestrel_outcomes import (
+from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.messages import (
     Answer,
     Checkpoint,
     Effect,
@@ -22,10 +22,10 @@ from journeyman.engines.kestrel_outcomes import (
     Outcome,
     SaveCheckpoint,
 )
-from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
-from journeyman.engines.kestrel_state import LoadedReader
-from journeyman.protocols.kestrel_commands import Confirm, Delete, Flush, Get, Key, Put
-from journeyman.servers.fanout_journals import Journals
+from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.state import LoadedReader
+from journeyman.protocols.kestrel.commands import Confirm, Delete, Flush, Get, Key, Put
+from journeyman.servers.kestrel.journals import Journals
 from journeyman.testing import ManualClock, SimulatedDisk
 
 __all__ = ["SPOOL", "FanOutWorld", "data_of"]

@@ -14,10 +14,10 @@ from typing import Any
 
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import is_in_flight, read_file
-from journeyman.spark.layout import LogFile
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.reading import read_piece
-from journeyman.spark.splits import Piece, SplitContext
+from journeyman.spark.source.layout import LogFile
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.piece_reader import read_piece
+from journeyman.spark.source.splits import Piece, SplitContext
 from tests.columnar_twins import CHECKPOINT, JOURNAL, Twins
 
 Item = Any  # a row as a dict, or a Damage

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "journeyman").rglob("*.py"))
 DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
 MODULES = sorted(m.name for m in pkgutil.walk_packages(journeyman.__path__, "journeyman."))
-MAX_LINES = 400
+DIALECTS = {"ztick", "workq", "kestrel", "keyspace"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base"}
 
 
@@ -28,11 +28,8 @@ def relative(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_module_is_short_and_says_what_it_is(path: Path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= MAX_LINES, f"{path.name} is too long: split it"
-    if text.strip():
-        assert ast.get_docstring(ast.parse(text)), f"{path.name} does not say what it is"
+def test_module_says_what_it_is(path: Path):
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{path.name} does not say what it is"
     assert path.stem not in VAGUE_NAMES
 
 
@@ -80,11 +77,24 @@ def test_every_page_can_be_reached_from_the_readme():
     assert not pages - seen, f"nobody links to {sorted(map(relative, pages - seen))}"
 
 
-def test_every_module_has_its_place_in_the_architecture():
+def test_architecture_names_only_files_that_exist():
     text = (ROOT / "docs" / "architecture.md").read_text()
-    for path in SOURCES:
-        if path.name not in {"__init__.py", "__main__.py"}:
-            assert path.name in text, f"docs/architecture.md does not say where {path.name} is"
+    sources = ROOT / "src" / "journeyman"
+    named = set(re.findall(r"`([a-z_0-9<>/]+(?:/|\.py))`", text))
+    assert len(named) > 50
+    for name in named:
+        tries = [name.replace("<dialect>", dialect) for dialect in sorted(DIALECTS)]
+        places = [place for each in tries for place in (sources / each, ROOT / each)]
+        is_pattern = "<name>" in name or "<command>" in name
+        assert is_pattern or any(place.exists() for place in places), f"there is no {name}"
+
+
+def test_dialects_are_folders_and_not_prefixes_of_names():
+    layers = ["protocols", "engines", "logs", "columnar", "servers", "formats"]
+    for layer in layers:
+        for path in (ROOT / "src" / "journeyman" / layer).glob("*.py"):
+            prefix = path.stem.partition("_")[0]
+            assert prefix not in DIALECTS, f"{layer}/{path.name} belongs into {layer}/{prefix}/"
 
 
 def test_core_starts_without_the_heavy_libraries():

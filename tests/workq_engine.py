@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from journeyman.engines.workq import Decidable, WorkQueue
-from journeyman.engines.workq_loading import load
-from journeyman.engines.workq_outcomes import Answer, Due, Gone, Outcome
+from journeyman.engines.workq.engine import Decidable, WorkQueue
+from journeyman.engines.workq.loading import load
+from journeyman.engines.workq.messages import Answer, Due, Gone, Outcome
 from journeyman.formats.workq import Command, Record
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     Add,
     Complete,
     Delete,
@@ -22,7 +22,7 @@ from journeyman.protocols.workq_commands import (
     Run,
     Schedule,
 )
-from journeyman.protocols.workq_replies import JobList, JobView, Leased
+from journeyman.protocols.workq.replies import JobList, JobView, Leased
 
 START_NS = 1_700_000_000 * 10**9
 MS = 1_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     Add,
     Complaint,
     Complete,
@@ -23,7 +23,7 @@ from journeyman.protocols.workq_commands import (
     Run,
     Schedule,
 )
-from journeyman.protocols.workq_replies import (
+from journeyman.protocols.workq.replies import (
     DONE,
     NOT_FOUND,
     TIMED_OUT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from journeyman.engines.workq import WorkQueue
-from journeyman.engines.workq_job import (
+from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
     IS_SCHEDULE,

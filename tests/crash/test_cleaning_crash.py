@@ -16,7 +16,7 @@ from journeyman.errors import LogError
 from journeyman.folds.workq import Job, expires_ns, replay, visible
 from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.workq_log import WorkqLog
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.crash.cuts import crashes
 from tests.workq_logs import (

@@ -9,9 +9,9 @@ import pytest
 from journeyman.errors import LogLocked
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.formats.workq import CODEC, HEADER, Instant, JobAdded, Record
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.publication import Publication, journal_path, publish
-from journeyman.logs.workq_log import WorkqLog
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing.manual_clock import ManualClock
 from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
 

@@ -11,8 +11,8 @@ from journeyman.client.errors import Refused
 from journeyman.client.ztick import Job
 from journeyman.errors import LogError, LogLocked
 from journeyman.formats.ztick import Status
-from journeyman.spark.redrive import Redriven, redrive_rows
-from journeyman.spark.redrive_ledger import Ledger, Mark, read_done
+from journeyman.spark.redrive.record import Ledger, Mark, read_done
+from journeyman.spark.redrive.redrive import Redriven, redrive_rows
 from journeyman.spark.sinks.sending import ZtickDoor
 from journeyman.spark.sinks.server_options import ServerOptions
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk

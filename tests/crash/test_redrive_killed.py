@@ -9,15 +9,15 @@ import time
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.framing import scan
-from journeyman.spark.redrive_ledger import read_done
+from journeyman.spark.redrive.record import read_done
 from tests.integration.schedule_process import ScheduleProcess
 
 PROGRAM = """
 import sys
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.spark.redrive import redrive_rows
-from journeyman.spark.redrive_ledger import Ledger
+from journeyman.spark.redrive.redrive import redrive_rows
+from journeyman.spark.redrive.record import Ledger
 from journeyman.spark.sinks.server_options import ServerOptions
 
 port, record, count = sys.argv[1], sys.argv[2], int(sys.argv[3])

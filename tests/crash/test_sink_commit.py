@@ -12,13 +12,14 @@ import pytest
 
 from journeyman.errors import JourneymanError
 from journeyman.folds.ztick import replay
-from journeyman.formats import kestrel, keyspace_file, workq, ztick
+from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.formats.keyspace import file as keyspace_file
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.publication import journal_path, pending
 from journeyman.logs.segments import kestrel_readers, kestrel_segments, names_in, workq_segments
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.sinks import kestrel_commit, keyspace_commit, workq_commit, ztick_commit
 from journeyman.spark.sinks.commit import Write
 from journeyman.spark.sinks.messages import Part, PartsWritten, Stream

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Storage, Upsert
 from journeyman.storage.checking import check
 
@@ -18,7 +18,7 @@ from journeyman.storage.checking import check
 PROGRAM = """
 import os, sys, threading
 from uuid import UUID
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Remove, SetStatus, Storage, Upsert
 
 engine, directory, first = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -41,7 +41,7 @@ DRAINED_S = 2.0  # longer than the longest TTR of a job that may be leased in th
 THOROUGH = """
 from functools import partialmethod
 from journeyman import cli
-from journeyman.logs.workq_log import WorkqLog
+from journeyman.logs.workq.log import WorkqLog
 WorkqLog.clean = partialmethod(WorkqLog.clean, thorough=True)
 cli.main()
 """

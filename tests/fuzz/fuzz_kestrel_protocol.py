@@ -7,7 +7,7 @@ import sys
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser
-from journeyman.protocols.kestrel_commands import (
+from journeyman.protocols.kestrel.commands import (
     MAX_WAIT_MS,
     Event,
     Get,
@@ -18,7 +18,7 @@ from journeyman.protocols.kestrel_commands import (
     PutTooLarge,
     Refused,
 )
-from journeyman.protocols.kestrel_readers import is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.readers import is_queue_name, is_reader_name
 from tests.fuzz.runner import run
 
 

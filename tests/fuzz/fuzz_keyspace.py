@@ -18,7 +18,7 @@ from journeyman.formats.keyspace import (
     decode_key,
     encode_key,
 )
-from journeyman.formats.keyspace_values import Value, decode_value, encode_value
+from journeyman.formats.keyspace.values import Value, decode_value, encode_value
 from tests.fuzz.runner import run
 
 VECTORS = Path(__file__).parents[1] / "golden" / "data" / "overhop-vectors.json"

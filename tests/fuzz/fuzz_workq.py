@@ -9,7 +9,6 @@ from pathlib import Path
 import google_crc32c
 
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats import varint
 from journeyman.formats.framing import Entry, Stop, StreamDecoder, scan
 from journeyman.formats.workq import (
     CODEC,
@@ -19,9 +18,10 @@ from journeyman.formats.workq import (
     Instant,
     JobAdded,
     Record,
+    varint,
 )
-from journeyman.formats.workq_frame import CRC_BYTES, payload_span
-from journeyman.formats.workq_time import TIME_BYTES
+from journeyman.formats.workq.frame import CRC_BYTES, payload_span
+from journeyman.formats.workq.times import TIME_BYTES
 from tests.fuzz.runner import run
 
 DATA = Path(__file__).parents[1] / "golden" / "data" / "workq"

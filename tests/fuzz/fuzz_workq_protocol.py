@@ -6,7 +6,7 @@ import sys
 
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.workq import Parser
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
     Add,
     Complete,
@@ -17,7 +17,7 @@ from journeyman.protocols.workq_commands import (
     Run,
     Schedule,
 )
-from journeyman.protocols.workq_replies import reply_bytes
+from journeyman.protocols.workq.replies import reply_bytes
 from tests.fuzz.runner import run
 
 TEXT = b"00000000-0000-4000-8000-00000000000%d"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from journeyman.columnar import keyspace
+from journeyman.columnar.keyspace import decode
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
 from tests.property.test_columnar import assert_same_keys
 
@@ -58,6 +58,6 @@ def test_overhop_keys_are_read_as_the_codec_reads_them():
         for key, value in pairs
     ]
     assert_same_keys(raw, values)
-    kinds = keyspace.decode(pa.array(raw, pa.binary())).column("kind")
+    kinds = decode.decode(pa.array(raw, pa.binary())).column("kind")
     assert kinds.null_count == 0
     assert set(kinds.to_pylist()) == set(range(6))

@@ -8,19 +8,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from journeyman.columnar import (
-    kestrel,
-    kestrel_encode,
-    keyspace_encode,
-    workq,
-    workq_encode,
-    ztick,
-    ztick_encode,
-)
+from journeyman.columnar.kestrel import decode, encode
+from journeyman.columnar.keyspace import encode as keyspace_encode
+from journeyman.columnar.workq import decode as workq
+from journeyman.columnar.workq import encode as workq_encode
+from journeyman.columnar.ztick import decode as ztick
+from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats.framing import scan
-from journeyman.formats.keyspace_file import CODEC as KEYSPACE
-from journeyman.formats.keyspace_file import KeyValue
+from journeyman.formats.keyspace.file import CODEC as KEYSPACE
+from journeyman.formats.keyspace.file import KeyValue
 from journeyman.formats.workq import CODEC as WORKQ
 from journeyman.formats.workq import Instant, JobAdded, Record
 from tests.golden.test_columnar import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
@@ -67,14 +64,12 @@ def test_most_golden_segments_come_back_to_the_byte():
 def test_kestrel_files_come_back_as_they_were(path):
     data = path.read_bytes()
     for codec in (kestrel_format.WRITER, kestrel_format.READER):
-        chunk = kestrel.decode(data, payloads=True, codec=codec)
+        chunk = decode.decode(data, payloads=True, codec=codec)
         known = [entry for entry in scan(codec, data)[0] if _is_known(entry.record)]
         kinds = chunk.batch.column("kind").to_pylist()
         rows = [row for row, kind in enumerate(kinds) if kind in (0, 8, 9)]
         expected = b"".join(data[entry.offset : entry.end] for entry in known)
-        assert (
-            bytes(kestrel_encode.encode(chunk.batch.take(pa.array(rows, pa.int32())))) == expected
-        )
+        assert bytes(encode.encode(chunk.batch.take(pa.array(rows, pa.int32())))) == expected
 
 
 def _is_known(record: kestrel_format.Record) -> bool:

@@ -22,8 +22,8 @@ from journeyman.formats.keyspace import (
     ordered_bytes,
     ordered_number,
 )
-from journeyman.formats.keyspace_text import parse_time
-from journeyman.formats.keyspace_values import (
+from journeyman.formats.keyspace.text import parse_time
+from journeyman.formats.keyspace.values import (
     MARKER,
     JobRecord,
     QueueRecord,

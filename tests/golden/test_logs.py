@@ -13,9 +13,9 @@ from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import scan
-from journeyman.logs.kestrel_journal import KestrelJournal
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog, compact_offline
+from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.golden.departures import expected_here
 from tests.unsealed import without_seals

@@ -9,12 +9,12 @@ import pytest
 
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_outcomes import RuleListing
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.messages import RuleListing
 from journeyman.formats.ztick import Status
 from journeyman.logs.sync import SyncPolicy
 from journeyman.protocols.ztick import ListRules, Query, rule_line
-from journeyman.servers.loading import OpenedLog, open_log
+from journeyman.servers.ztick.loading import OpenedLog, open_log
 
 DATA = Path(__file__).parent / "data" / "ztick"
 LOGS = sorted(DATA.glob("*.log"))

@@ -17,8 +17,8 @@ from journeyman.formats.keyspace import (
     decode_key,
     encode_key,
 )
-from journeyman.formats.keyspace_listing import LISTINGS, RANKS
-from journeyman.formats.keyspace_values import JobRecord, QueueRecord, decode_value
+from journeyman.formats.keyspace.listing import LISTINGS, RANKS
+from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.storage import Storage, Upsert
 from journeyman.storage.checking import check
 from journeyman.storage.facade import SCHEMA_KEY

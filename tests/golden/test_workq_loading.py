@@ -11,8 +11,8 @@ from journeyman.disk import RealDisk
 from journeyman.folds.workq import Job, replay
 from journeyman.formats.workq import Record
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.servers.workq_loading import OpenedLog, open_log
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.servers.workq.loading import OpenedLog, open_log
 from journeyman.testing import ManualClock
 from tests.workq_views import expected_orders, folded, jobs_of, orders_of
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.servers.fanout_facts import VERSION
+from journeyman.servers.kestrel.stats import VERSION
 from tests.integration.fanout_process import FanOutClient, FanOutProcess
 
 CONFIG = """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.servers import fanout_facts as facts
+from journeyman.servers.kestrel import stats as facts
 from tests.integration.fanout_process import FanOutClient, FanOutProcess
 
 MIB = 1024 * 1024

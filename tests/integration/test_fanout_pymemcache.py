@@ -11,7 +11,7 @@ import pytest
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError, MemcacheUnknownError
 
-from journeyman.servers.fanout_facts import VERSION
+from journeyman.servers.kestrel.stats import VERSION
 from tests.integration.fanout_process import FanOutProcess
 
 

@@ -12,12 +12,12 @@ import pytest
 from aiohttp import web
 
 from journeyman import __version__
-from journeyman.servers import http_openapi
-from journeyman.servers.fanout_http import add_fan_out_routes
-from journeyman.servers.http_api import Api, add_routes
-from journeyman.servers.http_openapi import describe, routes_of
-from journeyman.servers.workq_history_http import add_history_routes
-from journeyman.servers.workq_http import add_work_routes
+from journeyman.servers.http import openapi
+from journeyman.servers.http.api import Api, add_routes
+from journeyman.servers.http.openapi import describe, routes_of
+from journeyman.servers.kestrel.http import add_fan_out_routes
+from journeyman.servers.workq.history_http import add_history_routes
+from journeyman.servers.workq.http import add_work_routes
 from tests.integration.schedule_process import ScheduleProcess
 
 TOKENS = '[token.admin]\nsecret = "sk_admin"\nnamespace = "*"\n'
@@ -71,4 +71,4 @@ def test_every_reference_leads_somewhere(every_route: set[tuple[str, str]]):
     schemas = json.loads(text)["components"]["schemas"]
     names = re.findall(r'"#/components/schemas/(\w+)"', text)
     assert set(names) == set(schemas)
-    assert http_openapi.OPENAPI_PATH in text
+    assert openapi.OPENAPI_PATH in text

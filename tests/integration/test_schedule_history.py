@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from journeyman.formats.run_history import decode
+from journeyman.formats.ztick.run_history import decode
 from tests.integration.schedule_process import ScheduleProcess
 from tests.integration.test_schedule_http import ask
 

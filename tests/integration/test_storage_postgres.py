@@ -12,7 +12,7 @@ import pytest
 
 from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import StorageError, UsageError
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import EngineOptions, Storage, StorageMode, Upsert
 from journeyman.storage.checking import check
 from journeyman.storage.postgres import PostgresBackend

@@ -6,8 +6,8 @@ import json
 import time
 from pathlib import Path
 
-from journeyman.protocols.workq_replies import id_text
-from journeyman.protocols.ztick_queue import work_id
+from journeyman.protocols.workq.replies import id_text
+from journeyman.protocols.ztick.queue_runner import work_id
 from tests.integration.schedule_process import ScheduleProcess
 from tests.integration.workq_process import WorkqProcess
 

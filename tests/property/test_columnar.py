@@ -11,19 +11,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from journeyman.columnar import keyspace
 from journeyman.columnar.arrays import as_bytes
-from journeyman.columnar.crc32c import crc32c
+from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.keyspace import decode
 from journeyman.errors import FormatError
 from journeyman.formats import keyspace as keys
-from journeyman.formats import workq_frame, workq_time
 from journeyman.formats.framing import scan
+from journeyman.formats.workq import frame, times
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
 from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
 from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
 from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
 
-UNIX_EPOCH_S = workq_time.UNIX_EPOCH_S
+UNIX_EPOCH_S = times.UNIX_EPOCH_S
 LOGS = [
     pytest.param(ZTICK, ZTICK_RECORDS, id="ztick"),
     pytest.param(WORKQ, WORKQ_RECORDS, id="workq"),
@@ -169,14 +169,14 @@ def test_twins_agree_on_proven_records_of_any_content(data):
             part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(0, len(payload))) if data.draw(st.booleans()) else len(payload)
     cut = bytes(payload[:end]) + data.draw(st.binary(max_size=2))
-    assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(bytes(time), cut))
+    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(bytes(time), cut))
 
 
 def numbered(*varints: bytes) -> bytes:
     """An add whose five numbers, ttr to max-fails, are these bytes."""
-    time = workq_time.to_bytes(0, -1)
+    time = times.to_bytes(0, -1)
     payload = b"\x01" + bytes(16) + b"\x01n" + b"".join(varints) + b"\x00" + time + time
-    return WORKQ.codec.header + workq_frame.seal(time, payload)
+    return WORKQ.codec.header + frame.seal(time, payload)
 
 
 VARINTS = [
@@ -230,10 +230,10 @@ EDGE_NANOS = st.builds(
 @example(FIRST_S, FIRST_NANOS - 1, LAST_S, LAST_NANOS + 1)
 @thorough
 def test_twins_agree_on_moments_at_the_edges_of_64_bits(due_s, due_ns, created_s, created_ns):
-    due = workq_time.to_bytes(due_s * 10**9 + due_ns, -1)
-    created = workq_time.to_bytes(created_s * 10**9 + created_ns, 60)
+    due = times.to_bytes(due_s * 10**9 + due_ns, -1)
+    created = times.to_bytes(created_s * 10**9 + created_ns, 60)
     payload = b"\x02" + bytes(16) + b"\x01n" + b"\x00" * 6 + due + created
-    assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(created, payload))
+    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(created, payload))
 
 
 @given(st.binary(max_size=100), st.integers(0, 8))
@@ -261,7 +261,7 @@ VALUES = st.binary(min_size=8, max_size=8) | st.binary(max_size=10)
 
 
 def key_row(raw: bytes, value: bytes) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(keyspace.SCHEMA.names)
+    row: dict[str, Any] = dict.fromkeys(decode.SCHEMA.names)
     try:
         key = keys.decode_key(raw)
     except FormatError:
@@ -269,25 +269,25 @@ def key_row(raw: bytes, value: bytes) -> dict[str, Any]:
     row["version"] = 1
     match key:
         case keys.QueueKey(queue):
-            return row | {"kind": keyspace.QUEUE, "queue": queue}
+            return row | {"kind": decode.QUEUE, "queue": queue}
         case keys.JobKey(job_uuid):
-            return row | {"kind": keyspace.JOB, "job_uuid": str(job_uuid)}
+            return row | {"kind": decode.JOB, "job_uuid": str(job_uuid)}
         case keys.QueueTimeKey(ms, queue, job_uuid, version):
-            row |= {"kind": keyspace.QUEUE_TIME, "version": version, "time_ms": ms}
+            row |= {"kind": decode.QUEUE_TIME, "version": version, "time_ms": ms}
             return row | {"queue": queue, "job_uuid": str(job_uuid)}
         case keys.StatusKey(job_uuid):
-            return row | {"kind": keyspace.STATUS, "job_uuid": str(job_uuid)}
+            return row | {"kind": decode.STATUS, "job_uuid": str(job_uuid)}
         case keys.StatusFifoKey(status, ms, job_uuid):
-            row |= {"kind": keyspace.STATUS_FIFO, "time_ms": ms}
+            row |= {"kind": decode.STATUS_FIFO, "time_ms": ms}
             return row | {"status": status, "job_uuid": str(job_uuid)}
         case keys.CounterKey(queue, status):
             count = min(int.from_bytes(value), 2**63 - 1) if len(value) == 8 else None
-            row |= {"kind": keyspace.COUNTER, "count": count}
+            row |= {"kind": decode.COUNTER, "count": count}
             return row | {"queue": queue, "status": status}
 
 
 def assert_same_keys(raw: list[bytes], values: list[bytes]) -> None:
-    batch = keyspace.decode(pa.array(raw, pa.binary()), pa.array(values, pa.binary()))
+    batch = decode.decode(pa.array(raw, pa.binary()), pa.array(values, pa.binary()))
     batch.validate(full=True)
     assert batch.to_pylist() == [key_row(*pair) for pair in zip(raw, values, strict=True)]
 
@@ -327,6 +327,6 @@ def test_keys_are_refused_at_the_limits_of_their_parts():
     raw += [b"", b":", b"v1", b"v1:q", b"v2:q:x", b"v1:q_status:x", b"v1:q_status::new"]
     assert_same_keys(raw, [b""] * len(raw))
     assert np.array_equal(
-        [row["kind"] is not None for row in keyspace.decode(pa.array(raw[:6])).to_pylist()],
+        [row["kind"] is not None for row in decode.decode(pa.array(raw[:6])).to_pylist()],
         [False, True, True, False, False, False],
     )

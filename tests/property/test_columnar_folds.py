@@ -13,15 +13,17 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from journeyman.columnar import kestrel as kestrel_columns
-from journeyman.columnar import kestrel_items, workq_fold, workq_states
-from journeyman.columnar import workq as workq_columns
-from journeyman.columnar import ztick as ztick_columns
-from journeyman.columnar.key_table import KeyTable, buckets_of, hashes_of
-from journeyman.columnar.latest import jobs_and_rules, latest_rules
-from journeyman.columnar.latest_jobs import LatestJobs
+from journeyman.columnar.kernels.boundaries import walk_ztick
+from journeyman.columnar.kernels.key_table import KeyTable, buckets_of, hashes_of
+from journeyman.columnar.kestrel import decode as kestrel_columns
+from journeyman.columnar.kestrel import items as kestrel_items
 from journeyman.columnar.views import text_in
-from journeyman.columnar.walking import walk_ztick
+from journeyman.columnar.workq import decode as workq_columns
+from journeyman.columnar.workq import fold
+from journeyman.columnar.workq import states as workq_states
+from journeyman.columnar.ztick import decode as ztick_columns
+from journeyman.columnar.ztick.latest_jobs import LatestJobs
+from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
 from journeyman.errors import EncodeError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats import kestrel as kestrel_format
@@ -66,7 +68,7 @@ def test_keys_of_equal_hash_are_told_apart_by_their_bytes(monkeypatch):
     def all_alike(offsets, values):
         return np.zeros(len(offsets) - 1, np.uint64)
 
-    monkeypatch.setattr("journeyman.columnar.key_table.hashes_of", all_alike)
+    monkeypatch.setattr("journeyman.columnar.kernels.key_table.hashes_of", all_alike)
     keys = [b"%d" % (number % 300) for number in range(900)]
     numbers = KeyTable().numbers_of(*text_in(pa.array(keys, pa.binary())))
     assert numbers.tolist() == [number % 300 for number in range(900)]
@@ -247,7 +249,7 @@ class Folded:
         return states
 
     def job(self, row: list[int]) -> workq.Job:
-        at = workq_fold
+        at = fold
         logged = [
             None if n < 0 else self.records[n].logged for n in (row[at.STARTED], row[at.FINISHED])
         ]

@@ -17,16 +17,16 @@ import pytest
 from click.testing import CliRunner
 
 from journeyman.cli import journeyman
-from journeyman.columnar.walking import walk_ztick
-from journeyman.columnar.ztick import iter_batches
+from journeyman.columnar.kernels.boundaries import walk_ztick
+from journeyman.columnar.ztick.decode import iter_batches
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.logs import damage as damage_module
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
-from journeyman.spark import reading, scouting
-from journeyman.spark.reading import Stretch, read_reduced
-from journeyman.spark.splits import Piece, Seam
+from journeyman.spark.source import piece_reader, scouting
+from journeyman.spark.source.piece_reader import Stretch, read_reduced
+from journeyman.spark.source.splits import Piece, Seam
 from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
 from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
 from tests.specimens import KESTREL as KESTREL_LOG
@@ -123,7 +123,7 @@ def wounded(dialect: Dialect, wound: Wound, seed: int) -> bytes:
 def short_memory(held_bytes: int) -> ExitStack:
     """Less is held back than a log is long, so that much of it is sure before it ends."""
     stack = ExitStack()
-    for module in (damage_module, reading, scouting):
+    for module in (damage_module, piece_reader, scouting):
         stack.enter_context(mock.patch.object(module, "HELD_BYTES", held_bytes))
     stack.enter_context(mock.patch.object(scouting, "_MARK_BYTES", 100))
     return stack

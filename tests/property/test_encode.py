@@ -11,19 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journeyman.columnar import (
-    kestrel,
-    kestrel_encode,
-    keyspace_encode,
-    keyspace_file,
-    workq,
-    workq_encode,
-    ztick,
-    ztick_encode,
-)
+from journeyman.columnar.kestrel import decode as kestrel
+from journeyman.columnar.kestrel import encode as kestrel_encode
+from journeyman.columnar.keyspace import encode as keyspace_encode
+from journeyman.columnar.keyspace import file
+from journeyman.columnar.workq import decode as workq
+from journeyman.columnar.workq import encode as workq_encode
+from journeyman.columnar.ztick import decode as ztick
+from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.formats.framing import Codec
 from journeyman.formats.kestrel import WRITER, UnknownCommand
-from journeyman.formats.keyspace_file import CODEC as KEYSPACE
+from journeyman.formats.keyspace.file import CODEC as KEYSPACE
 from journeyman.formats.workq import CODEC as WORKQ
 from journeyman.formats.workq import Instant, JobAdded
 from journeyman.formats.workq import Record as WorkqRecord
@@ -82,7 +80,7 @@ ZTICK_WAY = Way(
 )
 WORKQ_WAY = Way(WORKQ, workq.decode, workq_encode.encode, {"kind": workq_encode.KINDS})
 KESTREL_WAY = Way(WRITER, kestrel.decode, kestrel_encode.encode, {"kind": kestrel_encode.KINDS})
-KEYSPACE_WAY = Way(KEYSPACE, keyspace_file.decode, keyspace_encode.encode, {})
+KEYSPACE_WAY = Way(KEYSPACE, file.decode, keyspace_encode.encode, {})
 KNOWN = KESTREL_RECORDS.filter(lambda record: not isinstance(record, UnknownCommand))
 WAYS = [
     pytest.param(ZTICK_WAY, st.lists(ZTICK_RECORDS, max_size=8), id="ztick"),

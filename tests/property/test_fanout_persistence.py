@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journeyman.engines.kestrel_outcomes import Gone
-from journeyman.protocols.kestrel_commands import Get, Key, Put
+from journeyman.engines.kestrel.messages import Gone
+from journeyman.protocols.kestrel.commands import Get, Key, Put
 from journeyman.testing import PowerCut, SimulatedDisk
 from tests.fanout_world import END, SMALL, STORED, FanOutWorld, data_of
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.folds.kestrel2 import OldQueue
 from journeyman.formats.framing import Stop, StreamDecoder, scan
-from journeyman.formats.kestrel2 import (
+from journeyman.formats.kestrel.kestrel2 import (
     CODEC,
     Add,
     AddWithXid,
@@ -27,9 +27,9 @@ from journeyman.formats.kestrel2 import (
     Unremove,
     begins_as_journal,
 )
-from journeyman.logs.kestrel2_import import import_queue
-from journeyman.logs.kestrel2_journals import by_parent, find_old_journals
-from journeyman.logs.kestrel_opening import finish_publication
+from journeyman.logs.kestrel.kestrel2_files import by_parent, find_old_journals
+from journeyman.logs.kestrel.kestrel2_import import import_queue
+from journeyman.logs.kestrel.opening import finish_publication
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.testing.simulated_disk import PowerCut
 from tests.fanout_world import SPOOL, FanOutWorld

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from journeyman.engines.kestrel import FanOut
-from journeyman.engines.kestrel_outcomes import (
+from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.messages import (
     AddReader,
     Answer,
     Append,
@@ -26,11 +26,11 @@ from journeyman.engines.kestrel_outcomes import (
     RemoveReader,
     SaveCheckpoint,
 )
-from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
-from journeyman.engines.kestrel_state import LoadedReader
+from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
-from journeyman.protocols.kestrel_commands import (
+from journeyman.protocols.kestrel.commands import (
     Confirm,
     Delete,
     Flush,

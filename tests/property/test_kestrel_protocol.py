@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser
-from journeyman.protocols.kestrel_commands import Put
+from journeyman.protocols.kestrel.commands import Put
 
 LINES = st.sampled_from(
     [

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.errors import EncodeError, FormatError, InvalidData, UnknownEntryType
-from journeyman.formats import keyspace_values
 from journeyman.formats.keyspace import (
     COUNTERS,
     JOBS,
@@ -38,8 +37,9 @@ from journeyman.formats.keyspace import (
     ordered_bytes,
     ordered_number,
     prefix_range,
+    values,
 )
-from journeyman.formats.keyspace_text import (
+from journeyman.formats.keyspace.text import (
     MAX_JSON_DEPTH,
     MAX_TIME_NS,
     MIN_TIME_NS,
@@ -47,7 +47,7 @@ from journeyman.formats.keyspace_text import (
     json_text,
     parse_time,
 )
-from journeyman.formats.keyspace_values import (
+from journeyman.formats.keyspace.values import (
     MARKER,
     JobRecord,
     QueueRecord,
@@ -488,7 +488,7 @@ def test_value_that_could_not_be_read_back_is_refused(value):
 
 
 def test_value_over_the_limit_is_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keyspace_values, "MAX_VALUE_BYTES", len(JOB_BYTES))
+    monkeypatch.setattr(values, "MAX_VALUE_BYTES", len(JOB_BYTES))
     assert decode_value(JobKey(ANY), encode_value(JOB)) == JOB
     with pytest.raises(InvalidData, match="bytes, over"):
         decode_value(JobKey(ANY), JOB_BYTES + b" ")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journeyman.columnar import keyspace as columnar_keys
-from journeyman.columnar import keyspace_file as columnar
+from journeyman.columnar.keyspace import decode as columnar_keys
+from journeyman.columnar.keyspace import file as columnar
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Ending, Entry, Stop, StreamDecoder, scan
 from journeyman.formats.keyspace import encode_key
-from journeyman.formats.keyspace_file import CODEC, HEADER, KeyValue
+from journeyman.formats.keyspace.file import CODEC, HEADER, KeyValue
 from tests.columnar_twins import Twins, assert_twins
 from tests.property.test_columnar import KEYS
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from journeyman.errors import InvalidData
 from journeyman.folds import workq
-from journeyman.folds.keyspace_jobs import (
+from journeyman.folds.keyspace import (
     MEMBER,
     Defaults,
     payload_bytes,
@@ -21,7 +21,7 @@ from journeyman.folds.keyspace_jobs import (
     workq_status,
 )
 from journeyman.formats.keyspace import JobKey
-from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value
+from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
 
 SOME = UUID(int=7)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journeyman.errors import EncodeError, InvalidData, UnknownEntryType
 from journeyman.formats import keyspace
 from journeyman.formats.keyspace import decode_key
-from journeyman.formats.keyspace_listing import (
+from journeyman.formats.keyspace.listing import (
     LEVELS,
     LISTINGS,
     PLACE_BYTES,
@@ -24,7 +24,7 @@ from journeyman.formats.keyspace_listing import (
     uuid_of_place,
     whole,
 )
-from journeyman.formats.keyspace_text import MAX_TIME_NS, MIN_TIME_NS
+from journeyman.formats.keyspace.text import MAX_TIME_NS, MIN_TIME_NS
 
 QUEUES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 STATUSES = st.text(

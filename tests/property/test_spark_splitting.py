@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journeyman.spark import reading
+from journeyman.spark.source import piece_reader
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
 from tests.property.test_columnar import draw_log
 from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
@@ -39,7 +39,7 @@ def assert_any_cuts_give_the_same(twins: Twins, log: bytes, data: st.DataObject)
         path = Path(directory) / "log"
         path.write_bytes(log)
         file = log_file(path, twins, is_last=is_last)
-        with mock.patch.object(reading, "WINDOW_BYTES", window_bytes):
+        with mock.patch.object(piece_reader, "WINDOW_BYTES", window_bytes):
             found = items_of(pieces_of(file, cuts), options_of(twins))
         assert found == expected_items(twins, log, file)
 

@@ -13,14 +13,14 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journeyman.engines import workq_order
-from journeyman.engines.workq import Decidable, WorkQueue
-from journeyman.engines.workq_job import LEASED
-from journeyman.engines.workq_loading import load
-from journeyman.engines.workq_outcomes import Answer, Due, Gone, Outcome, PausesChanged
+from journeyman.engines import sorted_set
+from journeyman.engines.workq.engine import Decidable, WorkQueue
+from journeyman.engines.workq.job import LEASED
+from journeyman.engines.workq.loading import load
+from journeyman.engines.workq.messages import Answer, Due, Gone, Outcome, PausesChanged
 from journeyman.folds import workq as fold
 from journeyman.formats.workq import CODEC, JobAdded, Record
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     Add,
     Complete,
     Delete,
@@ -40,7 +40,7 @@ from journeyman.protocols.workq_commands import (
     Run,
     Schedule,
 )
-from journeyman.protocols.workq_replies import (
+from journeyman.protocols.workq.replies import (
     DONE,
     NOT_FOUND,
     JobList,
@@ -83,10 +83,10 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     @initialize(chunk=st.sampled_from((1, 2, 512)))
     def choose_chunk(self, chunk: int) -> None:
-        workq_order.CHUNK = chunk
+        sorted_set.CHUNK = chunk
 
     def teardown(self) -> None:
-        workq_order.CHUNK = 512
+        sorted_set.CHUNK = 512
 
     # -- what both are given --
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats import varint
 from journeyman.formats.framing import Ending, Entry, Stop, StreamDecoder, scan
 from journeyman.formats.workq import (
     CODEC,
@@ -22,6 +21,7 @@ from journeyman.formats.workq import (
     NewerCommand,
     Record,
     UnknownCommand,
+    varint,
 )
 
 MAX_U64 = 2**64 - 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from journeyman.engines.workq import Decidable, WorkQueue
-from journeyman.engines.workq_loading import load
-from journeyman.engines.workq_outcomes import Due
+from journeyman.engines.workq.engine import Decidable, WorkQueue
+from journeyman.engines.workq.loading import load
+from journeyman.engines.workq.messages import Due
 from journeyman.formats.workq import (
     CODEC,
     HEADER,
@@ -18,11 +18,11 @@ from journeyman.formats.workq import (
     JobFinished,
     Record,
 )
-from journeyman.formats.workq_retry import pack
+from journeyman.formats.workq.retry import pack
 from journeyman.logs.segments import workq_segment_name
 from journeyman.logs.sync import SyncPolicy
-from journeyman.protocols.workq_commands import Add, Complete, Fail, Lease, Requeue
-from journeyman.servers.workq_loading import open_log
+from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requeue
+from journeyman.servers.workq.loading import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.workq_views import expected_orders, folded, jobs_of, orders_of
 

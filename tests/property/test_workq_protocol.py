@@ -8,10 +8,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.protocols import workq
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.workq import Parser
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq import parser as workq_parser
+from journeyman.protocols.workq.commands import (
     MAX_COUNT,
     MAX_PAYLOAD_BYTES,
     MAX_PRIORITY,
@@ -31,8 +31,8 @@ from journeyman.protocols.workq_commands import (
     Run,
     Schedule,
 )
-from journeyman.protocols.workq_fields import NO_TIME_NS
-from journeyman.protocols.workq_replies import Finished, Leased, id_text, reply_bytes
+from journeyman.protocols.workq.fields import NO_TIME_NS
+from journeyman.protocols.workq.replies import Finished, Leased, id_text, reply_bytes
 
 TEXT = b"00000000-0000-4000-8000-000000000001"
 NS = 1_000_000_000
@@ -128,11 +128,11 @@ def test_usual_commands_and_what_is_nearly_one_are_read_the_same_in_one_step(
     assert (one.closed, one.kept_bytes) == (other.closed, other.kept_bytes)
 
 
-@given(st.binary(max_size=200), st.integers(0, 8), st.sampled_from(sorted(workq._KINDS)))
+@given(st.binary(max_size=200), st.integers(0, 8), st.sampled_from(sorted(workq_parser._KINDS)))
 def test_payload_is_never_taken_for_a_command(payload: bytes, wrong: int, word: bytes):
     """Whatever is wrong with a line that says a SIZE, the bytes behind it are passed over."""
-    kind = workq._KINDS[word]
-    if not isinstance(kind, workq._WithPayload):
+    kind = workq_parser._KINDS[word]
+    if not isinstance(kind, workq_parser._WithPayload):
         return
     fields = [word, TEXT, b"q", b"1", b"1", b"2099-01-01T00:00:00Z"][: kind.words - 1]
     if 1 <= wrong < len(fields):

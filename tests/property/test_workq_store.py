@@ -15,20 +15,20 @@ from uuid import UUID
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
 
-from journeyman.engines.workq import Decidable
-from journeyman.engines.workq_outcomes import Outcome, PausesChanged
+from journeyman.engines.workq.engine import Decidable
+from journeyman.engines.workq.messages import Outcome, PausesChanged
 from journeyman.folds import workq as fold
-from journeyman.folds.keyspace_jobs import (
+from journeyman.folds.keyspace import (
     Defaults,
     wakes_ns_of,
     workq_and_timeout,
     workq_of_record,
 )
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Record
-from journeyman.servers.workq_retention import Retention
-from journeyman.servers.workq_store import StoreJournal
-from journeyman.servers.workq_store_loading import load_store
+from journeyman.servers.workq.retention import Retention
+from journeyman.servers.workq.store import StoreJournal
+from journeyman.servers.workq.store_loading import load_store
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.property.test_workq_engine import START_NS, WorkQueueMachine

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journeyman.engines import ztick_drawers, ztick_due
-from journeyman.engines.ztick import Decidable, Schedule
-from journeyman.engines.ztick_drawers import JobListing, JobRow
-from journeyman.engines.ztick_loading import REMOVED, Loader, load
-from journeyman.engines.ztick_outcomes import (
+from journeyman.engines import sharded_dict
+from journeyman.engines.sharded_dict import JobListing, JobRow
+from journeyman.engines.ztick import due as ztick_due
+from journeyman.engines.ztick.engine import Decidable, Schedule
+from journeyman.engines.ztick.loading import REMOVED, Loader, load
+from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
     Due,
@@ -36,7 +37,7 @@ from journeyman.engines.ztick_outcomes import (
     StartRun,
     Stats,
 )
-from journeyman.engines.ztick_rules import RuleBook
+from journeyman.engines.ztick.rules import RuleBook
 from journeyman.folds import ztick as fold
 from journeyman.formats.ztick import (
     CODEC,
@@ -49,7 +50,7 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
-from journeyman.protocols.ztick_commands import (
+from journeyman.protocols.ztick.commands import (
     Get,
     ListRules,
     Query,
@@ -159,7 +160,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         # So that few jobs are enough to meet everything that is done for many.
         self.patches.setattr(ztick_due, "SLACK", 2)
         self.patches.setattr(ztick_due, "MOVES", 2)
-        self.patches.setattr(ztick_drawers, "SLICE_JOBS", 1)
+        self.patches.setattr(sharded_dict, "SLICE_JOBS", 1)
         self.schedule = Schedule(max_runs=MAX_RUNS)
         self.model = Model()
         self.log: list[Record] = []

@@ -17,7 +17,6 @@ from journeyman.errors import (
     StringOverflow,
     UnknownEntryType,
 )
-from journeyman.formats import ztick_damage
 from journeyman.formats.framing import Entry, Stop, StreamDecoder, iter_entries, scan
 from journeyman.formats.ztick import (
     CODEC,
@@ -38,6 +37,7 @@ from journeyman.formats.ztick import (
     RuleSet,
     Shell,
     Status,
+    damage,
 )
 
 law = settings(deadline=None)  # a busy machine breaks no law
@@ -380,5 +380,5 @@ def test_search_through_made_up_bytes_gives_up_before_it_gets_quadratic(
         hostile = head + hostile
     data = hostile + args + encoded([JobRemoved("a"), JobRemoved("b")])
     assert CODEC.resync(data, 0) is None
-    monkeypatch.setattr(ztick_damage, "SEARCH_ALLOWANCE", 10_000)
+    monkeypatch.setattr(damage, "SEARCH_ALLOWANCE", 10_000)
     assert CODEC.resync(data, 0) == len(hostile + args)

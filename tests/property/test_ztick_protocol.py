@@ -38,9 +38,9 @@ from journeyman.protocols.ztick import (
     SetRule,
     TooLong,
 )
-from journeyman.protocols.ztick_rules import read_runner, runner_words
-from journeyman.protocols.ztick_times import MAX_NS, MIN_NS, read_timestamp
-from journeyman.protocols.ztick_tokens import LineBuffer, in_quotes, join, quote, tokenize
+from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.ztick.times import MAX_NS, MIN_NS, read_timestamp
+from journeyman.protocols.ztick.tokens import LineBuffer, in_quotes, join, quote, tokenize
 
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from journeyman.spark.launch import prepare_launch
 from journeyman.spark.session import build_session
-from journeyman.spark.start_archive import build_archive
+from journeyman.spark.session.launch import prepare_launch
+from journeyman.spark.session.start_archive import build_archive
 
 _LONGEST = ("test_streams_killed.py", "test_connect.py", "test_submit.py", "test_audit.py")
 _rank = {name: rank for rank, name in enumerate(_LONGEST)}

@@ -13,12 +13,12 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.sources import full_schema
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.sources import full_schema
 from journeyman.spark.streams import stream_reader
 
 Row = dict[str, Any]

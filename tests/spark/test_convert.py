@@ -10,8 +10,9 @@ from uuid import UUID
 import pytest
 
 from journeyman.folds.kestrel import Reader
-from journeyman.formats import keyspace, keyspace_values, workq, ztick
+from journeyman.formats import keyspace, workq, ztick
 from journeyman.formats.framing import scan
+from journeyman.formats.keyspace import values as keyspace_values
 from journeyman.spark import read
 from journeyman.spark.convert import convert
 from journeyman.spark.convert.job_ids import id_of

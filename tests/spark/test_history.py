@@ -22,7 +22,7 @@ from journeyman.spark.history.depth import STATES, changes, depth
 from journeyman.spark.history.latency import latency
 from journeyman.spark.history.runs import read_runs, run_directories
 from journeyman.spark.history.throughput import throughput
-from journeyman.spark.options import SourceOptions
+from journeyman.spark.source.options import SourceOptions
 from tests.spark.written_logs import (
     SECOND_NS,
     added,

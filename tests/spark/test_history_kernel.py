@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.cli.accounts import _WorkqAccount
+from journeyman.cli.live_bytes import _WorkqAccount
 from journeyman.folds import workq
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record

@@ -10,10 +10,10 @@ from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds.ztick import replay
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.segments import names_in, workq_segments
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.maintenance.kestrel_compaction import Retirement, publish_kestrel
 from journeyman.spark.maintenance.workq_cleaning import publish_workq
 from journeyman.spark.maintenance.ztick_compaction import publish_ztick

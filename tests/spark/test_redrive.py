@@ -8,8 +8,8 @@ from journeyman.client import Schedule
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import workq, ztick
-from journeyman.spark.redrive import redrive, selection
-from journeyman.spark.redrive_ledger import Ledger, read_done
+from journeyman.spark.redrive.record import Ledger, read_done
+from journeyman.spark.redrive.redrive import redrive, selection
 from journeyman.spark.sinks.sending import job_uuid
 from journeyman.spark.sinks.server_options import ServerOptions
 from tests.integration.schedule_process import ScheduleProcess

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from journeyman.cli.effective import consumed_by_all, id_span
+from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.folds import kestrel as fold
 from journeyman.formats.kestrel import (
     READER,

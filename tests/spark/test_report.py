@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from journeyman.formats import ztick
-from journeyman.spark.report.facts import Bars, Chart, Report, Section, Series
-from journeyman.spark.report.measuring import MOST_POINTS, Measured
+from journeyman.spark.report.model import Bars, Chart, Report, Section, Series
 from journeyman.spark.report.page import page
+from journeyman.spark.report.queries import MOST_POINTS, Measured
 from journeyman.spark.report.reports import report, report_page, verdict
 from tests.report_pages import HOSTILE
 from tests.spark.test_history import BUSY

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from journeyman.formats import kestrel, run_history, workq, ztick
+from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.ztick import run_history
 from journeyman.spark.history.depth import depth
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.throughput import throughput
-from journeyman.spark.report.facts import Bars, Chart, Report, Section, Table
-from journeyman.spark.report.measuring import MOST_POINTS, TOP
+from journeyman.spark.report.model import Bars, Chart, Report, Section, Table
+from journeyman.spark.report.queries import MOST_POINTS, TOP
 from journeyman.spark.report.reports import report
 from journeyman.spark.report.wording import column_unit, shown, shown_in
 from tests import report_counts as by_hand

@@ -21,13 +21,13 @@ from journeyman.cli.pipeline.session_options import SessionOptions, pipeline_ses
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.spark import read
 from journeyman.spark import session as sessions
-from journeyman.spark import start_archive as archives
-from journeyman.spark.failures import in_one_sentence
-from journeyman.spark.java import Java, find_java
-from journeyman.spark.java_options import local_java_options
-from journeyman.spark.launch import prepare_launch, spark_home
-from journeyman.spark.progress import Bar
-from journeyman.spark.reads import SERVER_FORMAT, registered
+from journeyman.spark.session import start_archive as archives
+from journeyman.spark.session.failures import in_one_sentence
+from journeyman.spark.session.java import Java, find_java
+from journeyman.spark.session.java_options import local_java_options
+from journeyman.spark.session.launch import prepare_launch, spark_home
+from journeyman.spark.session.progress import Bar
+from journeyman.spark.source.api import SERVER_FORMAT, registered
 from journeyman.spark.warming import warm_a_worker
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")

@@ -12,11 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.formats import kestrel, keyspace_file, workq, ztick
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.keyspace import file as keyspace_file
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.segments import workq_segment_name
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark import read, register
 from journeyman.spark.sinks import write
 from tests.specimens import kestrel_record, workq_record, ztick_record

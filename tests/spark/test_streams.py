@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from journeyman.disk import RealDisk
 from journeyman.errors import LogError, UsageError
 from journeyman.folds.kestrel import Reader
-from journeyman.logs.ztick_log import compact_offline
+from journeyman.logs.ztick.log import compact_offline
 from journeyman.spark.maintenance.workq_cleaning import publish_workq
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.sources import full_schema
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.sources import full_schema
 from journeyman.spark.streams import stream_reader
 from tests.spark.stream_driver import (
     Query,

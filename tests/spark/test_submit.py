@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from journeyman.spark.start_archive import SWITCH
+from journeyman.spark.session.start_archive import SWITCH
 from tests.unit.cli_commands import job, write_ztick
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from journeyman.formats import kestrel, run_history, workq, ztick
+from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.ztick import run_history
 
 SECOND_NS = 1_000_000_000
 BORN_NS = 1_700_000_000 * SECOND_NS

@@ -7,8 +7,8 @@ import pytest
 from journeyman.protocols import kestrel, workq
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HTTP
-from journeyman.protocols.kestrel_commands import Version
-from journeyman.protocols.workq_commands import Complaint, Hangup, InspectServer, Refused
+from journeyman.protocols.kestrel.commands import Version
+from journeyman.protocols.workq.commands import Complaint, Hangup, InspectServer, Refused
 
 SIZES = [1, 3, 10_000]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.formats import workq, ztick
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
 from tests.unit.cli_commands import (
     CLOCK,
     DISK,

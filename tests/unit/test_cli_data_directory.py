@@ -13,9 +13,9 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats.workq import Instant, JobAdded
 from journeyman.formats.ztick import JobSet, Journal, RuleSet, Shell, Status
-from journeyman.logs.kestrel_journal import KestrelJournal
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
 from tests.unit.cli_commands import rows, run
 
 DISK, CLOCK = RealDisk(), SystemClock()

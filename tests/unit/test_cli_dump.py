@@ -12,7 +12,7 @@ from journeyman.cli.detection import find_logs
 from journeyman.disk import RealDisk
 from journeyman.errors import LogError
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.ztick.log import ZtickLog
 from tests.unit.cli_commands import (
     CLOCK,
     DISK,

@@ -19,9 +19,9 @@ import pytest
 from journeyman.cli import follow as follow_module
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.logs.kestrel_journal import KestrelJournal
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog, compact_offline
+from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from tests.unit.cli_commands import (
     CLOCK,
     DISK,

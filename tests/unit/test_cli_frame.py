@@ -9,7 +9,7 @@ import pytest
 
 from journeyman import __version__
 from journeyman.cli import COMMANDS
-from journeyman.cli.complaints import sentence
+from journeyman.cli.errors import sentence
 from journeyman.disk import RealDisk
 from journeyman.errors import LogLocked, UsageError
 from tests.unit.cli_commands import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.disk import RealDisk
-from journeyman.formats.kestrel2 import CODEC, Add, RemoveTentative
-from journeyman.logs import kestrel2_import
+from journeyman.formats.kestrel.kestrel2 import CODEC, Add, RemoveTentative
+from journeyman.logs.kestrel import kestrel2_import
 from tests.unit.cli_commands import run
 
 DATA = Path(__file__).parents[1] / "golden" / "data" / "kestrel2"

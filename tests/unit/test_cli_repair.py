@@ -11,9 +11,9 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.logs.kestrel_journal import KestrelJournal
-from journeyman.logs.workq_log import WorkqLog
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
 from tests.unit.cli_commands import (
     CLOCK,
     DISK,

@@ -16,22 +16,22 @@ import pytest
 
 from journeyman.cli.storage import importing
 from journeyman.folds import workq as workq_fold
-from journeyman.folds.keyspace_jobs import id_of
-from journeyman.formats import keyspace_file
+from journeyman.folds.keyspace import id_of
 from journeyman.formats.keyspace import (
     COUNTERS,
     JOBS,
     QUEUE_TIMES,
     STATUS_FIFO,
     STATUSES,
+    file,
     prefix_range,
 )
-from journeyman.formats.keyspace_listing import LISTINGS, RANKS
-from journeyman.formats.keyspace_values import JobRecord, QueueRecord
+from journeyman.formats.keyspace.listing import LISTINGS, RANKS
+from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
-from journeyman.formats.workq_retry import pack
+from journeyman.formats.workq.retry import pack
 from journeyman.formats.ztick import RuleSet
-from journeyman.formats.ztick_runners import Shell
+from journeyman.formats.ztick.runners import Shell
 from journeyman.storage import Remove, Storage, Upsert
 from tests.unit.cli_commands import (
     NOW_NS,
@@ -178,8 +178,8 @@ def test_settings_that_cannot_be_are_one_line_and_exit_code_2(tmp_path):
 
 
 def entries(path: Path) -> dict[bytes, bytes]:
-    data, at, found = path.read_bytes(), len(keyspace_file.HEADER), {}
-    while (entry := keyspace_file.CODEC.decode(data, at)) is not None:
+    data, at, found = path.read_bytes(), len(file.HEADER), {}
+    while (entry := file.CODEC.decode(data, at)) is not None:
         found[entry.record.key] = entry.record.value
         at = entry.end
     assert list(found) == sorted(found)

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.formats.keyspace_text import format_time
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace.text import format_time
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Storage, Upsert
 from tests.unit.cli_commands import NOW_NS, assert_one_line_error, rows, run
 

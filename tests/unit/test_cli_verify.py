@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli.accounts import IdRuns
+from journeyman.cli.live_bytes import IdRuns
 from journeyman.formats import kestrel, workq, ztick
 from tests.unit.cli_commands import (
     NOW_NS,

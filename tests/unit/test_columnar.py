@@ -15,14 +15,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from journeyman.columnar import _jit, chunks, copying, kestrel, keyspace, workq, workq_scan, ztick
+from journeyman.columnar import chunks
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import ending_at, make_fields
-from journeyman.columnar.crc32c import crc32c
-from journeyman.formats import varint, workq_frame
+from journeyman.columnar.kernels import copying, jit
+from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kestrel import decode
+from journeyman.columnar.keyspace import decode as keyspace
+from journeyman.columnar.workq import decode as workq
+from journeyman.columnar.workq import scan as workq_scan
+from journeyman.columnar.ztick import decode as ztick
 from journeyman.formats.framing import Stop, scan
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, UnknownCommand
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
+from journeyman.formats.workq import (
+    Command,
+    Instant,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    frame,
+    varint,
+)
 from journeyman.formats.ztick import Direct, Http, JobRemoved, JobSet, RuleRemoved, RuleSet, Status
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
 
@@ -107,12 +120,12 @@ def test_every_byte_of_every_record_is_judged_as_the_codec_judges_it_under_a_fit
         for at in range(len(body)):
             for byte in TELLING_BYTES:
                 other = body[:at] + bytes((byte,)) + body[at + 1 :]
-                assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(other[:15], other[15:]))
+                assert_twins(WORKQ, WORKQ.codec.header + frame.seal(other[:15], other[15:]))
 
 
 def test_payloads_are_null_unless_asked_for():
-    blobs = {workq: ["payload", "result"], kestrel: ["data"]}
-    for module, log in ((workq, LOGS["workq"][1]), (kestrel, LOGS["journal"][1])):
+    blobs = {workq: ["payload", "result"], decode: ["data"]}
+    for module, log in ((workq, LOGS["workq"][1]), (decode, LOGS["journal"][1])):
         without, asked = module.decode(log).batch, module.decode(log, payloads=True).batch
         for column in asked.schema.names:
             same = without.column(column).equals(asked.column(column))
@@ -133,11 +146,11 @@ def test_declared_sizes_over_the_limit_are_refused_though_the_bytes_are_there():
     over = 16 * 1024 * 1024 + 1
     assert_twins(ZTICK, over.to_bytes(4) + b"\x02" + bytes(over))
     assert_twins(JOURNAL, JOURNAL.codec.header + b"\xf1" + over.to_bytes(4, "little") + bytes(over))
-    payload = bytes(workq_frame.MAX_RECORD_BYTES + 1)
-    assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(b"\x01" + bytes(14), payload))
+    payload = bytes(frame.MAX_RECORD_BYTES + 1)
+    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(b"\x01" + bytes(14), payload))
     result = 1_048_576 + 1
     finished = b"\x03" + JOB_ID + varint.write(result) + bytes(result)
-    assert_twins(WORKQ, WORKQ.codec.header + workq_frame.seal(b"\x01" + bytes(14), finished))
+    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(b"\x01" + bytes(14), finished))
 
 
 # -- chunks --------------------------------------------------------------------------------------
@@ -159,15 +172,15 @@ def test_last_chunk_carries_the_ending_even_when_it_is_full():
     assert chunk.ending.stop is Stop.EOF
 
 
-@pytest.mark.parametrize("module", [ztick, workq, kestrel])
+@pytest.mark.parametrize("module", [ztick, workq, decode])
 def test_chunk_ends_behind_the_entry_that_crosses_its_limit_of_bytes(module, monkeypatch):
-    twins, log = LOGS["journal" if module is kestrel else module.__name__.rpartition(".")[2]]
+    twins, log = LOGS["journal" if module is decode else module.__name__.rpartition(".")[2]]
     monkeypatch.setattr(module, "MAX_CHUNK_BYTES", 1)
     assert [chunk.batch.num_rows for chunk in twins.iter_batches(log)].count(1) >= 6
     assert_twins(twins, log)
 
 
-@pytest.mark.parametrize("module", [ztick, workq, kestrel])
+@pytest.mark.parametrize("module", [ztick, workq, decode])
 def test_offsets_outside_of_the_data_are_a_mistake_of_the_caller(module):
     for offset in (-1, 11):
         with pytest.raises(ValueError, match="outside"):
@@ -179,7 +192,7 @@ def test_offsets_outside_of_the_data_are_a_mistake_of_the_caller(module):
 
 
 def test_reading_at_the_very_end_is_the_end():
-    for module, log in ((ztick, b""), (workq, LOGS["workq"][1]), (kestrel, LOGS["journal"][1])):
+    for module, log in ((ztick, b""), (workq, LOGS["workq"][1]), (decode, LOGS["journal"][1])):
         chunk = module.decode(log, len(log))
         assert chunk.batch.num_rows == 0
         assert chunk.ending is not None
@@ -200,16 +213,16 @@ def test_kernel_that_stops_where_the_codec_goes_on_is_found_out():
 def test_schemas_hold_only_types_that_spark_has():
     plain = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.binary()}
     lists = {pa.list_(pa.string()), pa.list_(pa.int64())}
-    for module in (ztick, workq, kestrel, keyspace):
+    for module in (ztick, workq, decode, keyspace):
         assert set(module.SCHEMA.types) <= plain | lists
 
 
 # -- hopping -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [ztick, workq, kestrel])
+@pytest.mark.parametrize("module", [ztick, workq, decode])
 def test_hop_stops_where_the_lengths_lead_no_further(module):
-    twins, log = LOGS["journal" if module is kestrel else module.__name__.rpartition(".")[2]]
+    twins, log = LOGS["journal" if module is decode else module.__name__.rpartition(".")[2]]
     start = len(twins.codec.header)
     assert module.hop(log, start, len(log)) == len(log)
     torn = twins.codec.encode(scan(twins.codec, log)[0][0].record)[:-1]
@@ -262,7 +275,7 @@ def test_each_kernel_is_compiled_once_whatever_holds_the_bytes(tmp_path):
         twins.hop(bytearray(log), 0, 10)
     keyspace.decode(pa.array([b"v1:q:a"], pa.binary()), pa.array([bytes(8)], pa.binary()))
     kernels: list[Any] = [ztick._scan, ztick._hop, workq_scan.scan, workq_scan.hop]
-    kernels += [kestrel._scan, kestrel._hop, keyspace._scan, copying.copy_spans]
+    kernels += [decode._scan, decode._hop, keyspace._scan, copying.copy_spans]
     for kernel in kernels:
         assert len(kernel.signatures) == 1
 
@@ -280,7 +293,7 @@ def test_kernel_works_where_nothing_may_be_cached(monkeypatch):
     def double(value: int) -> int:
         return 2 * value
 
-    doubled = _jit.kernel(double)
+    doubled = jit.kernel(double)
     assert isinstance(doubled, numba.core.dispatcher.Dispatcher)
     assert doubled(21) == 42
 

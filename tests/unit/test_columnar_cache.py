@@ -13,7 +13,7 @@ import journeyman
 READ_ONE_RECORD = """
 from journeyman.columnar import workq
 from journeyman.formats.workq import CODEC, Command, JobEvent
-from journeyman.formats.workq_time import Instant
+from journeyman.formats.workq.times import Instant
 log = CODEC.header + CODEC.encode(JobEvent(Instant(1, 0), bytes(16), Command.DELETE))
 try:
     print(workq.decode(log).batch.num_rows)

@@ -31,7 +31,7 @@ from journeyman.config.files import MAX_FILE_BYTES, read_values
 from journeyman.config.kinds import Optional, Text, TextList
 from journeyman.config.loading import COMMAND_LINE_ORIGIN, DATA_ORIGIN, DEFAULT_ORIGIN
 from journeyman.errors import UsageError
-from journeyman.formats.ztick_runners import Direct, Journal, Queue, Shell
+from journeyman.formats.ztick.runners import Direct, Journal, Queue, Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ZTICK_FILE = """\

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from journeyman.config import Configuration, load, show
-from journeyman.engines.kestrel_settings import FanOutSettings
+from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import UsageError
-from journeyman.servers.fanout_plan import plan_of
+from journeyman.servers.kestrel.plan import plan_of
 
 FILE = """\
 [kestrel]

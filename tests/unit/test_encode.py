@@ -8,7 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from journeyman.columnar import kestrel_encode, keyspace_encode, workq_encode, ztick_encode
+from journeyman.columnar.kestrel import encode as kestrel_encode
+from journeyman.columnar.keyspace import encode as keyspace_encode
+from journeyman.columnar.workq import encode as workq_encode
+from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.errors import EncodeError
 from journeyman.formats.kestrel import WRITER, ItemPut, ReadHead
 from journeyman.formats.workq import CODEC as WORKQ

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Iterable
 
 from journeyman.config import Address, LogLevel
-from journeyman.engines.kestrel_outcomes import SaveCheckpoint
-from journeyman.logs.kestrel_journal import KestrelJournal
-from journeyman.protocols.kestrel_commands import Get, Key, Put
-from journeyman.servers.access import Access
-from journeyman.servers.fanout import FanOutServer
-from journeyman.servers.fanout_plan import FanOutPlan
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.shared import Shared
+from journeyman.engines.kestrel.messages import SaveCheckpoint
+from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.protocols.kestrel.commands import Get, Key, Put
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.kestrel.plan import FanOutPlan
+from journeyman.servers.kestrel.service import FanOutServer
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unit.test_fanout_writer import Caller
 

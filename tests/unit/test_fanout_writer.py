@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.kestrel import FanOut
-from journeyman.engines.kestrel_outcomes import Reply
-from journeyman.engines.kestrel_settings import FanOutSettings
+from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.messages import Reply
+from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import JourneymanError
-from journeyman.protocols.kestrel_commands import Confirm, Delete, Get, Key, Put, Version
-from journeyman.servers import fanout_writer
-from journeyman.servers.fanout_journals import Journals
-from journeyman.servers.fanout_metrics import FanOutMetrics
-from journeyman.servers.fanout_writer import NO_ROOM, FanOutWriter
+from journeyman.protocols.kestrel.commands import Confirm, Delete, Get, Key, Put, Version
+from journeyman.servers.kestrel import writer
+from journeyman.servers.kestrel.journals import Journals
+from journeyman.servers.kestrel.metrics import FanOutMetrics
+from journeyman.servers.kestrel.writer import NO_ROOM, FanOutWriter
 from journeyman.testing import ManualClock, SimulatedDisk
 
 Q, P = Key("q"), Key("p")
@@ -109,7 +109,7 @@ def test_commands_that_are_put_off_are_counted_once():
 
     async def test(bench: Bench) -> None:
         client = Caller()
-        puts = [Put(f"q{number}", 0, b"x") for number in range(3 * fanout_writer.MAX_CHANGES)]
+        puts = [Put(f"q{number}", 0, b"x") for number in range(3 * writer.MAX_CHANGES)]
         gets = [Get(Key(put.queue)) for put in puts]
         heard = await bench.tell(client, *puts, *gets)
         assert heard.count(STORED) == len(puts)
@@ -182,7 +182,7 @@ def test_reads_of_a_batch_that_failed_are_answered_in_order():
 def test_client_is_told_so_much_in_a_batch_and_the_rest_in_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(fanout_writer, "MAX_SAID_BYTES", 300)
+    monkeypatch.setattr(writer, "MAX_SAID_BYTES", 300)
 
     async def test(bench: Bench) -> None:
         client, other = Caller(), Caller()

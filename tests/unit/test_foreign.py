@@ -6,8 +6,8 @@ import pytest
 
 from journeyman.protocols import kestrel, workq, ztick
 from journeyman.protocols.foreign import HTTP, TLS, foreign
-from journeyman.protocols.kestrel_commands import Delete, Get, Key
-from journeyman.protocols.workq_commands import Complaint, InspectServer, Refused
+from journeyman.protocols.kestrel.commands import Delete, Get, Key
+from journeyman.protocols.workq.commands import Complaint, InspectServer, Refused
 from journeyman.protocols.ztick import Auth, AuthRequired, Set, Stat
 
 METHODS = ["GET", "POST", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "CONNECT", "TRACE"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.errors import UsageError
-from journeyman.spark import java
-from journeyman.spark.java import Java, find_java, java_home
+from journeyman.spark.session import java
+from journeyman.spark.session.java import Java, find_java, java_home
 
 ANSWER = """openjdk version "{short}" 2025-04-15
 OpenJDK Runtime Environment (build {long})

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import pytest
 
-from journeyman.engines import kestrel_state
-from journeyman.engines.kestrel import FanOut
-from journeyman.engines.kestrel_intervals import Intervals
-from journeyman.engines.kestrel_outcomes import (
+from journeyman.engines.kestrel import state
+from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.intervals import Intervals
+from journeyman.engines.kestrel.messages import (
     FORBIDDEN,
     Answer,
     Append,
@@ -23,11 +23,11 @@ from journeyman.engines.kestrel_outcomes import (
     StopServer,
     StopWaiting,
 )
-from journeyman.engines.kestrel_settings import FanOutSettings, QueueSettings, ReaderSettings
-from journeyman.engines.kestrel_state import LoadedReader
+from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
-from journeyman.protocols.kestrel_commands import (
+from journeyman.protocols.kestrel.commands import (
     Delete,
     FlushAll,
     FlushAllExpired,
@@ -427,8 +427,8 @@ def test_monitor_of_a_batch_that_is_taken_back_may_have_as_much_as_before():
 
 
 def test_windows_of_very_many_queues_are_smaller(monkeypatch):
-    monkeypatch.setattr(kestrel_state, "ALL_WINDOWS_BYTES", 1000)
-    monkeypatch.setattr(kestrel_state, "LEAST_WINDOW_BYTES", 100)
+    monkeypatch.setattr(state, "ALL_WINDOWS_BYTES", 1000)
+    monkeypatch.setattr(state, "LEAST_WINDOW_BYTES", 100)
     world = World(max_queues=1000)
     world.engine.settings = FanOutSettings(window_items=1000, window_bytes=500)
     names = [f"q{number}" for number in range(20)]

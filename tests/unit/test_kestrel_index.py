@@ -10,8 +10,8 @@ import pytest
 from journeyman.errors import LogFull, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.logs.kestrel_index import Segment, load_index
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.index import Segment, load_index
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.testing.manual_clock import ManualClock
 from journeyman.testing.simulated_disk import SimulatedDisk
 

@@ -27,8 +27,8 @@ from journeyman.formats.kestrel import (
     UnknownCommand,
 )
 from journeyman.logs.appender import CommitThread
-from journeyman.logs.kestrel_journal import KestrelJournal
-from journeyman.logs.kestrel_opening import remove_stale_locks
+from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.opening import remove_stale_locks
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unsealed import scan_records, without_seals
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols import kestrel_replies as replies
-from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser
-from journeyman.protocols.kestrel_commands import (
+from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser, replies
+from journeyman.protocols.kestrel.commands import (
     MAX_WAIT_MS,
     Confirm,
     Delete,

@@ -13,7 +13,7 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Stop, scan
-from journeyman.formats.keyspace_file import (
+from journeyman.formats.keyspace.file import (
     CODEC,
     HEADER,
     MAX_KEY_BYTES,

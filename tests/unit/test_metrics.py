@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from journeyman.engines.kestrel_outcomes import ERROR, Counts, FanOutStats
-from journeyman.engines.workq_outcomes import QueueFigures, WorkStats
-from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_outcomes import (
+from journeyman.engines.kestrel.messages import ERROR, Counts, FanOutStats
+from journeyman.engines.workq.messages import QueueFigures, WorkStats
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
     Due,
@@ -38,9 +38,9 @@ from journeyman.formats.ztick import (
     Runner,
     Shell,
 )
-from journeyman.protocols.kestrel_commands import Confirm, Key
-from journeyman.protocols.workq_commands import Delete
-from journeyman.protocols.workq_replies import NOT_FOUND
+from journeyman.protocols.kestrel.commands import Confirm, Key
+from journeyman.protocols.workq.commands import Delete
+from journeyman.protocols.workq.replies import NOT_FOUND
 from journeyman.protocols.ztick import (
     ErrorCode,
     Get,
@@ -51,12 +51,18 @@ from journeyman.protocols.ztick import (
     Set,
     Stat,
 )
-from journeyman.servers.disk_figures import MeasuredDisk
-from journeyman.servers.fanout_metrics import FanOutMetrics
-from journeyman.servers.metric_families import BOUNDS_MS, Family, Histogram, Point, text_of
-from journeyman.servers.metrics import ServerMetrics, runner_word
-from journeyman.servers.workq_metrics import WorkqMetrics
-from journeyman.servers.writer import Request, Writer
+from journeyman.servers.kestrel.metrics import FanOutMetrics
+from journeyman.servers.telemetry.disk_figures import MeasuredDisk
+from journeyman.servers.telemetry.metric_families import (
+    BOUNDS_MS,
+    Family,
+    Histogram,
+    Point,
+    text_of,
+)
+from journeyman.servers.telemetry.metrics import ServerMetrics, runner_word
+from journeyman.servers.workq.metrics import WorkqMetrics
+from journeyman.servers.ztick.writer import Request, Writer
 from journeyman.testing import ManualClock
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"

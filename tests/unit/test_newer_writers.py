@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from journeyman.columnar import kestrel as kestrel_columns
-from journeyman.columnar import workq as workq_columns
-from journeyman.columnar.workq_states import events_and_adds
-from journeyman.columnar.workq_states import fold as fold_in_bulk
+from journeyman.columnar.kestrel import decode as kestrel_columns
+from journeyman.columnar.workq import decode as workq_columns
+from journeyman.columnar.workq.states import events_and_adds
+from journeyman.columnar.workq.states import fold as fold_in_bulk
 from journeyman.disk import RealDisk
-from journeyman.engines.workq_loading import load
+from journeyman.engines.workq.loading import load
 from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds import workq as workq_fold
 from journeyman.folds.anomaly import Anomaly, AnomalyKind
@@ -23,8 +23,8 @@ from journeyman.formats import kestrel, workq
 from journeyman.formats.workq import Command, NewerCommand, UnknownCommand
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.segments import Position
-from journeyman.logs.workq_cleaning import Cleaner, read_segment
-from journeyman.servers.workq_bulk import read_all
+from journeyman.logs.workq.cleaning import Cleaner, read_segment
+from journeyman.servers.workq.bulk import read_all
 from tests.columnar_twins import JOURNAL, WORKQ, Twins
 from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
 from tests.unit.cli_commands import NOW_NS, added, event, put, rows, run, write_segment, write_workq

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from journeyman.config import Configuration, LogLevel, load
+from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.open_files import fit_to_open_files, look_at_connections
-from journeyman.servers.server_log import ServerLog
 from journeyman.testing import ManualClock
 
 Fit = Callable[..., Configuration]

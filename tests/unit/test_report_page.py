@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.spark.report.charts import chart_svg
-from journeyman.spark.report.facts import Chart, Report, Section, Series
+from journeyman.spark.report.model import Chart, Report, Section, Series
 from journeyman.spark.report.page import page
 from journeyman.spark.report.wording import (
     column_unit,

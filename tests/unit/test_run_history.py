@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from journeyman.config import DatabaseSettings, HistorySettings
 from journeyman.disk import AppendFile
-from journeyman.engines.ztick_outcomes import StartRun
-from journeyman.formats.run_history import OUTCOMES, RunLine, decode, encode
+from journeyman.engines.ztick.messages import StartRun
 from journeyman.formats.ztick import Shell
-from journeyman.logs.run_history import RunFiles, history_files, last_runs
-from journeyman.servers import run_history
-from journeyman.servers.run_history import RunHistory, directory_of, remembered
-from journeyman.servers.runs import EndedRun
-from journeyman.servers.server_log import ServerLog
+from journeyman.formats.ztick.run_history import OUTCOMES, RunLine, decode, encode
+from journeyman.logs.ztick.run_history import RunFiles, history_files, last_runs
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.ztick import run_history
+from journeyman.servers.ztick.run_history import RunHistory, directory_of, remembered
+from journeyman.servers.ztick.runs import EndedRun
 from journeyman.testing import ManualClock, SimulatedDisk
 
 WAIT_S = 30.0

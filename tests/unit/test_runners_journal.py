@@ -8,7 +8,7 @@ import pytest
 
 from journeyman.cli.ztick_lines import json_text, text
 from journeyman.formats.ztick import CODEC, Journal, RuleSet
-from journeyman.protocols.ztick_rules import read_runner, runner_words
+from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.journal import JournalRunner
 

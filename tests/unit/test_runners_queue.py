@@ -8,10 +8,10 @@ import json
 import pytest
 
 from journeyman.formats.ztick import Queue
-from journeyman.protocols.workq_commands import Add
-from journeyman.protocols.workq_fields import is_version_4
-from journeyman.protocols.ztick_queue import queue_job, work_id
-from journeyman.protocols.ztick_rules import read_runner, runner_words
+from journeyman.protocols.workq.commands import Add
+from journeyman.protocols.workq.fields import is_version_4
+from journeyman.protocols.ztick.queue_runner import queue_job, work_id
+from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.queue import QueueRunner
 

@@ -12,20 +12,20 @@ from click.testing import CliRunner
 from journeyman.cli import journeyman
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_outcomes import Done, JobNotFound, Reserved
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.messages import Done, JobNotFound, Reserved
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, ztick
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
 from journeyman.formats.seals import BLOCK_BYTES, SealKind
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Status
-from journeyman.formats.ztick_seals import SEALS
+from journeyman.formats.ztick.seals import SEALS
 from journeyman.logs.damage import Damage
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.ztick_log import ZtickLog
-from journeyman.protocols.ztick_commands import Get, Remove, Set
+from journeyman.logs.ztick.log import ZtickLog
+from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.spark.streams.boundaries import walk
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unsealed import without_seals

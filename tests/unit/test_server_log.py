@@ -6,7 +6,7 @@ import json
 import threading
 
 from journeyman.config import LogLevel, MessageFormat
-from journeyman.servers.server_log import MAX_WAITING_LINES, LineThread, ServerLog
+from journeyman.servers.core.server_log import MAX_WAITING_LINES, LineThread, ServerLog
 from journeyman.testing import ManualClock
 
 NOW_NS = 1_774_879_200_123_456_789  # 2026-03-30T14:00:00.123456789Z

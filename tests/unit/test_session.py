@@ -9,13 +9,19 @@ import pytest
 
 from journeyman.clock import SystemClock
 from journeyman.config import parse_tokens
-from journeyman.engines.ztick_outcomes import DONE, JobNotFound
+from journeyman.engines.ztick.messages import DONE, JobNotFound
 from journeyman.protocols.ztick import Metrics
-from journeyman.servers.access import Access
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.session import LIST_STALL_S, PARSE_BYTES, WINDOW, Session, Surroundings
-from journeyman.servers.shared import Shared
-from journeyman.servers.writer import Request, Writer
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.ztick.session import (
+    LIST_STALL_S,
+    PARSE_BYTES,
+    WINDOW,
+    Session,
+    Surroundings,
+)
+from journeyman.servers.ztick.writer import Request, Writer
 
 TOKENS = '[token.a]\nsecret = "right"\nnamespace = "a."\n'
 

@@ -11,7 +11,8 @@ import pytest
 from pyarrow import fs
 
 from journeyman.errors import UsageError
-from journeyman.formats import kestrel, keyspace_file, workq, ztick
+from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.keyspace import file
 from journeyman.spark.sinks import remote, stores
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
@@ -86,9 +87,7 @@ def test_a_keyspace_is_not_appended_to(bucket, write):
         write("keyspace", entry)
     write("keyspace", entry, {"raw_key": [b"b"], "value": [b"2"]}, overwrite=True)
     found = sorted((bucket / "log").glob("*.jmkv"))
-    assert [path.read_bytes()[: len(keyspace_file.HEADER)] for path in found] == [
-        keyspace_file.HEADER
-    ] * 2
+    assert [path.read_bytes()[: len(file.HEADER)] for path in found] == [file.HEADER] * 2
 
 
 def test_kestrel_queues_get_segments_and_checkpoints(bucket, write):

@@ -12,11 +12,17 @@ from pyarrow import fs
 
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
-from journeyman.logs.kestrel_index import INDEX_DIRECTORY
-from journeyman.spark import filesystem
-from journeyman.spark.filesystem import absolute, expand, filesystem_of, glob_pattern, read_range
-from journeyman.spark.layout import Log, find_logs, partition_columns
-from journeyman.spark.options import SourceOptions
+from journeyman.logs.kestrel.index import INDEX_DIRECTORY
+from journeyman.spark.source import filesystem
+from journeyman.spark.source.filesystem import (
+    absolute,
+    expand,
+    filesystem_of,
+    glob_pattern,
+    read_range,
+)
+from journeyman.spark.source.layout import Log, find_logs, partition_columns
+from journeyman.spark.source.options import SourceOptions
 
 
 def make(root: Path, *names: str) -> None:

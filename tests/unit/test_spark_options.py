@@ -8,7 +8,7 @@ import pytest
 
 from journeyman.errors import UsageError
 from journeyman.moments import parse_moment
-from journeyman.spark.options import AsOfPosition, SourceOptions
+from journeyman.spark.source.options import AsOfPosition, SourceOptions
 
 SECOND = 1_000_000_000
 

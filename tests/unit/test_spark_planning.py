@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 from journeyman.formats.ztick import JobSet
-from journeyman.spark import planning, reading
-from journeyman.spark.layout import Log, LogFile, find_logs
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.planning import MAX_SPLIT_BYTES, MIN_SPLIT_BYTES, plan_partitions
-from journeyman.spark.splits import LogPartition, Piece
+from journeyman.spark.source import piece_reader, planning
+from journeyman.spark.source.layout import Log, LogFile, find_logs
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.planning import MAX_SPLIT_BYTES, MIN_SPLIT_BYTES, plan_partitions
+from journeyman.spark.source.splits import LogPartition, Piece
 from tests.columnar_twins import ZTICK
 from tests.spark_pieces import expected_items, items_of, log_file
 from tests.specimens import ZTICK as SPECIMEN
@@ -217,10 +217,10 @@ def test_anchors_of_the_planner_change_no_row(tmp_path, monkeypatch, walk_bytes,
 
 MEASURE = """
 import resource, sys
-from journeyman.spark.layout import find_logs
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.planning import plan_partitions
-from journeyman.spark.sources import LogReader, full_schema
+from journeyman.spark.source.layout import find_logs
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.planning import plan_partitions
+from journeyman.spark.source.sources import LogReader, full_schema
 
 def read(path):
     options = SourceOptions.parse("ztick", {"path": path, "splitBytes": "100m"})
@@ -254,8 +254,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path):
 
 IMPORTS = """
 import sys
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.sources import LogReader, full_schema
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.sources import LogReader, full_schema
 
 def heavy():
     return [name for name in ("numpy", "pyarrow", "numba", "pandas") if name in sys.modules]
@@ -296,4 +296,4 @@ def test_a_module_of_this_name_lets_spark_find_the_format(name):
 
 
 def test_a_window_is_small():
-    assert reading.WINDOW_BYTES <= 16 * MIB
+    assert piece_reader.WINDOW_BYTES <= 16 * MIB

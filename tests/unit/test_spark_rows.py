@@ -14,18 +14,19 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError, UsageError
-from journeyman.formats import kestrel, keyspace_file, workq
+from journeyman.formats import kestrel, workq
 from journeyman.formats.framing import Entry
+from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.damage import Damage, read_past_damage
-from journeyman.spark import reducers, sources
-from journeyman.spark.batches import read_pieces
-from journeyman.spark.layout import find_logs
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.planning import plan_partitions
-from journeyman.spark.reading import Stretch
-from journeyman.spark.schemas import DIALECTS, arrow_schema, base_schema, narrowed
-from journeyman.spark.sources import LogReader, full_schema
-from journeyman.spark.splits import SplitContext
+from journeyman.spark.source import reducers, sources
+from journeyman.spark.source.layout import find_logs
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.piece_reader import Stretch
+from journeyman.spark.source.planning import plan_partitions
+from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema, narrowed
+from journeyman.spark.source.sources import LogReader, full_schema
+from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.task import read_pieces
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
 from tests.spark_pieces import is_end
 from tests.spark_rows import Row, expected_row

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.columnar.walking import SEEKS
+from journeyman.columnar.kernels.boundaries import SEEKS
 from journeyman.formats import workq, ztick
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.logs.damage import Damage
-from journeyman.spark import reading
-from journeyman.spark.dialects import SELF_EVIDENT
-from journeyman.spark.layout import LogFile
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.reading import read_reduced
 from journeyman.spark.seams import PartsDoNotMeet, check_seams, seam_row
-from journeyman.spark.splits import Seam, SplitContext
+from journeyman.spark.source import piece_reader
+from journeyman.spark.source.dialects import SELF_EVIDENT
+from journeyman.spark.source.layout import LogFile
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.piece_reader import read_reduced
+from journeyman.spark.source.splits import Seam, SplitContext
 from tests.columnar_twins import WORKQ, ZTICK, Twins
 from tests.spark_pieces import Item, expected_items, log_file, pieces_of
 from tests.specimens import CREATED
@@ -37,7 +37,7 @@ each_dialect = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def _easily_convinced(monkeypatch):
     """As in a file that is much larger."""
-    monkeypatch.setattr(reading, "_LIKELY_BYTES", 100)
+    monkeypatch.setattr(piece_reader, "_LIKELY_BYTES", 100)
 
 
 def options_of(twins: Twins, **changes: str) -> SourceOptions:
@@ -56,7 +56,7 @@ def read_parts(file: LogFile, cuts: Iterable[int], options: SourceOptions) -> li
             elif isinstance(item, Damage):
                 found.append(item)
             else:
-                assert not isinstance(item, reading.Stretch)
+                assert not isinstance(item, piece_reader.Stretch)
                 found += item.batch.to_pylist()
     check_seams(reversed(seams))  # they come in any order
     return found
@@ -85,7 +85,7 @@ def test_nobody_walks_to_a_part_of_a_good_log(twins, specimen, tmp_path, monkeyp
         assert anchor >= target, "walked"
         return anchor
 
-    monkeypatch.setattr(reading._Reading, "first_boundary", refuse)
+    monkeypatch.setattr(piece_reader._Reading, "first_boundary", refuse)
     expected = expected_items(twins, data, file)
     assert read_parts(file, [500, 1000], options_of(twins)) == expected
     with pytest.raises(AssertionError, match="walked"):  # damage that is none would be raised
@@ -96,8 +96,10 @@ def test_nobody_walks_when_the_longest_payload_is_cut(tmp_path, monkeypatch):
     long = workq.JobFinished(CREATED, bytes(16), workq.Command.FAIL, bytes(MAX_PAYLOAD_BYTES))
     data = workq.HEADER + 3 * workq.CODEC.encode(long)
     file = log_file(write(tmp_path / "log", data), WORKQ)
-    monkeypatch.setattr(reading, "walk_of", lambda _dialect: None)
-    monkeypatch.setattr(reading._Reading, "first_boundary", lambda _self, anchor, _begin: anchor)
+    monkeypatch.setattr(piece_reader, "walk_of", lambda _dialect: None)
+    monkeypatch.setattr(
+        piece_reader._Reading, "first_boundary", lambda _self, anchor, _begin: anchor
+    )
     expected = expected_items(WORKQ, data, file)
     assert read_parts(file, [file.size // 2], options_of(WORKQ)) == expected
 

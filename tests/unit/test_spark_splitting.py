@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.columnar.walking import WALKS
+from journeyman.columnar.kernels.boundaries import WALKS
 from journeyman.errors import LogError
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import scan
 from journeyman.logs.damage import Damage
-from journeyman.spark import reading
-from journeyman.spark.reading import first_boundary
+from journeyman.spark.source import piece_reader
+from journeyman.spark.source.piece_reader import first_boundary
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
 from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
 from tests.specimens import CREATED, KESTREL, kestrel_record, workq_record, ztick_record
@@ -134,7 +134,7 @@ def test_payloads_that_quote_log_entries_fool_no_split(twins, data, tmp_path):
 def test_windows_of_any_size_give_the_same_rows(
     twins, specimen, window_bytes, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(reading, "WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(piece_reader, "WINDOW_BYTES", window_bytes)
     data = specimen.encode(specimen.records(40)) + b"\x01torn"
     file = log_file(write(tmp_path / "log", data), twins)
     expected = expected_items(twins, data, file)
@@ -144,7 +144,7 @@ def test_windows_of_any_size_give_the_same_rows(
 
 @each_dialect
 def test_damage_longer_than_a_window_is_one_damage(twins, specimen, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "WINDOW_BYTES", 64)
+    monkeypatch.setattr(piece_reader, "WINDOW_BYTES", 64)
     records = specimen.records(12)
     data = specimen.encode(records[:6]) + b"\xee" * 1000 + specimen.encode(records[6:])
     file = log_file(write(tmp_path / "log", data), twins)

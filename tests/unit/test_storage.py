@@ -19,7 +19,7 @@ from journeyman.errors import (
     UnreadableRecord,
     UsageError,
 )
-from journeyman.formats.keyspace_values import JobRecord, QueueRecord
+from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.storage import (
     EngineOptions,
     Outcome,

@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from journeyman.config import TelemetrySettings
-from journeyman.engines.ztick_outcomes import DONE, Due, JobNotFound
+from journeyman.engines.ztick.messages import DONE, Due, JobNotFound
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Shell
 from journeyman.protocols.ztick import Get, Set
-from journeyman.servers.metric_families import Family
-from journeyman.servers.metrics import ServerMetrics
-from journeyman.servers.runs import EndedRun
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.telemetry import (
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.telemetry.metric_families import Family
+from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.telemetry.telemetry import (
     MAX_SPANS_A_SECOND,
     MAX_WAITING_SPANS,
     Allowance,
@@ -25,6 +24,7 @@ from journeyman.servers.telemetry import (
     Span,
     Telemetry,
 )
+from journeyman.servers.ztick.runs import EndedRun
 from journeyman.testing import ManualClock
 from tests.unit.test_metrics import STAT
 

@@ -10,17 +10,17 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from journeyman.clock import SystemClock
-from journeyman.engines import ztick as engine
 from journeyman.engines.prefix_tree import PrefixTree
-from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_outcomes import DUE_LIMIT, Due, StartRun
+from journeyman.engines.ztick import engine
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.messages import DUE_LIMIT, Due, StartRun
 from journeyman.formats.ztick import Shell, Status
 from journeyman.protocols.ztick import Query, Set, SetRule
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.servers.idle import LOOKS, IdleWatch
-from journeyman.servers.runs import STARTS_A_TURN, Runs
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.slices import Slices
+from journeyman.servers.core.idle import LOOKS, IdleWatch
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.slices import Slices
+from journeyman.servers.ztick.runs import STARTS_A_TURN, Runs
 
 
 def test_one_slice_runs_in_a_turn_and_all_have_theirs_in_order():

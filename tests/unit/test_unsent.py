@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from journeyman.clock import SystemClock
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.unsent import GRACE_S, LOOK_S, SLOW_S, UnsentBudget
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.unsent import GRACE_S, LOOK_S, SLOW_S, UnsentBudget
 
 LIMIT = 1600
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from journeyman.engines.workq_adding import NO_TIME_NS
-from journeyman.engines.workq_outcomes import Outcome, PausesChanged
+from journeyman.engines.workq.adding import NO_TIME_NS
+from journeyman.engines.workq.messages import Outcome, PausesChanged
 from journeyman.formats.workq import Command, JobAdded
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     Complaint,
     InspectDeadJobs,
     InspectJobs,
@@ -21,7 +21,7 @@ from journeyman.protocols.workq_commands import (
     Lease,
     Schedule,
 )
-from journeyman.protocols.workq_replies import (
+from journeyman.protocols.workq.replies import (
     DONE,
     NOT_FOUND,
     TIMED_OUT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.engines.workq_outcomes import Due
-from journeyman.protocols.workq_replies import TIMED_OUT
+from journeyman.engines.workq.messages import Due
+from journeyman.protocols.workq.replies import TIMED_OUT
 from tests.workq_engine import MS, Story
 
 PENDING, LEASED = 3, 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.engines.workq_leasing import EXPIRED_LIMIT
-from journeyman.engines.workq_outcomes import Due
-from journeyman.protocols.workq_replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Leased
+from journeyman.engines.workq.leasing import EXPIRED_LIMIT
+from journeyman.engines.workq.messages import Due
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Leased
 from tests.workq_engine import MS, Story, job_id, number_of
 
 

@@ -11,11 +11,11 @@ from journeyman.disk import RealDisk
 from journeyman.errors import LogClosed, LogError, LogFull, LogLocked
 from journeyman.folds.workq import replay, visible
 from journeyman.formats.workq import CODEC, HEADER, Record
-from journeyman.logs import workq_log
 from journeyman.logs.appender import CommitThread
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.workq_cleaning import CleanReport
-from journeyman.logs.workq_log import WorkqLog
+from journeyman.logs.workq import log as workq_log
+from journeyman.logs.workq.cleaning import CleanReport
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.workq_logs import (
     DIRECTORY,

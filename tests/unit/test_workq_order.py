@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.engines import workq_order
-from journeyman.engines.workq_order import Order
+from journeyman.engines import sorted_set
+from journeyman.engines.sorted_set import Order
 
 
 @pytest.fixture(params=[1, 2, 512])
 def chunk(request, monkeypatch):
-    monkeypatch.setattr(workq_order, "CHUNK", request.param)
+    monkeypatch.setattr(sorted_set, "CHUNK", request.param)
 
 
 @pytest.mark.usefixtures("chunk")
@@ -64,7 +64,7 @@ def test_the_first_of_nothing_is_an_error():
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))), st.sampled_from((1, 2, 3)))
 def test_an_order_is_a_sorted_set(steps, chunk):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workq_order, "CHUNK", chunk)
+        patch.setattr(sorted_set, "CHUNK", chunk)
         order: Order[int] = Order()
         model: set[int] = set()
         for adds, number in steps:

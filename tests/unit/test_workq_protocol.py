@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from journeyman.protocols.workq import LINE_LIMIT_BYTES, Parser
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
     Add,
     Complaint,
@@ -35,7 +35,7 @@ from journeyman.protocols.workq_commands import (
     Run,
     Schedule,
 )
-from journeyman.protocols.workq_replies import (
+from journeyman.protocols.workq.replies import (
     DONE,
     NOT_FOUND,
     READ_ONLY,

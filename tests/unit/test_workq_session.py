@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from journeyman.clock import SystemClock
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     Add,
     Complaint,
     InspectJobs,
@@ -17,7 +17,7 @@ from journeyman.protocols.workq_commands import (
     Refused,
     Result,
 )
-from journeyman.protocols.workq_replies import (
+from journeyman.protocols.workq.replies import (
     DONE,
     READ_ONLY,
     TIMED_OUT,
@@ -27,16 +27,16 @@ from journeyman.protocols.workq_replies import (
     ServerView,
     reply_bytes,
 )
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.shared import Shared
-from journeyman.servers.workq_session import (
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.workq.session import (
     LARGE_BYTES,
     LOAD_BYTES,
     READ_AHEAD_BYTES,
     WorkqSession,
     WorkqSurroundings,
 )
-from journeyman.servers.workq_writer import WorkqWriter
+from journeyman.servers.workq.writer import WorkqWriter
 
 TEXT = "00000000-0000-4000-8000-000000000001"
 MIB = 1024 * 1024

@@ -18,17 +18,18 @@ from journeyman.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from journeyman.folds.keyspace_jobs import LONGEST_TTL_KEY, record_of_workq
+from journeyman.folds.keyspace import LONGEST_TTL_KEY, record_of_workq
 from journeyman.formats.workq import Record
-from journeyman.protocols.workq_commands import InspectScheduledJobs
-from journeyman.protocols.workq_replies import JobList
-from journeyman.servers import workq_retention, workq_store
-from journeyman.servers.server_log import ServerLog
-from journeyman.servers.workq_keeping import Surroundings
-from journeyman.servers.workq_retention import Retention, Swept
-from journeyman.servers.workq_store import StoreJournal
-from journeyman.servers.workq_store_keeping import PROMOTE_S, SWEEP_S, StoreUpkeep
-from journeyman.servers.workq_store_loading import LoadedStore, load_store
+from journeyman.protocols.workq.commands import InspectScheduledJobs
+from journeyman.protocols.workq.replies import JobList
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.workq import retention as workq_retention
+from journeyman.servers.workq import store
+from journeyman.servers.workq.persistence import Surroundings
+from journeyman.servers.workq.retention import Retention, Swept
+from journeyman.servers.workq.store import StoreJournal
+from journeyman.servers.workq.store_loading import LoadedStore, load_store
+from journeyman.servers.workq.store_persistence import PROMOTE_S, SWEEP_S, StoreUpkeep
 from journeyman.storage import Storage
 from journeyman.storage.memory import MemoryBackend
 from journeyman.testing import ManualClock
@@ -259,7 +260,7 @@ def test_start_looks_back_no_further_than_the_longest_ttl(
 
 
 def test_due_jobs_become_waiting_in_steps(kept: Kept, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workq_store, "PROMOTED_AT_ONCE", 2)
+    monkeypatch.setattr(store, "PROMOTED_AT_ONCE", 2)
     for number in range(5):
         kept.schedule(number, in_ms=10)
     kept.write()
@@ -379,7 +380,7 @@ class Tended(Kept):
 
 
 def test_upkeep_promotes_and_sweeps_until_nothing_is_left(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workq_store, "PROMOTED_AT_ONCE", 2)
+    monkeypatch.setattr(store, "PROMOTED_AT_ONCE", 2)
     monkeypatch.setattr(workq_retention, "SWEPT_AT_ONCE", 2)
     tended = Tended()
     for number in range(5):

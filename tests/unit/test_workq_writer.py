@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from journeyman.engines.workq import WorkQueue
+from journeyman.engines.workq.engine import WorkQueue
 from journeyman.errors import JourneymanError, LogFull, LogPoisoned
 from journeyman.formats.workq import Command, NewerCommand, Record
-from journeyman.protocols.workq_commands import (
+from journeyman.protocols.workq.commands import (
     Add,
     Complaint,
     Complete,
@@ -27,7 +27,7 @@ from journeyman.protocols.workq_commands import (
     ResumeQueue,
     Run,
 )
-from journeyman.protocols.workq_replies import (
+from journeyman.protocols.workq.replies import (
     DONE,
     NOT_FOUND,
     TIMED_OUT,
@@ -37,9 +37,9 @@ from journeyman.protocols.workq_replies import (
     QueueList,
     Reply,
 )
-from journeyman.servers import queue_writer
-from journeyman.servers.workq_journal import WorkqJournal
-from journeyman.servers.workq_writer import WorkqWriter
+from journeyman.servers.core import queue_writer
+from journeyman.servers.workq.journal import WorkqJournal
+from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.testing import ManualClock
 
 FAILED = "not recorded"

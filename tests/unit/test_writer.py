@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from journeyman.engines.ztick import Schedule
-from journeyman.engines.ztick_outcomes import (
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.messages import (
     Done,
     Finished,
     JobNotFound,
@@ -21,8 +21,8 @@ from journeyman.engines.ztick_outcomes import (
 from journeyman.errors import JourneymanError, LogFull, LogPoisoned
 from journeyman.formats.ztick import JobSet, Record, Shell, Status
 from journeyman.protocols.ztick import ErrorCode, Get, Query, Refused, Remove, Set, SetRule, Stat
-from journeyman.servers import writer as writer_module
-from journeyman.servers.writer import MAX_BATCH, Request, Writer
+from journeyman.servers.ztick import writer as writer_module
+from journeyman.servers.ztick.writer import MAX_BATCH, Request, Writer
 from journeyman.testing import ManualClock
 
 FAR_NS = 4_000_000_000_000_000_000

@@ -6,13 +6,13 @@ import gc
 
 import pytest
 
-from journeyman.engines import ztick_due
-from journeyman.engines.ztick import Decidable, Schedule
-from journeyman.engines.ztick_drawers import DRAWERS, SLICE_JOBS, Drawers, JobListing
-from journeyman.engines.ztick_due import DueQueue
-from journeyman.engines.ztick_job import PLANNED, execution_ns_of, identifier_of, order_of, pack
-from journeyman.engines.ztick_loading import REMOVED, Loader, load
-from journeyman.engines.ztick_outcomes import (
+from journeyman.engines.sharded_dict import DRAWERS, SLICE_JOBS, Drawers, JobListing
+from journeyman.engines.ztick import due
+from journeyman.engines.ztick.due import DueQueue
+from journeyman.engines.ztick.engine import Decidable, Schedule
+from journeyman.engines.ztick.job import PLANNED, execution_ns_of, identifier_of, order_of, pack
+from journeyman.engines.ztick.loading import REMOVED, Loader, load
+from journeyman.engines.ztick.messages import (
     DONE,
     DUE_LIMIT,
     OUT_OF_SCOPE,
@@ -30,7 +30,7 @@ from journeyman.engines.ztick_outcomes import (
     RunEnded,
     StartRun,
 )
-from journeyman.engines.ztick_rules import RuleBook
+from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ztick import (
     Http,
     JobRemoved,
@@ -41,7 +41,7 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
-from journeyman.protocols.ztick_commands import (
+from journeyman.protocols.ztick.commands import (
     Get,
     ListRules,
     Query,
@@ -486,7 +486,7 @@ def test_jobs_compare_as_they_are_to_run():
 
 
 def test_stale_jobs_do_not_pile_up_in_the_queue(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ztick_due, "SLACK", 10)
+    monkeypatch.setattr(due, "SLACK", 10)
     server = Server()
     server.decide(SetRule(b"", "every", "job", RUN))
     jobs = 100
@@ -505,8 +505,8 @@ def test_stale_jobs_do_not_pile_up_in_the_queue(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_jobs_are_found_while_the_queue_is_being_tidied(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ztick_due, "SLACK", 0)
-    monkeypatch.setattr(ztick_due, "MOVES", 1)
+    monkeypatch.setattr(due, "SLACK", 0)
+    monkeypatch.setattr(due, "MOVES", 1)
     server = Server(Schedule(max_runs=1000))
     server.decide(ALL_JOBS)
     for number in range(50):
@@ -585,7 +585,7 @@ def test_an_undone_set_of_a_waiting_job_leaves_it_waiting():
 def test_an_undone_set_leaves_its_job_due_though_the_queue_was_tidied(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(ztick_due, "SLACK", 0)
+    monkeypatch.setattr(due, "SLACK", 0)
     server = Server()
     server.decide(ALL_JOBS)
     server.set("job.a", 500)
@@ -618,7 +618,7 @@ def test_a_committed_batch_stays(server: Server):
 
 
 def test_undoing_again_and_again_does_not_fill_the_queue(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ztick_due, "SLACK", 10)
+    monkeypatch.setattr(due, "SLACK", 10)
     server = Server()
     server.set("job.a", 500)
     for _ in range(1000):
@@ -633,7 +633,7 @@ def test_undoing_again_and_again_does_not_fill_the_queue(monkeypatch: pytest.Mon
 def test_new_jobs_that_are_undone_again_and_again_do_not_fill_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(ztick_due, "SLACK", 10)
+    monkeypatch.setattr(due, "SLACK", 10)
     server = Server()
     for number in range(1000):
         server.schedule.begin_batch()

@@ -21,12 +21,12 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
-from journeyman.formats.ztick_seals import SEALS
+from journeyman.formats.ztick.seals import SEALS
 from journeyman.logs.appender import CommitThread
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.sync import SyncPolicy
-from journeyman.logs.ztick_compaction import RETRY_S, CompactionReport, Compactor, merge
-from journeyman.logs.ztick_log import ZtickLog, compact_offline
+from journeyman.logs.ztick.compaction import RETRY_S, CompactionReport, Compactor, merge
+from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unsealed import scan_records, without_seals
 
@@ -239,7 +239,7 @@ def test_appends_go_on_while_a_compaction_writes(monkeypatch):
         assert log.compact() is None, "one at a time"
         return merge(*arguments, **options)
 
-    monkeypatch.setattr("journeyman.logs.ztick_log.merge", slow_merge)
+    monkeypatch.setattr("journeyman.logs.ztick.log.merge", slow_merge)
     write(log, job("a"))
     assert log.compact() is not None
     assert records_at(disk, f"{PATH}.compressed") == [job("a")]

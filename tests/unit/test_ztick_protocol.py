@@ -26,7 +26,7 @@ from journeyman.protocols.ztick import (
     Stat,
     TooLong,
 )
-from journeyman.protocols.ztick_tokens import LineBuffer, quote, tokenize
+from journeyman.protocols.ztick.tokens import LineBuffer, quote, tokenize
 
 
 def events(data: bytes, *, auth_required: bool = False) -> list[Event]:

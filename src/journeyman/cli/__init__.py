@@ -28,7 +28,7 @@ from typing import Any
 import click
 
 from journeyman import __version__
-from journeyman.cli.complaints import debug_asked, exit_code_for, quiet_endings
+from journeyman.cli.errors import debug_asked, exit_code_for, quiet_endings
 
 __all__ = ["journeyman", "main"]
 

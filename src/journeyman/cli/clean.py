@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.complaints import warn
 from journeyman.cli.detection import find_whole_logs
 from journeyman.cli.dialects import WORKQ, dialect_option
+from journeyman.cli.errors import warn
 from journeyman.cli.moments import MOMENT
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import quiet_option, working
@@ -14,8 +14,8 @@ from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.logs.workq_cleaning import CleanReport
-from journeyman.logs.workq_log import WorkqLog
+from journeyman.logs.workq.cleaning import CleanReport
+from journeyman.logs.workq.log import WorkqLog
 
 __all__ = ["clean"]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from journeyman.cli.complaints import warn
 from journeyman.cli.detection import find_whole_logs
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
+from journeyman.cli.errors import warn
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import quiet_option, working
 from journeyman.cli.wording import counted
@@ -81,7 +81,7 @@ def compact(
 
 
 def _compact_ztick(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], str]:
-    from journeyman.logs.ztick_log import compact_offline
+    from journeyman.logs.ztick.log import compact_offline
 
     report = compact_offline(disk, log.where, now_ns=clock.now_ns())
     row = {
@@ -127,7 +127,7 @@ def _retain_kestrel(
             row | {"segments_retired": []},
             f"{log.title}: no reader has a checkpoint, so nothing is known to be read; left alone",
         )
-    from journeyman.logs.kestrel_journal import KestrelJournal
+    from journeyman.logs.kestrel.log import KestrelJournal
 
     with KestrelJournal.open(
         disk, clock, log.where, log.queue, archive_directory=archive

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.complaints import warn
+from journeyman.cli.errors import warn
 from journeyman.cli.output import Output
 from journeyman.cli.settings import load_settings, settings_options
 

@@ -27,7 +27,7 @@ from journeyman.cli.directories import (
 )
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
-from journeyman.logs.kestrel2_journals import is_old_journal
+from journeyman.logs.kestrel.kestrel2_files import is_old_journal
 from journeyman.logs.segments import kestrel_number, kestrel_reader, workq_sequence
 
 __all__ = ["find_logs", "find_whole_logs"]

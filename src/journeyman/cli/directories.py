@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import posixpath
 
-from journeyman.cli.complaints import warn
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
+from journeyman.cli.errors import warn
 from journeyman.config.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
 from journeyman.disk import Disk
 from journeyman.errors import UsageError
-from journeyman.logs.kestrel2_journals import find_old_journals
+from journeyman.logs.kestrel.kestrel2_files import find_old_journals
 from journeyman.logs.segments import (
     APPEND_LOCK,
     ZtickNames,

@@ -106,6 +106,6 @@ def _plain(log: Log, source: Source, json: bool) -> Iterator[str]:
 
 
 def _effective(log: Log, source: Source, as_of_ns: int, json: bool) -> Iterator[str]:
-    from journeyman.cli.effective import effective_lines
+    from journeyman.cli.state_lines import effective_lines
 
     return effective_lines(log, source.read, as_of_ns, source.damaged, json=json)

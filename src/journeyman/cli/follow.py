@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from journeyman.cli.complaints import warn
 from journeyman.cli.dialects import WORKQ, ZTICK, Log, LogFile
 from journeyman.cli.directories import relisted
+from journeyman.cli.errors import warn
 from journeyman.cli.lines import line_maker
 from journeyman.clock import Clock
 from journeyman.disk import RealDisk

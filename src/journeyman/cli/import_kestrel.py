@@ -7,16 +7,21 @@ from typing import Any
 
 import click
 
-from journeyman.cli.complaints import DAMAGED, warn
+from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.config.data_directory import KESTREL_DIRECTORY
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.logs.kestrel2_import import KEPT_DIRECTORY, PLAIN_READER, Imported, import_queue
-from journeyman.logs.kestrel2_journals import by_parent, find_old_journals
-from journeyman.logs.kestrel_opening import finish_publication
+from journeyman.logs.kestrel.kestrel2_files import by_parent, find_old_journals
+from journeyman.logs.kestrel.kestrel2_import import (
+    KEPT_DIRECTORY,
+    PLAIN_READER,
+    Imported,
+    import_queue,
+)
+from journeyman.logs.kestrel.opening import finish_publication
 from journeyman.logs.segments import check_reader_name
 
 _NS_PER_MS = 1_000_000

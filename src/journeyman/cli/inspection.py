@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from journeyman.cli.accounts import Account, account_for
 from journeyman.cli.dialects import LogFile
 from journeyman.cli.kinds import kind_of
+from journeyman.cli.live_bytes import Account, account_for
 from journeyman.cli.mapping import MappedLog
 from journeyman.cli.progress import Advance
 from journeyman.cli.reading import is_end

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from journeyman.cli.complaints import warn
 from journeyman.cli.dialects import KESTREL, ZTICK, LogFile
+from journeyman.cli.errors import warn
 from journeyman.cli.mapping import MappedLog
 from journeyman.cli.progress import Advance
 from journeyman.formats.framing import Buffer, Entry

@@ -10,10 +10,10 @@ import posixpath
 
 import click
 
-from journeyman.cli.complaints import DAMAGED
 from journeyman.cli.detection import find_whole_logs
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
 from journeyman.cli.directories import relisted
+from journeyman.cli.errors import DAMAGED
 from journeyman.cli.inspection import inspect_log
 from journeyman.cli.mapping import map_log
 from journeyman.cli.output import Output, as_json, format_options, json_line
@@ -119,19 +119,19 @@ def _foretell(disk: Disk, log: Log) -> RecoveryReport:
 def _recover(disk: Disk, clock: Clock, log: Log) -> RecoveryReport:
     """Open the log as a server would, and close it again."""
     if log.dialect == ZTICK:
-        from journeyman.logs.ztick_log import ZtickLog
+        from journeyman.logs.ztick.log import ZtickLog
 
         with ZtickLog.open(disk, clock, log.where) as ztick:
             return ztick.recovery
     if log.dialect == WORKQ:
-        from journeyman.logs.workq_log import WorkqLog
+        from journeyman.logs.workq.log import WorkqLog
 
         with WorkqLog.open(disk, clock, log.where) as workq:
             return workq.recovery
     assert log.queue is not None
     if not log.readers:
         return _recover_without_readers(disk, log, log.queue)
-    from journeyman.logs.kestrel_journal import KestrelJournal
+    from journeyman.logs.kestrel.log import KestrelJournal
 
     with KestrelJournal.open(disk, clock, log.where, log.queue, thorough=True) as journal:
         return journal.recovery

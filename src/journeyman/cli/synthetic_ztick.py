@@ -13,7 +13,7 @@ from random import Random
 from struct import Struct
 
 from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan
-from journeyman.formats.ztick_runners import RUNNER_WORDS
+from journeyman.formats.ztick.runners import RUNNER_WORDS
 
 __all__ = ["rule_frames", "ztick_pieces"]
 

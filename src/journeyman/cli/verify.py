@@ -6,9 +6,9 @@ import posixpath
 
 import click
 
-from journeyman.cli.complaints import DAMAGED
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import dialect_option
+from journeyman.cli.errors import DAMAGED
 from journeyman.cli.inspection import DamageReport, FileReport, LogReport, inspect_log
 from journeyman.cli.mapping import map_log
 from journeyman.cli.moments import MOMENT

@@ -23,8 +23,8 @@ from journeyman.client.caller import Caller
 from journeyman.client.connection import Connection
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, Refused
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols.kestrel_commands import MAX_WAIT_MS, Key
-from journeyman.protocols.kestrel_readers import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, Key
+from journeyman.protocols.kestrel.readers import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 
 __all__ = ["DEFAULT_PORT", "KestrelClient"]
 

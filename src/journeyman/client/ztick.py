@@ -34,8 +34,8 @@ from journeyman.client.errors import (
     TimedOut,
 )
 from journeyman.formats.ztick import Runner, Status
-from journeyman.protocols.ztick_rules import read_runner, runner_words
-from journeyman.protocols.ztick_tokens import LINE_LIMIT_BYTES, join, tokenize
+from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES, join, tokenize
 
 __all__ = ["DEFAULT_PORT", "Job", "Moment", "Rule", "Schedule"]
 

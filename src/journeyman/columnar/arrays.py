@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from journeyman.columnar.copying import Ints, copy_spans
-from journeyman.columnar.loads import Bytes
+from journeyman.columnar.kernels.copying import Ints, copy_spans
+from journeyman.columnar.kernels.read_bytes import Bytes
 from journeyman.formats.framing import Buffer
 
 __all__ = [

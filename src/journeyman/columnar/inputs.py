@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from journeyman.columnar.arrays import Bools, Column, Ints, as_bytes, is_ascii
-from journeyman.columnar.loads import Bytes
+from journeyman.columnar.kernels.read_bytes import Bytes
 from journeyman.errors import EncodeError
 
 __all__ = ["NO_CODE", "Inputs", "Lists", "Numbers", "Spans"]

@@ -12,25 +12,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from journeyman.columnar._jit import kernel
 from journeyman.columnar.arrays import as_bytes
-from journeyman.columnar.crc32c import crc32c
-from journeyman.columnar.loads import Bytes, big_u32, little_i32, little_i64, little_u32, u8
-from journeyman.columnar.seal_marks import (
+from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.jit import kernel
+from journeyman.columnar.kernels.read_bytes import (
+    Bytes,
+    big_u32,
+    little_i32,
+    little_i64,
+    little_u32,
+    u8,
+)
+from journeyman.columnar.kernels.seal_marks import (
     KESTREL_SEAL_BYTES,
     ZTICK_SEAL_BYTES,
     is_kestrel_seal,
     is_ztick_seal,
 )
-from journeyman.formats import kestrel_seals, ztick_seals
 from journeyman.formats.framing import Buffer, Codec
-from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.formats.kestrel import MAX_DATA_BYTES, seals
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
-from journeyman.formats.ztick_layout import LENGTH, MAX_ENTRY_BYTES
+from journeyman.formats.ztick import seals as ztick_seals
+from journeyman.formats.ztick.layout import LENGTH, MAX_ENTRY_BYTES
 
 _OPENING, _CLOSING = ord("o"), ord("c")
 _ZTICK_FIELDS = len(ztick_seals.SEAL_MARK)
-_KESTREL_FIELDS = len(kestrel_seals.SEAL_MARK)
+_KESTREL_FIELDS = len(seals.SEAL_MARK)
 _LENGTH_BYTES = LENGTH.size
 _FIRST_DATA_COMMAND = 8
 _NO_NUMBER = -1

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools, Column, Ints
-from journeyman.columnar.loads import Bytes
+from journeyman.columnar.kernels.read_bytes import Bytes
 
 __all__ = ["frozen", "numbers_in", "text_in", "valid_in"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from journeyman.config.kinds import Flag, Integer, Kind, quoted
-from journeyman.protocols.kestrel_readers import is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.readers import is_queue_name, is_reader_name
 
 __all__ = ["QUEUE_KEYS", "READER_KEYS", "QueueLimits", "QueueTable", "QueueTables", "WrongKey"]
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.config.files import read_text_file
 from journeyman.errors import UsageError
-from journeyman.formats.ztick_runners import RUNNER_WORDS, Journal, Queue, Runner
+from journeyman.formats.ztick.runners import RUNNER_WORDS, Journal, Queue, Runner
 
 __all__ = ["ALL_NAMESPACES", "Token", "Tokens", "load_tokens", "parse_tokens"]
 

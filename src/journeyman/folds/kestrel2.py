@@ -22,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from journeyman.formats.kestrel2 import (
+from journeyman.formats.kestrel.kestrel2 import (
     Add,
     AddWithXid,
     ConfirmRemove,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, Command, JobAdded
-from journeyman.formats.workq_retry import delay_ms_of, max_fails_of
+from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 
 __all__ = [
     "MAX_COUNT",

@@ -30,7 +30,8 @@ larger by damage; reading then goes astray and fails somewhat later. So where a 
 checksum, the last few entries are held back, and at a fault the search begins *inside* them: if
 entries found there run across the fault and on, these are the truth, and what swallowed them is
 the damage. An entry is held for at most HELD_BYTES, so what is read does not depend on anything
-farther away than that, and a file can be read from the middle (journeyman.spark.reading).
+farther away than that, and a file can be read from the middle
+(journeyman.spark.source.piece_reader).
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from journeyman.errors import LogError
 from journeyman.formats import kestrel, ztick
 from journeyman.formats.framing import Codec
 from journeyman.logs.damage import Damage, read_past_damage
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.sealed_reading import Headless
-from journeyman.logs.ztick_log import ZtickLog
+from journeyman.logs.ztick.log import ZtickLog
 
 TAKEN_BACK = ".taken-back"
 

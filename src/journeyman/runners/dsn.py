@@ -15,7 +15,7 @@
 - A user of redis without a password is nobody: there is nothing to authenticate with.
 - There is no query and no fragment: `?` and `#` are ordinary characters.
 
-What RULE SET accepts (journeyman.protocols.ztick_rules) is accepted here, unless it hides bytes
+What RULE SET accepts (journeyman.protocols.ztick.rules) is accepted here, unless it hides bytes
 that are no text behind percent signs; rules out of an old log were checked by nobody. A bad address
 gives one phrase, which never repeats any of it: it may hold a password.
 """

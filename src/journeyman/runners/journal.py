@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Journal
-from journeyman.protocols.kestrel_readers import is_queue_name
+from journeyman.protocols.kestrel.readers import is_queue_name
 from journeyman.runners.contract import RunRequest, RunResult, failed
 
 __all__ = ["JournalRunner", "PutsItems"]

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Queue
-from journeyman.protocols.workq_commands import Add
-from journeyman.protocols.ztick_queue import queue_job
+from journeyman.protocols.workq.commands import Add
+from journeyman.protocols.ztick.queue_runner import queue_job
 from journeyman.runners.contract import RunRequest, RunResult, failed
 
 __all__ = ["AddsWork", "QueueRunner"]

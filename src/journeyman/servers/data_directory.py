@@ -17,7 +17,7 @@ from journeyman.config import Configuration, Persistence, Settings, WorkqPersist
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.disk import Disk
 from journeyman.errors import LogError
-from journeyman.servers.server_log import ServerLog
+from journeyman.servers.core.server_log import ServerLog
 
 # Where earlier versions kept things by default, by the setting that says where they are now.
 _FORMER_PLACES = {

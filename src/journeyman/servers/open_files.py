@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from journeyman.config import Configuration, Settings
 from journeyman.config.loading import DEFAULT_ORIGIN
-from journeyman.servers.server_log import ServerLog
+from journeyman.servers.core.server_log import ServerLog
 
 FILES_OF_OUR_OWN = 64  # logs, listeners, pipes
 FILES_OF_A_RUN = 4

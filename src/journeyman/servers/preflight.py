@@ -15,8 +15,8 @@ from ipaddress import ip_address
 
 from journeyman.config import Address, Configuration, Settings, WorkqPersistence
 from journeyman.errors import UsageError
-from journeyman.servers.access import Access
-from journeyman.servers.telemetry import check_telemetry
+from journeyman.servers.core.access import Access
+from journeyman.servers.telemetry.telemetry import check_telemetry
 from journeyman.storage.opening import check_engine, check_path
 from journeyman.storage.options import EngineOptions
 from journeyman.storage.paths import expanded

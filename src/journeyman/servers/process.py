@@ -24,20 +24,20 @@ from journeyman.clock import SystemClock
 from journeyman.config import Configuration
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
+from journeyman.servers.core.server_log import LineThread, ServerLog
+from journeyman.servers.core.shared import Shared
 from journeyman.servers.data_directory import prepare
-from journeyman.servers.disk_figures import MeasuredDisk, places_of
-from journeyman.servers.fanout import FanOutServer
-from journeyman.servers.fanout_plan import plan_of
+from journeyman.servers.kestrel.plan import plan_of
+from journeyman.servers.kestrel.service import FanOutServer
 from journeyman.servers.open_files import (
     files_for_connections,
     fit_to_open_files,
     watch_connections,
 )
 from journeyman.servers.preflight import check, notes
-from journeyman.servers.schedule import ScheduleServer
-from journeyman.servers.server_log import LineThread, ServerLog
-from journeyman.servers.shared import Shared
-from journeyman.servers.workqueue import WorkQueueServer
+from journeyman.servers.telemetry.disk_figures import MeasuredDisk, places_of
+from journeyman.servers.workq.service import WorkQueueServer
+from journeyman.servers.ztick.service import ScheduleServer
 
 __all__ = ["run"]
 

@@ -19,9 +19,9 @@ from itertools import groupby, pairwise
 
 import pyarrow as pa
 
-from journeyman.spark.packet_schema import PACKET_SCHEMA, SEAM_KIND
-from journeyman.spark.schemas import arrow_schema
-from journeyman.spark.splits import Seam, SplitContext
+from journeyman.spark.source.packet_schema import PACKET_SCHEMA, SEAM_KIND
+from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.splits import Seam, SplitContext
 
 __all__ = ["PartsDoNotMeet", "check_seams", "seam_row"]
 

@@ -65,7 +65,7 @@ def states(
 def packets(
     spark: SparkSession, dialect: str, paths: str | Sequence[str], **options: object
 ) -> DataFrame:
-    """The logs at these paths, reduced to what a replay needs; see journeyman.spark.packets."""
+    """The logs at these paths, reduced to what a replay needs; see spark/source/packets."""
     if dialect not in TABLES:
         raise UsageError(f"{dialect} has no state tables: it is a state itself")
     listed = [paths] if isinstance(paths, str) else list(paths)

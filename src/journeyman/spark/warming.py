@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 __all__ = ["warm_a_worker"]
 
 # What the first task imports; the decoders bring numba, some Arrow calls bring pandas.
-_MODULES = ("journeyman.spark.batches", "journeyman.columnar.ztick", "pandas")
+_MODULES = ("journeyman.spark.source.task", "journeyman.columnar.ztick.decode", "pandas")
 
 
 def warm_a_worker(spark: SparkSession) -> threading.Thread:

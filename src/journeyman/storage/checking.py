@@ -37,7 +37,7 @@ from journeyman.formats.keyspace import (
     encode_key,
     prefix_range,
 )
-from journeyman.formats.keyspace_listing import (
+from journeyman.formats.keyspace.listing import (
     BOUNDS_LEVEL,
     LEVELS,
     LISTINGS,
@@ -47,7 +47,7 @@ from journeyman.formats.keyspace_listing import (
     rank_listing,
     whole,
 )
-from journeyman.formats.keyspace_values import JobRecord, QueueRecord, decode_value
+from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.storage.contract import Entry, Reader
 from journeyman.storage.ranks import expected
 from journeyman.storage.records import (

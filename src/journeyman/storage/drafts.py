@@ -34,7 +34,7 @@ from journeyman.formats.keyspace import (
     encode_key,
     prefix_range,
 )
-from journeyman.formats.keyspace_listing import LISTINGS, listing, listing_of, place_of, whole
+from journeyman.formats.keyspace.listing import LISTINGS, listing, listing_of, place_of, whole
 from journeyman.storage.contract import Reader
 from journeyman.storage.ranks import changed
 from journeyman.storage.records import (

@@ -42,7 +42,7 @@ from journeyman.formats.keyspace import (
     encode_key,
     prefix_range,
 )
-from journeyman.formats.keyspace_values import (
+from journeyman.formats.keyspace.values import (
     JobRecord,
     QueueRecord,
     encode_value,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from journeyman.formats.keyspace import QueueKey, encode_key, status_bytes
-from journeyman.formats.keyspace_values import JobRecord, QueueRecord, encode_value
+from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_value
 from journeyman.storage.drafts import Draft, Outcome
 from journeyman.storage.records import Prepared, prepared
 

@@ -19,8 +19,8 @@ from uuid import UUID
 
 from journeyman.errors import UsageError
 from journeyman.formats.keyspace import STATUS_FIFO, fifo_of_status, status_bytes
-from journeyman.formats.keyspace_listing import PLACE_BYTES, listing, place_of, uuid_of_place
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace.listing import PLACE_BYTES, listing, place_of, uuid_of_place
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage.contract import Reader
 from journeyman.storage.ranks import bounds, nth
 from journeyman.storage.records import job_key, read_job, uuid_of_job_key

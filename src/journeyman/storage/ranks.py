@@ -6,7 +6,7 @@
     expected      all places of a listing -> all ranks, for checking and rebuilding
     bounds        the first and the last place of a listing
 
-What marks and levels are is drawn in journeyman.formats.keyspace_listing. Finding a rank reads
+What marks and levels are is drawn in journeyman.formats.keyspace.listing. Finding a rank reads
 about as many entries as there are marks of the highest level, and some hundreds on the way down.
 
 Bounds are kept because an engine may take long to learn that there is nothing at a place: where a
@@ -28,7 +28,7 @@ from itertools import accumulate, islice
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from journeyman.formats.keyspace_listing import (
+from journeyman.formats.keyspace.listing import (
     BOUNDS_LEVEL,
     LEVELS,
     PLACE_BYTES,

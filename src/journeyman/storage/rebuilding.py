@@ -29,7 +29,7 @@ from journeyman.formats.keyspace import (
     encode_key,
     prefix_range,
 )
-from journeyman.formats.keyspace_listing import LISTINGS, RANKS
+from journeyman.formats.keyspace.listing import LISTINGS, RANKS
 from journeyman.storage.checking import in_batches, named_listings, rank_entries
 from journeyman.storage.contract import Backend
 from journeyman.storage.facade import SCHEMA, SCHEMA_KEY

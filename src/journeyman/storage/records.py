@@ -27,9 +27,9 @@ from journeyman.formats.keyspace import (
     queue_bytes,
     status_bytes,
 )
-from journeyman.formats.keyspace_listing import listing, place_of
-from journeyman.formats.keyspace_values import JobRecord, decode_value, encode_value
-from journeyman.formats.keyspace_written import glance
+from journeyman.formats.keyspace.fast_path import glance
+from journeyman.formats.keyspace.listing import listing, place_of
+from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value
 
 __all__ = [
     "MARKER_BYTES",

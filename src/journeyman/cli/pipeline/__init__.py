@@ -74,7 +74,7 @@ class PipelineGroup(click.Group):
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
-            from journeyman.spark.failures import in_one_sentence
+            from journeyman.spark.session.failures import in_one_sentence
 
             raise (in_one_sentence(error) or error) from error
 
@@ -98,7 +98,7 @@ def _without_spark(error: ModuleNotFoundError) -> Exception:
 def _tell_java_home(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
     if is_asked:
         try:
-            from journeyman.spark.java import find_java, java_home
+            from journeyman.spark.session.java import find_java, java_home
         except ModuleNotFoundError as error:
             raise _without_spark(error) from error
 

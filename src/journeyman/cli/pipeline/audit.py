@@ -6,7 +6,7 @@ import posixpath
 
 import click
 
-from journeyman.cli.complaints import FAILED
+from journeyman.cli.errors import FAILED
 from journeyman.cli.moments import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option

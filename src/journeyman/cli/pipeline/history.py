@@ -16,7 +16,7 @@ from journeyman.cli.pipeline.session_options import (
 )
 
 if TYPE_CHECKING:
-    from journeyman.spark.glances import DataFrame, SparkSession
+    from journeyman.spark.preview import DataFrame, SparkSession
 
 __all__ = ["history"]
 

@@ -75,7 +75,7 @@ def _logs_at(disk: Disk, path: str) -> Iterator[Log]:
 
 
 def _expanded(path: str) -> list[str]:
-    from journeyman.spark.filesystem import absolute, expand, has_glob
+    from journeyman.spark.source.filesystem import absolute, expand, has_glob
 
     if not has_glob(path) or os.path.exists(path):
         return [path]

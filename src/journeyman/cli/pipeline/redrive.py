@@ -4,7 +4,7 @@
     journeyman pipeline redrive LOGS --to HOST:PORT --record FILE --yes   it goes
 
 The record is what makes it safe to repeat, also behind a kill in the middle: what it has as done
-does not go again. See journeyman.spark.redrive for what happens to each job.
+does not go again. See journeyman.spark.redrive.redrive for what happens to each job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
-    from journeyman.spark.redrive import Redriven
+    from journeyman.spark.redrive.redrive import Redriven
 
 __all__ = ["redrive"]
 
@@ -108,8 +108,8 @@ def redrive(
         raise UsageError(f"one dialect at a time, not {', '.join(found)}: choose with --dialect")
     ((kind, paths),) = found.items()
     with pipeline_session(options, logs) as spark:
-        from journeyman.spark.redrive import selection
-        from journeyman.spark.redrive_ledger import read_done
+        from journeyman.spark.redrive.record import read_done
+        from journeyman.spark.redrive.redrive import selection
 
         done = read_done(RealDisk(), asked.record) if asked.record is not None else []
         jobs = selection(spark, kind, paths, asked.condition, done=done, limit=asked.limit)
@@ -124,8 +124,8 @@ def redrive(
 
 
 def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
-    from journeyman.spark.redrive import redrive as send
-    from journeyman.spark.redrive_ledger import Ledger
+    from journeyman.spark.redrive.record import Ledger
+    from journeyman.spark.redrive.redrive import redrive as send
     from journeyman.spark.sinks.server_options import ServerOptions
 
     server = ServerOptions.parse(asked.server(dialect))

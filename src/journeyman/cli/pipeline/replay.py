@@ -31,7 +31,7 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from journeyman.spark.glances import DataFrame, SparkSession
+    from journeyman.spark.preview import DataFrame, SparkSession
 
 __all__ = ["replay"]
 
@@ -124,7 +124,7 @@ def _replay(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
-    from journeyman.spark.reads import knows_no_damage
+    from journeyman.spark.source.api import knows_no_damage
 
     read = partial(tables.packets, spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, options, answer)
@@ -172,8 +172,8 @@ def _write_files(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
-    from journeyman.spark.reads import knows_no_damage
     from journeyman.spark.replay.state_files import replay_to_files
+    from journeyman.spark.source.api import knows_no_damage
 
     prefix = f"{dialect}." if several else ""
     names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}
@@ -183,7 +183,7 @@ def _write_files(
 
 def _held(packets: DataFrame, paths: list[str]) -> tuple[DataFrame, int]:
     """The packets, read once for all tables; and in how many places there is damage."""
-    from journeyman.spark.glances import damaged_places, in_driver
+    from journeyman.spark.preview import damaged_places, in_driver
 
     if is_small(paths):
         return in_driver(packets)
@@ -204,7 +204,7 @@ def _print(named: dict[str, DataFrame], asked: _Asked, answer: Answer) -> None:
 
 def _print_table(name: str, frame: DataFrame, asked: _Asked, *, first: bool) -> None:
     from journeyman.spark.answers import answer_lines
-    from journeyman.spark.glances import first_rows
+    from journeyman.spark.preview import first_rows
 
     limit = asked.limit if asked.limit is not None else _SHOWN_ROWS
     rows, count = first_rows(frame, _shown(name, frame, asked), limit)
@@ -230,7 +230,7 @@ def _shown(name: str, frame: DataFrame, asked: _Asked) -> list[str]:
 
 def _print_all(name: str, frame: DataFrame, format_: str) -> None:
     from journeyman.spark.answers import answer_lines
-    from journeyman.spark.glances import named
+    from journeyman.spark.preview import named
 
     with Output() as output:
         for line in answer_lines(named(frame, name), format_):

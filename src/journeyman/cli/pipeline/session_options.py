@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.complaints import debug_asked, warn
+from journeyman.cli.errors import debug_asked, warn
 from journeyman.cli.pipeline.interruption import interruptible
 from journeyman.cli.pipeline.log_paths import TINY_BYTES, is_small
 from journeyman.cli.wording import counted
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
-    from journeyman.spark.glances import SparkSession
+    from journeyman.spark.preview import SparkSession
 
 __all__ = ["SessionOptions", "pipeline_session", "session_options"]
 
@@ -119,7 +119,7 @@ def pipeline_session(
         from journeyman.spark.warming import warm_a_worker
 
         warm_a_worker(spark)
-    from journeyman.spark.reads import set_salvage
+    from journeyman.spark.source.api import set_salvage
 
     set_salvage(spark, options.salvage)
     try:
@@ -134,7 +134,7 @@ def pipeline_session(
 
 def warn_of_damage(spark: SparkSession) -> None:
     """One line about the damage in the logs that were read, if there is any."""
-    from journeyman.spark.glances import damage_in
+    from journeyman.spark.preview import damage_in
 
     damage = damage_in(spark)
     if damage.places:

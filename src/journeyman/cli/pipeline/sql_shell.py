@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from journeyman.cli.complaints import sentence
+from journeyman.cli.errors import sentence
 from journeyman.cli.pipeline.answers import Answer
 from journeyman.cli.pipeline.interruption import interruptible, plainly_interruptible
 from journeyman.cli.pipeline.session_options import SessionOptions
@@ -85,7 +85,7 @@ def _typed() -> Iterator[str]:
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    from journeyman.spark.failures import in_one_sentence
+    from journeyman.spark.session.failures import in_one_sentence
 
     try:
         yield

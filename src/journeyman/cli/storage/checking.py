@@ -6,7 +6,7 @@ import os
 
 import click
 
-from journeyman.cli.complaints import DAMAGED
+from journeyman.cli.errors import DAMAGED
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import progress, quiet_option, working
 from journeyman.cli.wording import counted

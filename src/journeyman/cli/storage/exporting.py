@@ -22,7 +22,7 @@ from typing import Final
 
 import click
 
-from journeyman.cli.complaints import forget_stdout
+from journeyman.cli.errors import forget_stdout
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import quiet_option, working
 from journeyman.cli.wording import counted
@@ -30,7 +30,7 @@ from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import FormatError, UsageError
 from journeyman.folds import workq
-from journeyman.folds.keyspace_jobs import (
+from journeyman.folds.keyspace import (
     Defaults,
     id_of,
     payload_bytes,
@@ -38,7 +38,6 @@ from journeyman.folds.keyspace_jobs import (
     workq_of_record,
 )
 from journeyman.folds.workq_limits import MAX_TTL_MS, MAX_TTR_MS
-from journeyman.formats import keyspace_file
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.keyspace import (
     COUNTERS,
@@ -48,14 +47,15 @@ from journeyman.formats.keyspace import (
     QUEUES,
     STATUS_FIFO,
     STATUSES,
+    file,
     prefix_range,
 )
-from journeyman.formats.keyspace_values import JobRecord
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
-from journeyman.logs.kestrel_journal import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.replacement import put_in_place, write_whole
 from journeyman.logs.segments import check_queue_name
-from journeyman.logs.workq_log import WorkqLog
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.storage import Storage
 from journeyman.storage.checking import shown
 from journeyman.storage.pages import Unreadable
@@ -154,12 +154,12 @@ class _Export:
         write_whole(self._disk, path, self._entries())
 
     def _entries(self) -> Iterator[bytes]:
-        yield keyspace_file.HEADER
+        yield file.HEADER
         with self._storage.backend.view() as view:
             for prefix in _PREFIXES:
                 for key, value in view.scan(*prefix_range(prefix)):
                     self.exported += 1
-                    yield keyspace_file.CODEC.encode(keyspace_file.KeyValue(key, value))
+                    yield file.CODEC.encode(file.KeyValue(key, value))
 
     def schedule(self, path: str) -> None:
         write_whole(self._disk, path, self._planned())

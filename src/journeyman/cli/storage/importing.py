@@ -21,21 +21,21 @@ from zlib import crc32
 
 import click
 
-from journeyman.cli.complaints import warn
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.effective import consumed_by_all, id_span
+from journeyman.cli.errors import warn
 from journeyman.cli.mapping import map_log
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import Advance, progress, quiet_option
 from journeyman.cli.reading import Source
+from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.cli.storage.checking import be_alone
 from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
-from journeyman.folds.keyspace_jobs import (
+from journeyman.folds.keyspace import (
     LONGEST_TTL_KEY,
     id_of,
     queue_record,
@@ -44,12 +44,12 @@ from journeyman.folds.keyspace_jobs import (
 )
 from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
-from journeyman.formats.keyspace_file import CODEC, MAGIC
-from journeyman.formats.keyspace_values import JobRecord, QueueRecord, decode_value
+from journeyman.formats.keyspace.file import CODEC, MAGIC
+from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
-from journeyman.logs import workq_pauses
 from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.workq import pauses
 from journeyman.storage import Storage, Upsert
 
 __all__ = ["import_"]
@@ -242,7 +242,7 @@ def _work(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Itera
                 yield record
 
     if part[0] == 0 and log.whole:
-        for name in sorted(workq_pauses.peek(RealDisk(), log.where)):
+        for name in sorted(pauses.peek(RealDisk(), log.where)):
             yield replace(queue_record(name), state="paused")
     for key, state in workq.replay(records()).items():
         job = workq.visible(state, now_ns)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.complaints import warn
+from journeyman.cli.errors import warn
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.storage.checking import existing_backend
 from journeyman.errors import EncodeError, UsageError
 from journeyman.formats.keyspace import queue_bytes, status_bytes
-from journeyman.formats.keyspace_text import format_time
-from journeyman.formats.keyspace_values import JobRecord, encode_value
+from journeyman.formats.keyspace.text import format_time
+from journeyman.formats.keyspace.values import JobRecord, encode_value
 from journeyman.storage import Page, Storage
 from journeyman.storage.checking import shown
 from journeyman.storage.pages import MAX_PAGE_SIZE

@@ -1,0 +1,1 @@
+"""What is wrong with logs: findings by dialect."""

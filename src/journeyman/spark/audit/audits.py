@@ -16,7 +16,7 @@ from journeyman.spark.audit.comparison import COMPARED, compare
 from journeyman.spark.audit.findings import FINDINGS, together
 from journeyman.spark.audit.segments import SEGMENTS, dead_bytes, odd_records, segments, totals
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
-from journeyman.spark.schemas import DAMAGE, KESTREL, ZTICK
+from journeyman.spark.source.schemas import DAMAGE, KESTREL, ZTICK
 from journeyman.spark.tables import states
 
 __all__ = ["GRACE_NS", "Audit", "audit"]

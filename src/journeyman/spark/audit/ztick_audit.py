@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.audit.findings import as_findings, moment_text
 from journeyman.spark.history.ztick_attempts import STATUSES, grouped, plans_of
-from journeyman.spark.rows import SEGMENT_SHIFT
+from journeyman.spark.source.rows import SEGMENT_SHIFT
 
 __all__ = ["findings", "grouped", "needed_bytes"]
 

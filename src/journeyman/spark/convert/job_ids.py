@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from journeyman.folds.keyspace_jobs import id_of
+from journeyman.folds.keyspace import id_of
 
 __all__ = ["id_column", "id_of"]
 

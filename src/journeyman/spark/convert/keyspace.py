@@ -21,9 +21,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from journeyman.folds.keyspace_jobs import payload_text, queue_record
+from journeyman.folds.keyspace import payload_text, queue_record
 from journeyman.formats.keyspace import CounterKey, QueueKey, encode_key
-from journeyman.formats.keyspace_values import JobRecord, encode_value, index_entries
+from journeyman.formats.keyspace.values import JobRecord, encode_value, index_entries
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
 
 __all__ = ["queue_rows_to_keyspace", "queue_state_to_keyspace"]

@@ -23,12 +23,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from journeyman.errors import EncodeError
 from journeyman.spark import read
-from journeyman.spark.filesystem import absolute
-from journeyman.spark.layout import Log
 from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import logs_at
-from journeyman.spark.replay.rereading import Span, read_spans
+from journeyman.spark.replay.point_reads import Span, read_spans
 from journeyman.spark.sinks.stores import store_of
+from journeyman.spark.source.filesystem import absolute
+from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets
 
 __all__ = ["MANIFEST", "RAW", "log_to_parquet", "rows_with_raw"]
@@ -82,7 +82,7 @@ def _with_raw(dialect: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _encoded(dialect: str, batch: pa.RecordBatch) -> bytes | None:
-    encode = import_module(f"journeyman.columnar.{dialect}_encode").encode
+    encode = import_module(f"journeyman.columnar.{dialect}.encode").encode
     try:
         return bytes(encode(batch))
     except EncodeError:

@@ -25,11 +25,11 @@ from journeyman.clock import SystemClock
 from journeyman.errors import LogError, UsageError
 from journeyman.logs.replacement import put_in_place
 from journeyman.spark.convert.parquet import MANIFEST, RAW
-from journeyman.spark.filesystem import absolute, filesystem_of
 from journeyman.spark.sinks.messages import Stream
 from journeyman.spark.sinks.parts import header_of
 from journeyman.spark.sinks.staging import LocalDisk, remove_staging, staging_name
 from journeyman.spark.sinks.stores import store_of
+from journeyman.spark.source.filesystem import absolute, filesystem_of
 
 __all__ = ["parquet_to_log"]
 
@@ -127,7 +127,7 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 def _bytes_of(dialect: str, batch: pa.RecordBatch) -> bytes:
     """The records of these rows: encoded, or as they were kept."""
-    encode = import_module(f"journeyman.columnar.{dialect}_encode").encode
+    encode = import_module(f"journeyman.columnar.{dialect}.encode").encode
     raw = batch.column(RAW)
     if raw.null_count == batch.num_rows:
         return bytes(encode(batch))

@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from journeyman.columnar._jit import kernel
+from journeyman.columnar.kernels.jit import kernel
 
 __all__ = [
     "ANOMALIES",

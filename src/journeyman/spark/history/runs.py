@@ -1,6 +1,6 @@
 """The runs that servers of a schedule have noted beside their logs, as a table.
 
-    <log>.runs/1794769200000.jsonl      one JSON object a line, see journeyman.formats.run_history
+    <log>.runs/1794769200000.jsonl      one JSON object a line, see formats/ztick/run_history
 
 A line that is not whole (the last one before a power cut) is left out. The log a run belongs to is
 told by where its file is. History that was put elsewhere (setting ``history.path``) is found by
@@ -18,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.errors import UsageError
-from journeyman.logs.run_history import DIRECTORY_SUFFIX, SUFFIX
-from journeyman.spark.filesystem import absolute, filesystem_of
-from journeyman.spark.layout import find_logs
-from journeyman.spark.options import SourceOptions
+from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, SUFFIX
+from journeyman.spark.source.filesystem import absolute, filesystem_of
+from journeyman.spark.source.layout import find_logs
+from journeyman.spark.source.options import SourceOptions
 
 __all__ = ["LINES", "RUNS", "read_runs", "run_directories"]
 

@@ -9,9 +9,9 @@ was not verified is removed.)
 
 ``remove`` lets segments go afterwards, under the log's locks, oldest first, one durable step each:
 
-    workq     as journeyman.logs.workq_cleaning: segments of which every record may go. The newest
+    workq     as journeyman.logs.workq.cleaning: segments of which every record may go. The newest
               stays: it is the one that is appended to
-    kestrel   as journeyman.logs.kestrel_retention: segments that every reader is past
+    kestrel   as journeyman.logs.kestrel.retention: segments that every reader is past
     ztick     nothing: its files are its state
 """
 
@@ -30,7 +30,6 @@ from journeyman.clock import SystemClock
 from journeyman.disk import Disk
 from journeyman.logs.replacement import remove_durably
 from journeyman.spark import read
-from journeyman.spark.filesystem import absolute
 from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands, logs_at
 from journeyman.spark.maintenance.kestrel_compaction import retirement
@@ -38,6 +37,7 @@ from journeyman.spark.maintenance.reports import Outcome
 from journeyman.spark.maintenance.running import each_log
 from journeyman.spark.maintenance.verification import check_same
 from journeyman.spark.maintenance.workq_needs import unneeded_segments
+from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.tables import packets, tables_of
 
 __all__ = ["archive", "archived_rows", "make_durable"]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.errors import LogError
-from journeyman.spark.rows import DAMAGE_KIND
+from journeyman.spark.source.rows import DAMAGE_KIND
 
 __all__ = ["refuse_damage"]
 

@@ -23,11 +23,11 @@ from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
-from journeyman.spark.layout import Log, find_logs
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 from journeyman.spark.sinks.commit import locked, settle_tail
 from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale, staging_name
+from journeyman.spark.source.layout import Log, find_logs
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 
 __all__ = ["Hands", "directory_of", "held", "logs_at"]
 
@@ -131,4 +131,4 @@ def _ends_torn(data: Buffer, codec: Codec[Any], hop: Any) -> bool:
 def _codec_and_hop(dialect: str) -> tuple[Codec[Any], Any]:
     formats = import_module(f"journeyman.formats.{dialect}")
     codec = formats.WRITER if dialect == KESTREL else formats.CODEC
-    return codec, import_module(f"journeyman.columnar.{dialect}").hop
+    return codec, import_module(f"journeyman.columnar.{dialect}.decode").hop

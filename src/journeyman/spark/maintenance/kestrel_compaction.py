@@ -5,7 +5,7 @@
     heads                    a: 5      b: 6              items up to 5 are finished for all
     result      goes      goes      jobs.30': 6          the segment at the border written anew
 
-As in journeyman.logs.kestrel_retention the newest item always stays, and with it the knowledge of
+As in journeyman.logs.kestrel.retention the newest item always stays, and with it the knowledge of
 which ids were given out; without a reader's checkpoint nothing goes. Items finished out of order
 stay too: the original's readers stop for ever at a gap in the ids.
 

@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from journeyman.clock import Clock, SystemClock
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.spark import register
-from journeyman.spark.failures import in_one_sentence
-from journeyman.spark.layout import Log
 from journeyman.spark.maintenance.holding import Hands, held, logs_at
 from journeyman.spark.maintenance.kestrel_compaction import compact_kestrel
 from journeyman.spark.maintenance.reports import Outcome
 from journeyman.spark.maintenance.workq_cleaning import clean_workq
 from journeyman.spark.maintenance.ztick_compaction import compact_ztick
 from journeyman.spark.maintenance.ztick_rewriting import explained
+from journeyman.spark.session.failures import in_one_sentence
 from journeyman.spark.sinks.staging import LocalDisk, SinkDisk
+from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets, states
 
 __all__ = ["clean", "compact", "compaction_plans", "each_log"]

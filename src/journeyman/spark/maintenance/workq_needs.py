@@ -6,7 +6,7 @@
 
 A segment goes when every job in it is over (deleted, expired or past its TTL), and no add stands in
 front of it, in a segment that stays, of a job that it speaks of: the add goes before its delete, or
-the job would be back. The rule is that of journeyman.logs.workq_traces, for whole segments.
+the job would be back. The rule is that of journeyman.logs.workq.droppable, for whole segments.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from journeyman.folds.workq_snapshot import snapshot
 from journeyman.formats.framing import Buffer
 from journeyman.formats.workq import CODEC
 from journeyman.spark.replay.merging import OFFSET_MASK
-from journeyman.spark.replay.rereading import Span, read_spans
-from journeyman.spark.rows import SEGMENT_SHIFT
+from journeyman.spark.replay.point_reads import Span, read_spans
+from journeyman.spark.source.rows import SEGMENT_SHIFT
 
 __all__ = ["SnapshotBytes"]
 

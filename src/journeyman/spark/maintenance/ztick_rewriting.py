@@ -21,15 +21,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from journeyman.spark.layout import Log
-from journeyman.spark.packets import unpack
 from journeyman.spark.replay.merging import aligned, groups_of
 from journeyman.spark.replay.state_files import routed
-from journeyman.spark.rows import SEGMENT_SHIFT
-from journeyman.spark.schemas import arrow_schema
 from journeyman.spark.sinks.log_sink import LogWriter, new_writer
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
+from journeyman.spark.source.layout import Log
+from journeyman.spark.source.packets import unpack
+from journeyman.spark.source.rows import SEGMENT_SHIFT
+from journeyman.spark.source.schemas import arrow_schema
 
 __all__ = ["cuts_of", "explained", "write_compacted"]
 
@@ -120,7 +120,7 @@ def _as_rows(last: pa.RecordBatch) -> pa.RecordBatch:
 
 def _in_ranges(held: list[pa.RecordBatch], cuts: list[int]) -> pa.RecordBatch:
     """A row for each range that has any."""
-    from journeyman.columnar.picking import joined, rows_at
+    from journeyman.columnar.kernels.take import joined, rows_at
 
     shape = arrow_schema(_RANGED)
     if not held:
@@ -144,7 +144,7 @@ def _write_range(
     options: SinkOptions, staging: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """What a task that writes does: its range in log order, as part files."""
-    from journeyman.columnar.picking import joined, rows_at
+    from journeyman.columnar.kernels.take import joined, rows_at
 
     numbers: set[Any] = set()
     parts = []

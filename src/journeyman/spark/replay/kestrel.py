@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
 from journeyman.spark.replay.merging import merged, of_table
 from journeyman.spark.replay.packing import packets_of
-from journeyman.spark.rows import DAMAGE_KIND
+from journeyman.spark.source.rows import DAMAGE_KIND
 
 __all__ = ["ITEMS", "READERS", "items", "readers", "waiting"]
 

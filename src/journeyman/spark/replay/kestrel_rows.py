@@ -9,20 +9,20 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.kestrel_items import PUTS, items
-from journeyman.columnar.picking import column_of, joined, rows_at
+from journeyman.columnar.kernels.take import column_of, joined, rows_at
+from journeyman.columnar.kestrel.items import PUTS, items
 from journeyman.columnar.views import numbers_in
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
-from journeyman.spark.packet_schema import PACKET_KIND
-from journeyman.spark.packets import unpack
-from journeyman.spark.reducers.kestrel import CHECKPOINTS
 from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
 from journeyman.spark.replay.merging import OFFSET_MASK, Group, Packet, place_columns
-from journeyman.spark.replay.rereading import Span, read_records
-from journeyman.spark.rows import DAMAGE_KIND, SEGMENT_SHIFT
-from journeyman.spark.schemas import arrow_schema
+from journeyman.spark.replay.point_reads import Span, read_records
+from journeyman.spark.source.packet_schema import PACKET_KIND
+from journeyman.spark.source.packets import unpack
+from journeyman.spark.source.reducers.kestrel import CHECKPOINTS
+from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
+from journeyman.spark.source.schemas import arrow_schema
 
 __all__ = ["item_rows", "reader_rows"]
 

@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from journeyman.spark.packet_schema import PACKET_KIND, PACKET_SCHEMA
-from journeyman.spark.rows import SEGMENT_SHIFT
-from journeyman.spark.schemas import DAMAGE, arrow_schema
+from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA
+from journeyman.spark.source.rows import SEGMENT_SHIFT
+from journeyman.spark.source.schemas import DAMAGE, arrow_schema
 
 __all__ = [
     "OFFSET_MASK",

@@ -24,16 +24,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.options import KINDS
-from journeyman.spark.packet_schema import PACKET_SCHEMA
 from journeyman.spark.replay.merging import extra_columns, with_constants
 from journeyman.spark.replay.ztick_words import RUNNERS, STATUSES
-from journeyman.spark.rows import DAMAGE_KIND, kind_codes
-from journeyman.spark.schemas import DIALECT_COLUMNS, ENVELOPE, arrow_schema
-from journeyman.spark.splits import SplitContext
+from journeyman.spark.source.options import KINDS
+from journeyman.spark.source.packet_schema import PACKET_SCHEMA
+from journeyman.spark.source.rows import DAMAGE_KIND, kind_codes
+from journeyman.spark.source.schemas import DIALECT_COLUMNS, ENVELOPE, arrow_schema
+from journeyman.spark.source.splits import SplitContext
 
 if TYPE_CHECKING:
-    from journeyman.spark.reducers.combining import LogCombiner
+    from journeyman.spark.source.reducers.combining import LogCombiner
 
 __all__ = ["packets_of"]
 
@@ -91,7 +91,7 @@ class _Packing:
         self._dialect = dialect
         self._buckets = buckets
         self._extras = extras
-        self._combiner_for = import_module(f"journeyman.spark.reducers.{dialect}").Combiner
+        self._combiner_for = import_module(f"journeyman.spark.source.reducers.{dialect}").Combiner
         self._combiners: dict[str, LogCombiner] = {}
         self._extra_values: dict[str, list[Any]] = {}
         self._decoded = _Decoded(dialect)
@@ -170,7 +170,7 @@ class _Decoded:
     """Rows of the source -> the columns that they were made of, payloads left out."""
 
     def __init__(self, dialect: str) -> None:
-        self._schema = import_module(f"journeyman.columnar.{dialect}").SCHEMA
+        self._schema = import_module(f"journeyman.columnar.{dialect}.decode").SCHEMA
         kinds = [(word, kind_codes(dialect, frozenset({word}))[0]) for word in KINDS[dialect]]
         self._kinds = pa.array([word for word, _ in kinds])
         self._kind_codes = pa.array([code for _, code in kinds], pa.int8())

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.errors import UsageError
 from journeyman.spark.replay.merging import OFFSET_MASK
-from journeyman.spark.replay.rereading import Span, read_rows
+from journeyman.spark.replay.point_reads import Span, read_rows
 
 __all__ = ["with_payloads"]
 

@@ -39,14 +39,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
-from journeyman.spark.packet_schema import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.merging import Group, extra_columns, groups_of, with_constants
-from journeyman.spark.rows import DAMAGE_KIND
-from journeyman.spark.schemas import arrow_schema
 from journeyman.spark.seams import PartsDoNotMeet, check_seams
 from journeyman.spark.sinks.staging import staging_name
-from journeyman.spark.splits import Seam
+from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND
+from journeyman.spark.source.rows import DAMAGE_KIND
+from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.splits import Seam
 
 __all__ = ["Written", "replay_to_files", "routed", "write_states", "writing"]
 

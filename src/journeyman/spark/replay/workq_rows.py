@@ -9,19 +9,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar import workq_fold as at
 from journeyman.columnar.arrays import Column, Ints
-from journeyman.columnar.picking import column_of, joined, rows_at, values_at
+from journeyman.columnar.kernels.take import column_of, joined, rows_at, values_at
 from journeyman.columnar.views import numbers_in, text_in, valid_in
-from journeyman.columnar.workq_states import ADDS, EVENTS, States, fold
+from journeyman.columnar.workq import fold as at
+from journeyman.columnar.workq.states import ADDS, EVENTS, States, fold
 from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
-from journeyman.spark.options import KINDS
-from journeyman.spark.packets import unpack
 from journeyman.spark.replay.merging import OFFSET_MASK, Group, files_at, place_columns
-from journeyman.spark.replay.rereading import Span, read_records
+from journeyman.spark.replay.point_reads import Span, read_records
 from journeyman.spark.replay.workq_tables import JOBS, ORPHANS
-from journeyman.spark.rows import SEGMENT_SHIFT, uuid_texts
+from journeyman.spark.source.options import KINDS
+from journeyman.spark.source.packets import unpack
+from journeyman.spark.source.rows import SEGMENT_SHIFT, uuid_texts
 
 __all__ = ["job_rows", "orphan_rows"]
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from journeyman.columnar.arrays import Column
-from journeyman.columnar.latest import JOBS as LAST_OF_JOBS
-from journeyman.columnar.latest import RULES as LAST_OF_RULES
-from journeyman.columnar.latest import latest_rules
-from journeyman.columnar.latest_jobs import LatestJobs
-from journeyman.columnar.picking import joined, rows_where
+from journeyman.columnar.kernels.take import joined, rows_where
 from journeyman.columnar.views import numbers_in
-from journeyman.spark.packets import unpack
+from journeyman.columnar.ztick.latest_jobs import LatestJobs
+from journeyman.columnar.ztick.latest_rules import JOBS as LAST_OF_JOBS
+from journeyman.columnar.ztick.latest_rules import RULES as LAST_OF_RULES
+from journeyman.columnar.ztick.latest_rules import latest_rules
 from journeyman.spark.replay.merging import Group, place_columns
 from journeyman.spark.replay.ztick import JOBS, RULES
 from journeyman.spark.replay.ztick_words import RUNNERS, STATUSES
+from journeyman.spark.source.packets import unpack
 
 __all__ = ["job_rows", "last_jobs", "last_rules", "rule_rows"]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from journeyman.formats.ztick_runners import RUNNER_WORDS
+from journeyman.formats.ztick.runners import RUNNER_WORDS
 
 __all__ = ["RUNNERS", "STATUSES"]
 

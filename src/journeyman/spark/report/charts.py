@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import count
 
-from journeyman.spark.report.facts import Bars, Chart, Series
+from journeyman.spark.report.model import Bars, Chart, Series
 from journeyman.spark.report.wording import (
     axis_unit,
     log_ticks,

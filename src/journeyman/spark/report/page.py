@@ -17,7 +17,7 @@ from html import escape
 from importlib.resources import files
 
 from journeyman.spark.report.charts import bars_svg, bucket_name, chart_svg
-from journeyman.spark.report.facts import Bars, Chart, Report, Section, Table, Tile
+from journeyman.spark.report.model import Bars, Chart, Report, Section, Table, Tile
 from journeyman.spark.report.wording import Unit, column_unit, moment, shown_in
 
 __all__ = ["page"]

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.audit.audits import Audit, audit
 from journeyman.spark.audit.findings import SERIOUS, SEVERITIES, WARNING
-from journeyman.spark.report.facts import Bars, Report, Section, Table, Tile
-from journeyman.spark.report.measuring import Measured, measure, open_logs
+from journeyman.spark.report.model import Bars, Report, Section, Table, Tile
 from journeyman.spark.report.page import page
+from journeyman.spark.report.queries import Measured, measure, open_logs
 from journeyman.spark.report.sections import TITLES, section_of
 from journeyman.spark.report.wording import shown
 

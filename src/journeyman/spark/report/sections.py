@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from journeyman.spark.report.facts import Bars, Chart, Section, Series, Table, Tile
-from journeyman.spark.report.measuring import TOP, Measured
+from journeyman.spark.report.model import Bars, Chart, Section, Series, Table, Tile
+from journeyman.spark.report.queries import TOP, Measured
 from journeyman.spark.report.wording import column_unit, length, moment, shown, shown_in
 
 __all__ = ["TITLES", "section_of"]

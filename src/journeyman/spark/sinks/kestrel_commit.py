@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 import pyarrow.compute as pc
 
-from journeyman.columnar.kestrel import PUT, hop, iter_batches
+from journeyman.columnar.kestrel.decode import PUT, hop, iter_batches
 from journeyman.errors import UsageError
 from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import READER, WRITER, ReadDone, ReadHead

@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 
 from journeyman.errors import UsageError
-from journeyman.formats.keyspace_file import HEADER
+from journeyman.formats.keyspace.file import HEADER
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.replacement import write_whole
 from journeyman.spark.sinks.commit import Write, locked, make_directory, place_files

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from journeyman.errors import UsageError
-from journeyman.formats import kestrel, keyspace_file, workq
+from journeyman.formats import kestrel, workq
+from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.segments import check_queue_name, check_reader_name
 from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
 from journeyman.spark.sinks.options import POSITION, SinkOptions
@@ -179,12 +180,13 @@ class _Run:
 
 def _encoder(dialect: str) -> Any:
     """Imported in the task: it brings numba, which the driver can do without."""
-    return import_module(f"journeyman.columnar.{dialect}_encode")
+    return import_module(f"journeyman.columnar.{dialect}.encode")
 
 
 def _hop_of(dialect: str) -> Callable[[memoryview, int, int], int]:
-    name = "keyspace_file" if dialect == "keyspace" else dialect
-    hop: Callable[[memoryview, int, int], int] = import_module(f"journeyman.columnar.{name}").hop
+    name = "file" if dialect == "keyspace" else "decode"
+    module = import_module(f"journeyman.columnar.{dialect}.{name}")
+    hop: Callable[[memoryview, int, int], int] = module.hop
     return hop
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
-from journeyman.formats.keyspace_file import HEADER as KEYSPACE_HEADER
+from journeyman.formats.keyspace.file import HEADER as KEYSPACE_HEADER
 from journeyman.formats.workq import HEADER as WORKQ_HEADER
 from journeyman.logs.segments import (
     ZtickNames,

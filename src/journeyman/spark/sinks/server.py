@@ -103,9 +103,9 @@ def send(frame: DataFrame, door: str, address: str, *, tasks: int = 1, **options
 
     One task with batches is as fast as most servers; more of them help where the network is slow.
     """
-    from journeyman.spark.reads import SERVER_FORMAT, registered
     from journeyman.spark.sinks.sending import check_columns
     from journeyman.spark.sinks.server_options import ServerOptions
+    from journeyman.spark.source.api import SERVER_FORMAT, registered
 
     given = {name: str(value) for name, value in options.items() if value is not None}
     given |= {"door": door, "address": address, "tasks": str(tasks)}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import posixpath
 
-from journeyman.columnar.workq import hop
+from journeyman.columnar.workq.decode import hop
 from journeyman.errors import UsageError
 from journeyman.formats.workq import CODEC, HEADER
 from journeyman.logs.publication import finish, journal_path

@@ -17,7 +17,7 @@ As the last record of a key wins, all of these but the last are the log as it wa
 
 from __future__ import annotations
 
-from journeyman.columnar.ztick import hop
+from journeyman.columnar.ztick.decode import hop
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import CODEC
 from journeyman.logs.replacement import put_in_place, remove_durably

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from journeyman.errors import LogError
-from journeyman.spark.filesystem import filesystem_of
+from journeyman.spark.source.filesystem import filesystem_of
 from journeyman.spark.streams.boundaries import walk
 from journeyman.spark.streams.fingerprints import fingerprint
 from journeyman.spark.streams.offsets import FilePlace, LogPlace, StreamOffset, with_file

@@ -30,8 +30,8 @@ from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
-from journeyman.spark.dialects import seals_of
-from journeyman.spark.schemas import KESTREL, WORKQ
+from journeyman.spark.source.dialects import seals_of
+from journeyman.spark.source.schemas import KESTREL, WORKQ
 from journeyman.spark.streams.fingerprints import read_at
 
 if TYPE_CHECKING:
@@ -193,16 +193,16 @@ class Walk:
 def walk(dialect: str, file: BinaryIO, size: int, *, closed: bool) -> Walk:
     """A walk over a file of this dialect."""
     if dialect == WORKQ:
-        from journeyman.columnar.workq import hop as workq_hop
+        from journeyman.columnar.workq.decode import hop as workq_hop
         from journeyman.formats.workq import CODEC as WORKQ_CODEC
 
         return Walk(WORKQ_CODEC, workq_hop, file, size, closed)
     if dialect == KESTREL:
-        from journeyman.columnar.kestrel import hop as kestrel_hop
+        from journeyman.columnar.kestrel.decode import hop as kestrel_hop
         from journeyman.formats.kestrel import WRITER
 
         return Walk(WRITER, kestrel_hop, file, size, closed, seals_of(dialect))
-    from journeyman.columnar.ztick import hop as ztick_hop
+    from journeyman.columnar.ztick.decode import hop as ztick_hop
     from journeyman.formats.ztick import CODEC as ZTICK_CODEC
 
     return Walk(ZTICK_CODEC, ztick_hop, file, size, closed, seals_of(dialect))

@@ -36,8 +36,8 @@ from dataclasses import dataclass, replace
 from journeyman.errors import LogError
 from journeyman.logs.replaced_files import replacement_of
 from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
-from journeyman.spark.filesystem import filesystem_of
-from journeyman.spark.schemas import KESTREL, ZTICK
+from journeyman.spark.source.filesystem import filesystem_of
+from journeyman.spark.source.schemas import KESTREL, ZTICK
 from journeyman.spark.streams.fingerprints import read_at
 from journeyman.spark.streams.holds import changed_ns
 from journeyman.spark.streams.offsets import FilePlace, LogPlace
@@ -259,7 +259,7 @@ def _item_ids(path: str) -> tuple[int | None, int | None]:
     """The first and the last item id in a segment."""
     import pyarrow.compute as pc
 
-    from journeyman.columnar.kestrel import iter_batches
+    from journeyman.columnar.kestrel.decode import iter_batches
 
     filesystem = filesystem_of(path)
     found = filesystem.find(path)

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from journeyman.spark.rows import DAMAGE_KIND, SEGMENT_SHIFT
-from journeyman.spark.schemas import DAMAGE, arrow_schema
+from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
+from journeyman.spark.source.schemas import DAMAGE, arrow_schema
 from journeyman.spark.streams.offsets import StreamOffset
 
 __all__ = ["Holes", "holes_between", "lost_rows"]

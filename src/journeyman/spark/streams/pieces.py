@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 from journeyman.errors import LogError
-from journeyman.spark.filesystem import filesystem_of
-from journeyman.spark.layout import LogFile
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.splits import LogPartition, Piece, SplitContext
+from journeyman.spark.source.filesystem import filesystem_of
+from journeyman.spark.source.layout import LogFile
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.splits import LogPartition, Piece, SplitContext
 from journeyman.spark.streams.boundaries import walk
 from journeyman.spark.streams.offsets import Stretch
 from journeyman.spark.streams.survey import opened_path

@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.schemas import KEYSPACE
-from journeyman.spark.splits import LogPartition
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.schemas import KEYSPACE
+from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.streams.admission import Allowance, advanced
 from journeyman.spark.streams.lost import Holes, holes_between, lost_rows
 from journeyman.spark.streams.offsets import LogPlace, StreamOffset, stretches
@@ -102,7 +102,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- the tasks' processes ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from journeyman.spark.batches import read_pieces
+        from journeyman.spark.source.task import read_pieces
 
         if isinstance(partition, Holes):
             return lost_rows(partition, self._schema)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 from journeyman.errors import LogError
 from journeyman.logs.segments import ZtickNames
-from journeyman.spark.filesystem import filesystem_of
-from journeyman.spark.layout import Log, find_logs
-from journeyman.spark.options import SourceOptions
-from journeyman.spark.schemas import ZTICK
+from journeyman.spark.source.filesystem import filesystem_of
+from journeyman.spark.source.layout import Log, find_logs
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.schemas import ZTICK
 from journeyman.spark.streams.fingerprints import fingerprint
 from journeyman.spark.streams.holds import changed_ns, held_path
 from journeyman.spark.streams.offsets import FilePlace

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from journeyman.errors import LogError
-from journeyman.spark.options import SourceOptions
+from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.streams.chains import ChainKeeper
 from journeyman.spark.streams.holds import Holds
 from journeyman.spark.streams.offsets import LogPlace, StreamOffset

@@ -1,0 +1,1 @@
+"""What the compiled kernels are made of: reading, writing, hashing, walking."""

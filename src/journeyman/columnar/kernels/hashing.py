@@ -1,0 +1,69 @@
+"""Keys, for the kernels that look them up: their hash, their first bytes, whether two are equal.
+
+The hash is fixed, the same in every process: its upper bits also say which bucket a key belongs to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from journeyman.columnar.kernels.jit import kernel
+from journeyman.columnar.kernels.read_bytes import Bytes, any_i64, u8
+
+__all__ = ["INLINE_BYTES", "first_bytes", "hash_of", "is_same"]
+
+INLINE_BYTES = 16  # what tables keep of a key where it is looked for
+
+_NONE = np.uint64(0)
+_ONE = np.uint64(1)
+
+# The constants of MurmurHash3 (x64), which is in the public domain.
+_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
+_F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+_FIVE, _STEP = np.uint64(5), np.uint64(0x52DCE729)
+_R27, _R31, _R33, _R37 = np.uint64(27), np.uint64(31), np.uint64(33), np.uint64(37)
+
+
+@kernel
+def hash_of(data: Bytes, start: int, end: int) -> np.uint64:
+    value = np.uint64(end - start)
+    while start + 8 <= end:
+        word = np.uint64(any_i64(data, start)) * _C1
+        value ^= (word << _R31 | word >> _R33) * _C2
+        value = (value << _R27 | value >> _R37) * _FIVE + _STEP
+        start += 8
+    word = _some_bytes(data, start, end - start) * _C1
+    value ^= (word << _R31 | word >> _R33) * _C2
+    value = (value ^ value >> _R33) * _F1
+    value = (value ^ value >> _R33) * _F2
+    return value ^ value >> _R33
+
+
+@kernel
+def first_bytes(data: Bytes, start: int, length: int) -> tuple[np.uint64, np.uint64]:
+    """The first 16 bytes of a key as two words, zeros behind its end."""
+    if length >= INLINE_BYTES:
+        return np.uint64(any_i64(data, start)), np.uint64(any_i64(data, start + 8))
+    if length >= 8:
+        return np.uint64(any_i64(data, start)), _some_bytes(data, start + 8, length - 8)
+    return _some_bytes(data, start, length), _NONE
+
+
+@kernel
+def is_same(left: Bytes, at: int, right: Bytes, start: int, length: int) -> bool:
+    for i in range(length):  # noqa: SIM110 - numba has no generators here
+        if left[at + i] != right[start + i]:
+            return False
+    return True
+
+
+@kernel
+def _some_bytes(data: Bytes, start: int, length: int) -> np.uint64:
+    """Less than eight bytes as one word, the first the lowest; 0 where there are none."""
+    if start + 8 <= data.size:
+        # Read too far, which is faster than byte by byte, and cut off what was not asked for.
+        return np.uint64(any_i64(data, start)) & ((_ONE << np.uint64(8 * length)) - _ONE)
+    word = _NONE
+    for i in range(length):
+        word |= np.uint64(u8(data, start + i)) << np.uint64(8 * i)
+    return word

@@ -1,0 +1,1 @@
+"""The kestrel journal in bulk: decode, encode, items."""

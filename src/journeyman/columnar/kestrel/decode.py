@@ -1,0 +1,237 @@
+"""The kestrel journal in bulk: bytes -> Arrow, the fast twin of journeyman.formats.kestrel.
+
+    command byte | header words | data            command in the high four bits, words in the low
+      8 PUT         i32 size, i32 errors, i64 id, i64 added ms, [i64 expires ms]; the item
+      0 READ_HEAD   i64 id
+      9 READ_DONE   i32 size; i64 ids
+      others        stepped over by their sizes
+
+The data are the last bytes of an entry, so their span follows from its end and their size. A zero
+command byte ends the journal without a fault (Stop.ZERO_BYTE).
+
+Seals make no rows; whether they fit is seen to by journeyman.columnar.seals.
+
+Columns that a kind does not have are null; the comments in the schema say which. ``data`` is null
+everywhere unless ``payloads=True``. Header words of commands that are not known are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from journeyman.columnar.arrays import (
+    Bools,
+    Column,
+    Ints,
+    as_bytes,
+    blobs,
+    gather,
+    int64_lists,
+    numbers,
+)
+from journeyman.columnar.chunks import (
+    MAX_CHUNK_BYTES,
+    MAX_RECORDS,
+    Chunk,
+    checked_offset,
+    ending_at,
+    first_offset,
+    iter_chunks,
+    make_fields,
+    refused,
+)
+from journeyman.columnar.kernels.jit import kernel
+from journeyman.columnar.kernels.read_bytes import Bytes, little_i32, little_i64, u8
+from journeyman.columnar.kernels.seal_marks import is_kestrel_seal
+from journeyman.formats.framing import Buffer, Codec, Ending
+from journeyman.formats.kestrel import MAX_DATA_BYTES, WRITER, Record
+from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS
+from journeyman.formats.kestrel.seals import SEAL_BYTE
+
+__all__ = [
+    "PUT",
+    "READ_DONE",
+    "READ_HEAD",
+    "SCHEMA",
+    "UNKNOWN_PUT",
+    "decode",
+    "hop",
+    "iter_batches",
+]
+
+PUT, READ_HEAD, READ_DONE = 8, 0, 9
+UNKNOWN_PUT = 24  # a PUT with header words that are not known
+
+_COLUMNS: list[tuple[str, pa.DataType]] = [
+    ("kind", pa.int8()),  # the command, 0 to 15; 24 for a PUT of a newer writer
+    ("item_id", pa.int64()),  # PUT, READ_HEAD
+    ("offset", pa.int64()),
+    ("length", pa.int32()),  # command byte included
+    ("add_time_ms", pa.int64()),  # PUT
+    ("expire_time_ms", pa.int64()),  # PUT that expires
+    ("error_count", pa.int32()),  # PUT
+    ("data_size", pa.int32()),
+    ("data", pa.binary()),  # all but READ_HEAD and READ_DONE
+    ("done_ids", pa.list_(pa.int64())),  # READ_DONE
+]
+SCHEMA = pa.schema(_COLUMNS)
+
+# What the kernel writes down about an entry.
+_KIND, _OFFSET, _LENGTH, _DATA_SIZE, _ITEM_ID, _ERRORS, _ADDED_MS, _EXPIRES, _EXPIRES_MS = range(9)
+_FIELDS = 9
+
+_SMALLEST_ENTRY_BYTES = 1  # a command below 8, without header words
+_FIRST_DATA_COMMAND = 8
+_PUT_WORDS = 6
+_EXPIRING_PUT_WORDS = 8
+_READ_HEAD_WORDS = 2
+_READ_DONE_WORDS = 1
+_ID_BYTES = 8
+
+
+def decode(
+    data: Buffer,
+    offset: int | None = None,
+    *,
+    max_records: int = MAX_RECORDS,
+    payloads: bool = False,
+    codec: Codec[Record] = WRITER,
+) -> Chunk:
+    """The rows from ``offset`` on (None: from the start of the file, its header checked).
+
+    ``codec`` says which header: WRITER for items, READER for a checkpoint.
+    """
+    start = first_offset(codec, data, offset)
+    if isinstance(start, Ending):
+        return refused(SCHEMA, start)
+    log = as_bytes(data)
+    room = make_fields(_FIELDS, max_records, log.size - start, _SMALLEST_ENTRY_BYTES)
+    rows, position, full = _scan(log, start, start + MAX_CHUNK_BYTES, room)
+    fields = room[:, :rows]
+    kinds = fields[_KIND]
+    is_put, is_head, is_done = kinds == PUT, kinds == READ_HEAD, kinds == READ_DONE
+    data_starts = fields[_OFFSET] + fields[_LENGTH] - fields[_DATA_SIZE]
+    columns = [
+        numbers(kinds.astype(np.int8)),
+        numbers(fields[_ITEM_ID], is_put | is_head),
+        numbers(fields[_OFFSET]),
+        numbers(fields[_LENGTH].astype(np.int32)),
+        numbers(fields[_ADDED_MS], is_put),
+        numbers(fields[_EXPIRES_MS], fields[_EXPIRES] == 1),
+        numbers(fields[_ERRORS].astype(np.int32), is_put),
+        numbers(fields[_DATA_SIZE].astype(np.int32)),
+        blobs(log, data_starts, fields[_DATA_SIZE], ~(is_head | is_done) & payloads),
+        _done_ids(log, data_starts, fields[_DATA_SIZE], is_done),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return Chunk(batch, position, None if full else ending_at(codec, data, position))
+
+
+def iter_batches(
+    data: Buffer,
+    offset: int | None = None,
+    *,
+    max_records: int = MAX_RECORDS,
+    payloads: bool = False,
+    codec: Codec[Record] = WRITER,
+) -> Iterator[Chunk]:
+    """All chunks from ``offset`` on; the last one carries the ending."""
+    return iter_chunks(
+        lambda at: decode(data, at, max_records=max_records, payloads=payloads, codec=codec),
+        offset,
+    )
+
+
+def hop(data: Buffer, offset: int, target: int) -> int:
+    """The first entry boundary at or after ``target``, hopping over sizes from ``offset``.
+
+    Contents are not looked at. Less than ``target`` when the sizes lead no further.
+    """
+    return _hop(as_bytes(data), checked_offset(data, offset), target)
+
+
+def _done_ids(log: Bytes, starts: Ints, sizes: Ints, valid: Bools) -> Column:
+    if not valid.any():
+        return pa.nulls(len(valid), pa.list_(pa.int64()))
+    offsets, values = gather(log, starts, np.where(valid, sizes, 0))
+    return int64_lists(offsets // _ID_BYTES, values.view("<i8"), valid)
+
+
+@kernel
+def _entry_end(data: Bytes, position: int) -> int:
+    """The end of the entry at ``position``; 0 where its sizes cannot be followed."""
+    byte = u8(data, position)
+    command, words = byte >> 4, byte & 0x0F
+    left = data.size - position
+    header = 1 + 4 * words
+    if byte == 0 or header > left:
+        return 0
+    if command < _FIRST_DATA_COMMAND:
+        return position + header
+    if words == 0:
+        return 0
+    size = little_i32(data, position + 1)
+    if size < 0 or size > MAX_DATA_BYTES or size > left - header:
+        return 0
+    return position + header + size
+
+
+@kernel
+def _hop(data: Bytes, position: int, target: int) -> int:
+    while position < min(target, data.size):
+        end = _entry_end(data, position)
+        if end == 0:
+            break
+        position = end
+    return position
+
+
+@kernel
+def _scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int, bool]:
+    """Fill ``fields``; (entries, the offset behind them, whether a limit of the chunk was met)."""
+    rows = 0
+    while position < data.size:
+        if rows == fields.shape[1] or position >= stop:
+            return rows, position, True
+        end = _entry_end(data, position)
+        if end == 0:
+            break
+        byte = u8(data, position)
+        if byte == SEAL_BYTE and is_kestrel_seal(data, position):
+            position = end
+            continue
+        command, words = byte >> 4, byte & 0x0F
+        size = end - position - 1 - 4 * words
+        item_id, errors, added_ms, expires, expires_ms = 0, 0, 0, 0, 0
+        if command == PUT:
+            if words >= FIRST_UNKNOWN_PUT_WORDS:
+                command = UNKNOWN_PUT
+            elif words != _PUT_WORDS and words != _EXPIRING_PUT_WORDS:
+                break
+            else:
+                errors = little_i32(data, position + 5)
+                item_id = little_i64(data, position + 9)
+                added_ms = little_i64(data, position + 17)
+                if words == _EXPIRING_PUT_WORDS:
+                    expires, expires_ms = 1, little_i64(data, position + 25)
+        elif command == READ_HEAD:
+            if words != _READ_HEAD_WORDS:
+                break
+            item_id = little_i64(data, position + 1)
+        elif command == READ_DONE and (words != _READ_DONE_WORDS or size % _ID_BYTES != 0):
+            break
+        fields[_KIND, rows] = command
+        fields[_OFFSET, rows] = position
+        fields[_LENGTH, rows] = end - position
+        fields[_DATA_SIZE, rows] = size
+        fields[_ITEM_ID, rows] = item_id
+        fields[_ERRORS, rows] = errors
+        fields[_ADDED_MS, rows] = added_ms
+        fields[_EXPIRES, rows] = expires
+        fields[_EXPIRES_MS, rows] = expires_ms
+        rows += 1
+        position = end
+    return rows, position, False

@@ -1,0 +1,1 @@
+"""The keyspace in bulk: decode, encode, and its file."""

@@ -1,0 +1,1 @@
+"""The workq log in bulk: decode, encode, fold."""

@@ -1,0 +1,156 @@
+"""The workq command log in bulk: bytes -> Arrow, the fast twin of journeyman.formats.workq.
+
+The kernel in workq_scan checks the CRC of every record and finds its fields; here they become
+columns. Columns that a command does not have are null, as the comments in the schema say; the bytes
+of payloads and results are null everywhere unless ``payloads=True`` (their sizes never are).
+
+Three things are narrower than in the records, because Arrow and Spark are:
+
+    numbers    at most 2^63 - 1; beyond, they are clamped
+    times      nanoseconds since 1970 in 64 bits, clamped; zone offsets are left out
+    names      text; bytes of a name that are not UTF-8 become U+FFFD, one each, as Python's
+               "replace" does. The protocol never lets such a name in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from journeyman.columnar.arrays import (
+    Bools,
+    Column,
+    Ints,
+    as_bytes,
+    binary,
+    blobs,
+    gather,
+    is_ascii,
+    numbers,
+)
+from journeyman.columnar.chunks import (
+    MAX_CHUNK_BYTES,
+    MAX_RECORDS,
+    Chunk,
+    checked_offset,
+    ending_at,
+    first_offset,
+    iter_chunks,
+    make_fields,
+    refused,
+)
+from journeyman.columnar.kernels.read_bytes import Bytes
+from journeyman.columnar.workq import scan as at
+from journeyman.formats.framing import Buffer, Ending
+from journeyman.formats.workq import CODEC, Command
+
+__all__ = ["SCHEMA", "decode", "hop", "iter_batches"]
+
+_COLUMNS: list[tuple[str, pa.DataType]] = [
+    ("kind", pa.int8()),  # the command, 1 to 8; 9 for those of newer writers
+    ("job_id", pa.binary()),  # 16 bytes
+    ("offset", pa.int64()),
+    ("length", pa.int32()),  # CRC included
+    ("logged_ns", pa.int64()),
+    ("name", pa.string()),  # add, schedule; and so on down to created_ns
+    ("ttr_ms", pa.int64()),
+    ("ttl_ms", pa.int64()),
+    ("priority", pa.int32()),
+    ("max_attempts", pa.int64()),
+    ("max_fails", pa.int64()),
+    ("payload_size", pa.int32()),
+    ("payload", pa.binary()),
+    ("time_ns", pa.int64()),  # null also when the job is ready at once
+    ("created_ns", pa.int64()),
+    ("result_size", pa.int32()),  # complete, fail
+    ("result", pa.binary()),  # complete, fail
+    ("hidden", pa.bool_()),  # fail, timeout-attempt: whether the original steps over it
+]
+SCHEMA = pa.schema(_COLUMNS)
+
+_ID_BYTES = 16
+
+
+def decode(
+    data: Buffer,
+    offset: int | None = None,
+    *,
+    max_records: int = MAX_RECORDS,
+    payloads: bool = False,
+) -> Chunk:
+    """The rows from ``offset`` on (None: from the start of the segment, its header checked)."""
+    start = first_offset(CODEC, data, offset)
+    if isinstance(start, Ending):
+        return refused(SCHEMA, start)
+    log = as_bytes(data)
+    room = make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
+    rows, position, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room)
+    batch = pa.RecordBatch.from_arrays(_columns(log, room[:, :rows], payloads), schema=SCHEMA)
+    return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
+
+
+def iter_batches(
+    data: Buffer,
+    offset: int | None = None,
+    *,
+    max_records: int = MAX_RECORDS,
+    payloads: bool = False,
+) -> Iterator[Chunk]:
+    """All chunks from ``offset`` on; the last one carries the ending."""
+    return iter_chunks(
+        lambda start: decode(data, start, max_records=max_records, payloads=payloads), offset
+    )
+
+
+def hop(data: Buffer, offset: int, target: int) -> int:
+    """The first record boundary at or after ``target``, hopping over sizes from ``offset``.
+
+    Neither contents nor CRC are looked at. Less than ``target`` when the sizes lead no further.
+    """
+    return at.hop(as_bytes(data), checked_offset(data, offset), target)
+
+
+def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
+    kinds = fields[at.KIND]
+    is_add = (kinds == Command.ADD) | (kinds == Command.SCHEDULE)
+    is_finish = (kinds == Command.COMPLETE) | (kinds == Command.FAIL)
+    can_hide = (kinds == Command.FAIL) | (kinds == Command.TIMEOUT_ATTEMPT)
+    id_lengths = np.full(len(kinds), _ID_BYTES)
+    blocks = fields[at.BLOCK_START], fields[at.BLOCK_SIZE]
+    block_sizes = fields[at.BLOCK_SIZE].astype(np.int32)
+    return [
+        numbers(kinds.astype(np.int8)),
+        binary(pa.binary(), *gather(log, fields[at.ID_START], id_lengths)),
+        numbers(fields[at.OFFSET]),
+        numbers(fields[at.LENGTH].astype(np.int32)),
+        numbers(fields[at.LOGGED_NS]),
+        _names(log, fields, is_add),
+        numbers(fields[at.TTR_MS], is_add),
+        numbers(fields[at.TTL_MS], is_add),
+        numbers(fields[at.PRIORITY].astype(np.int32), is_add),
+        numbers(fields[at.ATTEMPTS], is_add),
+        numbers(fields[at.FAILS], is_add),
+        numbers(np.where(is_add, block_sizes, 0), is_add),
+        blobs(log, *blocks, is_add & payloads),
+        numbers(fields[at.TIME_NS], fields[at.HAS_TIME] == 1),
+        numbers(fields[at.CREATED_NS], is_add),
+        numbers(np.where(is_finish, block_sizes, 0), is_finish),
+        blobs(log, *blocks, is_finish & payloads),
+        pa.array(fields[at.HIDDEN] == 1, mask=~can_hide),
+    ]
+
+
+def _names(log: Bytes, fields: Ints, valid: Bools) -> Column:
+    offsets, values = gather(log, fields[at.NAME_START], fields[at.NAME_LENGTH])
+    if is_ascii(values):
+        return binary(pa.string(), offsets, values, valid)
+    raw = binary(pa.binary(), offsets, values, valid)
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        names = [
+            None if name is None else name.decode("utf-8", "replace") for name in raw.to_pylist()
+        ]
+        return pa.array(names, pa.string())

@@ -1,0 +1,1 @@
+"""The ztick log in bulk: decode, encode, and the latest record of each job and rule."""

@@ -1,0 +1,1 @@
+"""The fan-out queues decide: items, readers and open reads."""

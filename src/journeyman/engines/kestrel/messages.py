@@ -1,0 +1,224 @@
+"""What goes into a FanOut besides the commands of clients, and what comes out of it.
+
+    a client's command, or Due, Gone, StopWaiting, Fetched, Checkpoint
+        -->  Outcome(writes, reply, effects)
+
+    writes    to be done, in order, before anything of this leaves: items to append, readers to
+              register or forget, queues to erase
+    reply     what to answer the client; None: it waits, and an ``Answer`` will come for it
+    effects   once the writes are durable: answers to clients that have waited, items to read from
+              the journal, checkpoints to save
+
+Replies are bytes of the protocol already; some end the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from journeyman.folds.kestrel import Reader
+from journeyman.formats.kestrel import ItemPut
+from journeyman.protocols.kestrel import replies as words
+
+__all__ = [
+    "DUE_LIMIT",
+    "AddReader",
+    "Answer",
+    "Append",
+    "Checkpoint",
+    "Client",
+    "Counts",
+    "Due",
+    "Effect",
+    "EraseQueue",
+    "FanOutStats",
+    "Fetch",
+    "Fetched",
+    "Gone",
+    "Outcome",
+    "ReaderTally",
+    "RemoveReader",
+    "Reply",
+    "SaveCheckpoint",
+    "StopServer",
+    "StopWaiting",
+    "Write",
+]
+
+Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
+
+# A few milliseconds of work, whatever is due.
+DUE_LIMIT = 500
+
+
+# -- in ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """See to what the time has brought: waits that are over, items and queues that are too old.
+
+    At most ``limit`` of all of these; if there is more, ``next_due_ns`` tells.
+    """
+
+    limit: int = DUE_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The client is away: what it had open goes back, and it waits no more."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class StopWaiting:
+    """The client will say no more: its time to wait is over now."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The answer to a Fetch: the next items behind ``after``, in order; none: there are none."""
+
+    fetch: Fetch
+    items: tuple[ItemPut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Tell how far the readers are that have moved since the last time."""
+
+
+# -- out -----------------------------------------------------------------------------------------
+
+
+class Append(NamedTuple):
+    queue: str
+    item: ItemPut
+
+
+class AddReader(NamedTuple):
+    """Register a reader; the default one's place is handed over if ``takes_over``.
+
+    ``serial`` is its own: a reader of the same name that is made later has another one.
+    """
+
+    queue: str
+    reader: str
+    head: int
+    takes_over: bool
+    serial: int
+
+
+class RemoveReader(NamedTuple):
+    queue: str
+    reader: str
+
+
+class EraseQueue(NamedTuple):
+    queue: str
+
+
+class Reply(NamedTuple):
+    """``item``: a large one follows ``data``. It is not copied, for the reply may have to wait."""
+
+    data: bytes
+    hangup: bool = False
+    item: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + len(self.item)
+
+    def whole(self) -> bytes:
+        return words.with_item(self.data, self.item) if self.item else self.data
+
+
+class Answer(NamedTuple):
+    """To a client that has waited; more will come for it if not ``final``."""
+
+    client: Client
+    reply: Reply
+    final: bool = True
+
+
+class Fetch(NamedTuple):
+    """Read items with ids above ``after`` and hand them in as Fetched.
+
+    ``serial`` is the reader's: another of its name may be there when the answer comes.
+    """
+
+    queue: str
+    reader: str
+    after: int
+    serial: int = 0
+
+
+class SaveCheckpoint(NamedTuple):
+    """To be written unless the reader with this serial is no more; 0: it was loaded."""
+
+    queue: str
+    reader: str
+    serial: int
+    state: Reader
+
+
+class StopServer(NamedTuple):
+    pass
+
+
+Write: TypeAlias = Append | AddReader | RemoveReader | EraseQueue
+Effect: TypeAlias = Answer | Fetch | SaveCheckpoint | StopServer
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start."""
+
+    puts: int = 0  # of all queues, also of those that are gone
+    hits: int = 0  # gets that were given an item
+    misses: int = 0
+    queues_made: int = 0
+    queues_deleted: int = 0
+    queues_expired: int = 0
+
+
+@dataclass(slots=True)
+class ReaderTally:
+    """The same of one reader."""
+
+    expired: int = 0
+    discarded: int = 0
+    opened: int = 0  # reads that were left open
+    given_back: int = 0
+    age_ms: int = 0  # how long the last item that was given out had waited
+
+
+class FanOutStats(NamedTuple):
+    queues: int
+    readers: int
+    items: int  # of all readers together, what they still have to be given
+    data_bytes: int
+    open_reads: int
+    waiting: int  # clients
+
+
+class Outcome(NamedTuple):
+    """A named tuple because one is made for every command."""
+
+    writes: tuple[Write, ...]
+    reply: Reply | None
+    effects: tuple[Effect, ...]
+
+
+STORED = Reply(words.STORED)
+NOT_STORED = Reply(words.NOT_STORED)
+END = Reply(words.END)
+ERROR = Reply(words.ERROR)
+ERROR_AND_CLOSE = Reply(words.ERROR, hangup=True)
+FORBIDDEN = Reply(words.SERVER_ERROR, hangup=True)  # by the status of the server
+DELETED = Reply(words.DELETED)

@@ -1,0 +1,1 @@
+"""The work queue decides: jobs, queues and the clients that wait."""

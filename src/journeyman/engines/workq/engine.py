@@ -1,0 +1,200 @@
+"""The work queue decides: state + command + time -> records, reply, effects.
+
+    queue = WorkQueue(seed=7)                       empty; loaded ones: workq_loading.Loader
+    queue.begin_batch()
+    outcome = queue.decide(command, now_ns, client)     client: any hashable handle
+    ... write outcome.records ...
+    queue.commit_batch()  |  queue.undo_batch()
+    queue.next_due_ns()                             when to decide Due() next; None: not before more
+    queue.paused                                    names of paused queues, for whoever keeps them
+
+    state        records                 by
+    -----------  ----------------------  ---------------------------------------------------------
+    new          JobAdded                add, schedule
+    leased       start-attempt           lease, or a lease that waited
+    pending      timeout-attempt         TTR over, attempts left
+    pending      fail, timeout-attempt   fail, fails and attempts left (both with the same time)
+    failed       timeout-attempt         TTR over, no attempts left
+    failed       fail                    fail, no fails or attempts left
+    completed    complete                complete
+    gone         delete | expire         delete | TTL over
+    new again    delete, JobAdded        requeue of a failed job: a new life, with a full TTL
+
+- Whatever is decided is applied at once, and records say all of it: the fold of the records written
+  is the state (``run`` jobs apart, of which nothing is written). A batch can be taken back.
+- While a client waits (reply None) it must not submit another command. One ``Answer`` ends its
+  wait; so does ``Gone(client)``, after which nothing comes for it.
+- After every decision no client waits for a job beside a ready job that it could have, unless that
+  queue is paused. Of those who wait for a queue the longest waiting one is served first.
+- Pauses are not in the log: they leave in ``PausesChanged``, come back through ``Loader.finish``.
+  The delay before a retry is (formats.workq_retry); it begins with the timeout-attempt's time.
+- Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from journeyman.engines.workq import adding, due, ending, finishing, leasing, views
+from journeyman.engines.workq.fold_mapping import job_of
+from journeyman.engines.workq.job import is_run, queue_of, spec_of
+from journeyman.engines.workq.messages import (
+    Client,
+    Due,
+    Gone,
+    Outcome,
+    PausesChanged,
+    QueueFigures,
+    WorkStats,
+)
+from journeyman.engines.workq.state import State
+from journeyman.folds.workq import Job
+from journeyman.protocols.workq.commands import (
+    Add,
+    Command,
+    Complete,
+    Delete,
+    Fail,
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectPausedQueues,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    InspectServer,
+    Lease,
+    PauseQueue,
+    Requeue,
+    Result,
+    ResumeQueue,
+    Run,
+    Schedule,
+)
+from journeyman.protocols.workq.replies import DONE, Reply
+
+__all__ = ["Decidable", "WorkQueue"]
+
+Decidable: TypeAlias = Command | Due | Gone
+
+
+def _pause(state: State, command: PauseQueue, _client: Client) -> Reply:
+    queue = state.queues.named(command.name)
+    if not queue.paused:
+        state.queues.set_paused(queue, True)
+        state.effects.append(PausesChanged(state.queues.paused))
+    return DONE
+
+
+def _resume(state: State, command: ResumeQueue, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    if queue is not None and queue.paused:
+        state.queues.set_paused(queue, False)
+        state.effects.append(PausesChanged(state.queues.paused))
+        leasing.match(state, queue)
+    return DONE
+
+
+_DECISIONS: dict[type, Callable[[State, Any, Client], Reply | None]] = {
+    Add: adding.add,
+    Schedule: adding.schedule,
+    Run: adding.run,
+    Requeue: adding.requeue,
+    Lease: leasing.lease,
+    Complete: finishing.complete,
+    Fail: finishing.fail,
+    Result: finishing.result,
+    Delete: ending.delete,
+    PauseQueue: _pause,
+    ResumeQueue: _resume,
+    InspectServer: views.server,
+    InspectQueues: views.queues,
+    InspectQueue: views.queue,
+    InspectJobs: views.jobs,
+    InspectScheduledJobs: views.scheduled_jobs,
+    InspectJob: views.job,
+    InspectDeadJobs: views.dead_jobs,
+    InspectPausedQueues: views.paused_queues,
+    Due: due.due,
+    Gone: ending.gone,
+}
+
+
+_outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made every time
+
+
+class WorkQueue:
+    """Jobs, queues and those who wait. Loaded ones: see workq_loading."""
+
+    __slots__ = ("_in_batch", "_state")
+
+    def __init__(self, state: State | None = None, *, seed: int = 0) -> None:
+        self._state = State(seed) if state is None else state
+        self._in_batch = False
+
+    def decide(self, command: Decidable, now_ns: int, client: Client = None) -> Outcome:
+        """Apply the command of a client, or what the server itself submits (then ``client`` is
+        not looked at). A command that can wait needs a client."""
+        state = self._state
+        state.begin(now_ns)
+        reply = _DECISIONS[type(command)](state, command, client)
+        if state.waiting.unwatched:
+            state.release_queues()
+        records, effects = state.records, state.effects
+        if records:
+            state.records = []
+        if effects:
+            state.effects = []
+        return _outcome(Outcome, (tuple(records), reply, tuple(effects)))
+
+    def next_due_ns(self) -> int | None:
+        """When to decide ``Due`` next; None: not before another command."""
+        return due.next_due_ns(self._state)
+
+    @property
+    def paused(self) -> frozenset[str]:
+        return self._state.queues.paused
+
+    def job(self, job_id: bytes) -> tuple[Job, int] | None:
+        """A job as the fold tells it, and the time of its last timeout-attempt (see workq_facts).
+        None if there is none, and for a ``run``, of which nothing is written."""
+        entry = self._state.jobs.get(job_id)
+        if entry is None or is_run(spec_of(entry)):
+            return None
+        return job_of(entry, self._state.queues.by_number[queue_of(spec_of(entry))].name)
+
+    def largest_queues(self, most: int) -> tuple[list[QueueFigures], QueueFigures]:
+        """The queues with most jobs, by name; and all others together, nameless."""
+        return views.largest_queues(self._state, most)
+
+    def queue_of(self, job_id: bytes) -> str | None:
+        """The name of the queue that the job was put on, None if there is none of this id."""
+        entry = self._state.jobs.get(job_id)
+        if entry is None:
+            return None
+        return self._state.queues.by_number[queue_of(spec_of(entry))].name
+
+    def stats(self) -> WorkStats:
+        return views.stats(self._state)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        """From here on everything can be taken back."""
+        assert not self._in_batch
+        self._in_batch = True
+        self._state.begin_batch()
+
+    def commit_batch(self) -> None:
+        """The records of the batch are durable."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.commit_batch()
+
+    def undo_batch(self) -> None:
+        """The records could not be written: be as if the batch had never been. Nothing that it
+        gave out may be used: no reply, no effect. Who waited before it waits again."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.undo_batch()

@@ -1,0 +1,214 @@
+"""All jobs: where each lies, and all orders that it stands in.
+
+    job                      its orders
+    -----------------------  ------------------------------------------------
+    any but a run            expiries: by the end of its TTL
+    new, pending: ready      ready of its queue
+    new, pending: not yet    scheduled of its queue, and due: by when it is ready
+    leased                   leases: by the end of its TTR
+    failed                   dead of its queue
+    completed                none more
+
+``replace`` is the only way to change a job, be it to make, to move or to end it: it takes the old
+state out of its orders and puts the new one in. So a job is always in all the orders it belongs to
+and in no other, and a batch is taken back by replacing once more, the last change first.
+
+The jobs lie in many small dicts instead of one large one, which would stop everything for a tenth
+of a second whenever it has to grow.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from journeyman.engines.sorted_set import Order
+from journeyman.engines.workq.job import (
+    COMPLETED,
+    LEASED,
+    NEW,
+    PENDING,
+    Entry,
+    Progress,
+    Spec,
+    expires_ns_of,
+    is_run,
+    moment_key,
+    moment_of,
+    queue_of,
+    spec_of,
+)
+from journeyman.engines.workq.queues import Queue, Queues
+
+__all__ = ["JobTable"]
+
+_Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
+
+NEVER_NS = 2**90
+_WAITING = (NEW, PENDING)
+DRAWERS = 512
+# Top bits, because a dict finds its places by the low ones.
+_SHIFT = sys.hash_info.width - DRAWERS.bit_length() + 1
+_MASK = DRAWERS - 1
+
+
+class JobTable:
+    """The jobs by id."""
+
+    __slots__ = (
+        "_changes",
+        "_drawers",
+        "_queues",
+        "calm_until_ns",
+        "due",
+        "expiries",
+        "leases",
+        "runs",
+    )
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._drawers: list[dict[bytes, Entry]] = [{} for _ in range(DRAWERS)]
+        self._changes: list[_Change] | None = None  # of the open batch
+        self.expiries: Order[bytes] = Order()
+        self.leases: Order[bytes] = Order()
+        self.due: Order[bytes] = Order()
+        self.runs = 0  # jobs without a TTL
+        self.calm_until_ns = 0  # no job expires before; see look_for_calm
+
+    def __len__(self) -> int:
+        return len(self.expiries) + self.runs
+
+    def __iter__(self) -> Iterator[tuple[bytes, Entry]]:
+        for drawer in self._drawers:
+            yield from drawer.items()
+
+    def get(self, job_id: bytes) -> Entry | None:
+        return self._drawers[hash(job_id) >> _SHIFT & _MASK].get(job_id)
+
+    def replace(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
+        """``before`` is the present state; None: there is no such job, or shall be none."""
+        if self._changes is not None:
+            self._changes.append((job_id, before))
+        self._put(job_id, before, after)
+
+    def add_ready(self, job_id: bytes, spec: Spec, queue: Queue, expires_ns: int) -> None:
+        """``replace(job_id, None, spec)``, for one who knows what stands in the spec."""
+        if self._changes is not None:
+            self._changes.append((job_id, None))
+        self._drawers[hash(job_id) >> _SHIFT & _MASK][job_id] = spec
+        queue.ready.add(spec)
+        self.expiries.add(moment_key(expires_ns, job_id))
+        if expires_ns < self.calm_until_ns:
+            self.calm_until_ns = expires_ns
+
+    def lease_ready(self, job_id: bytes, ready: Entry, leased: Progress, queue: Queue) -> None:
+        """``replace(job_id, ready, leased)``, for one who knows both."""
+        if self._changes is not None:
+            self._changes.append((job_id, ready))
+        self._drawers[hash(job_id) >> _SHIFT & _MASK][job_id] = leased
+        queue.ready.remove(leased[0])
+        self.leases.add(moment_key(leased[5], job_id))
+
+    def look_for_calm(self) -> int:
+        """No job expires before this."""
+        self.calm_until_ns = moment_of(self.expiries.first()) if self.expiries.size else NEVER_NS
+        return self.calm_until_ns
+
+    # -- loading: what is laid in is in no order yet --
+
+    def lay(self, job_id: bytes, entry: Entry) -> None:
+        self._drawers[hash(job_id) >> _SHIFT & _MASK][job_id] = entry
+
+    def lay_all(self, jobs: Iterable[tuple[bytes, Entry]]) -> list[bytes]:
+        """Many new ones; the ids that are there already, of which nothing is changed."""
+        drawers, known = self._drawers, []
+        for job_id, entry in jobs:
+            drawer = drawers[hash(job_id) >> _SHIFT & _MASK]
+            if job_id in drawer:
+                known.append(job_id)
+            else:
+                drawer[job_id] = entry
+        return known
+
+    def lift(self, job_id: bytes) -> Entry | None:
+        return self._drawers[hash(job_id) >> _SHIFT & _MASK].pop(job_id, None)
+
+    # -- inside --
+
+    def _put(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
+        drawer = self._drawers[hash(job_id) >> _SHIFT & _MASK]
+        if before is not None:
+            self._leave(job_id, before)
+        if after is not None:
+            drawer[job_id] = after
+            self._enter(job_id, after)
+            if before is None:
+                self._begin(job_id, spec_of(after))
+        elif before is not None:
+            del drawer[job_id]
+            self._end(job_id, spec_of(before))
+
+    def _begin(self, job_id: bytes, spec: Spec) -> None:
+        if is_run(spec):
+            self.runs += 1
+            return
+        expires_ns = expires_ns_of(spec)
+        self.expiries.add(moment_key(expires_ns, job_id))
+        self.calm_until_ns = min(self.calm_until_ns, expires_ns)
+
+    def _end(self, job_id: bytes, spec: Spec) -> None:
+        if is_run(spec):
+            self.runs -= 1
+        else:
+            self.expiries.remove(moment_key(expires_ns_of(spec), job_id))
+
+    def _enter(self, job_id: bytes, entry: Entry) -> None:
+        if isinstance(entry, bytes):
+            self._queues.by_number[queue_of(entry)].ready.add(entry)
+            return
+        spec, stage, _, _, _, moment_ns, _ = entry
+        if stage == LEASED:
+            self.leases.add(moment_key(moment_ns, job_id))
+        elif stage in _WAITING:
+            queue = self._queues.by_number[queue_of(spec)]
+            if moment_ns:
+                queue.scheduled.add(spec)
+                self.due.add(moment_key(moment_ns, job_id))
+            else:
+                queue.ready.add(spec)
+        elif stage != COMPLETED:
+            self._queues.by_number[queue_of(spec)].dead.add(spec)
+
+    def _leave(self, job_id: bytes, entry: Entry) -> None:
+        if isinstance(entry, bytes):
+            self._queues.by_number[queue_of(entry)].ready.remove(entry)
+            return
+        spec, stage, _, _, _, moment_ns, _ = entry
+        if stage == LEASED:
+            self.leases.remove(moment_key(moment_ns, job_id))
+        elif stage in _WAITING:
+            queue = self._queues.by_number[queue_of(spec)]
+            if moment_ns:
+                queue.scheduled.remove(spec)
+                self.due.remove(moment_key(moment_ns, job_id))
+            else:
+                queue.ready.remove(spec)
+        elif stage != COMPLETED:
+            self._queues.by_number[queue_of(spec)].dead.remove(spec)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._changes = []
+
+    def commit_batch(self) -> None:
+        self._changes = None
+
+    def undo_batch(self) -> None:
+        changes, self._changes = self._changes or (), None
+        for job_id, before in reversed(changes):
+            now = self.get(job_id)
+            if now is not before:
+                self._put(job_id, now, before)

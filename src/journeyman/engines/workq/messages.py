@@ -1,0 +1,117 @@
+"""What goes into a WorkQueue besides the commands of clients, and what comes out of it.
+
+    a client's command, or Due, Gone  -->  Outcome(records, reply, effects)
+
+    records   to be written, as durable as the policy says, before anything of this leaves
+    reply     what to answer the client; None: it waits, and an ``Answer`` will come for it
+    effects   in this order, once the records are durable: answers to clients that have waited.
+              ``PausesChanged`` is for the one who keeps the names of paused queues, which no
+              record can hold: to be saved before the reply leaves
+
+    Add Schedule Delete            DONE, NOT_FOUND, Refused
+    Complete Fail Requeue          DONE, NOT_FOUND, Refused
+    PauseQueue ResumeQueue         DONE
+    Lease                          Leased, TIMED_OUT, or None
+    Result                         Finished, TIMED_OUT, NOT_FOUND, or None
+    Run                            TIMED_OUT, Refused, or None;  then Finished, TIMED_OUT, NOT_FOUND
+    InspectJob and the lists       JobList, NOT_FOUND
+    InspectQueue and the lists     QueueList, NOT_FOUND
+    InspectServer                  ServerView with the evicted jobs; the server fills in the rest
+    Due                            DONE
+    Gone                           DONE; NOT_FOUND if the client did not wait
+
+The values of the protocol are in journeyman.protocols: workq_commands and workq_replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from journeyman.formats.workq import Record
+from journeyman.protocols.workq.replies import Reply
+
+__all__ = [
+    "DUE_LIMIT",
+    "Answer",
+    "Client",
+    "Due",
+    "Effect",
+    "Gone",
+    "Outcome",
+    "PausesChanged",
+    "QueueFigures",
+    "WorkStats",
+]
+
+Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
+
+# A few milliseconds of work, whatever is due.
+DUE_LIMIT = 500
+
+
+# -- in ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """See to what the time has brought: TTLs and TTRs that have run out, scheduled jobs, waits
+    that are over. At most ``limit`` of all of these; if there is more, ``next_due_ns`` tells."""
+
+    limit: int = DUE_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The client will never take an answer: it shall not wait, and get no job."""
+
+    client: Client
+
+
+# -- out -----------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """The reply to a client that has waited. It waits no longer."""
+
+    client: Client
+    reply: Reply
+
+
+class PausesChanged(NamedTuple):
+    """These queues are paused now, and no others."""
+
+    names: frozenset[str]
+
+
+Effect: TypeAlias = Answer | PausesChanged
+
+
+class QueueFigures(NamedTuple):
+    name: str
+    ready: int
+    scheduled: int
+    dead: int
+    oldest_ready_ns: int | None  # since when the job that waits longest is ready; None: none does
+
+
+class WorkStats(NamedTuple):
+    """How many jobs are in which state; ``run`` jobs are counted in."""
+
+    ready: int
+    scheduled: int  # due later, or until the delay before a retry is over
+    leased: int
+    completed: int
+    failed: int
+    queues: int
+    waiting: int  # clients
+    evicted: int  # unfinished jobs that the TTL has ended, since the start
+
+
+class Outcome(NamedTuple):
+    """A named tuple because one is made for every command."""
+
+    records: tuple[Record, ...]
+    reply: Reply | None
+    effects: tuple[Effect, ...]

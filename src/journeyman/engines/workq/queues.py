@@ -1,0 +1,186 @@
+"""The queues, one for each name that is in use.
+
+    ready       jobs to lease, in their order
+    scheduled   jobs that are due later, or whose delay before a retry is not over
+    dead        failed jobs, until their TTL
+    waiters     numbers of the clients that wait for a job, longest first
+
+A queue is made by the first add, schedule, run or pause of its name, and stays. One that was made
+by a lease which waits, and never had a job, is released with the last client that waits for it, and
+its number is given to another. Specs know a queue by its number. A paused queue takes jobs in,
+gives none out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+from journeyman.engines.sorted_set import Order
+from journeyman.engines.workq.job import Spec
+
+__all__ = ["Queue", "Queues"]
+
+
+class Queue:
+    """The waiting and the dead jobs of one name, and who waits for them."""
+
+    __slots__ = ("dead", "is_used", "name", "number", "paused", "ready", "scheduled", "waiters")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.ready: Order[Spec] = Order()
+        self.scheduled: Order[Spec] = Order()
+        self.dead: Order[Spec] = Order()
+        self.waiters: Order[int] = Order()
+        self.paused = False
+        self.is_used = False  # by more than leases: it stays
+
+
+class _Change(Enum):
+    MADE = auto()
+    USED = auto()  # for the first time
+    PAUSED = auto()  # or resumed
+    RELEASED = auto()
+
+
+_RELEASED = Queue(-1, "")  # stands for a number that is free
+
+
+class Queues:
+    """By number, by name, and in the order of their names."""
+
+    __slots__ = (
+        "_by_name",
+        "_changes",
+        "_free",
+        "_names",
+        "_paused",
+        "by_number",
+    )
+
+    def __init__(self, paused: Iterable[str] = ()) -> None:
+        self._by_name: dict[str, Queue] = {}
+        self.by_number: list[Queue] = []
+        self._names: Order[bytes] = Order()
+        self._paused: Order[bytes] = Order()
+        self._free: list[int] = []  # numbers of released queues
+        self._changes: list[tuple[_Change, Queue]] | None = None  # of the open batch
+        for name in paused:
+            self.set_paused(self.named(name), True)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> Queue | None:
+        return self._by_name.get(name)
+
+    def named(self, name: str) -> Queue:
+        """The queue, made if there is none. From now on it stays."""
+        queue = self._by_name.get(name)
+        if queue is None:
+            queue = self._make(name)
+        if not queue.is_used:
+            queue.is_used = True
+            self._note(_Change.USED, queue)
+        return queue
+
+    def watched(self, name: str) -> Queue:
+        """The queue, made if there is none, for one who waits for a job of it."""
+        queue = self._by_name.get(name)
+        return self._make(name) if queue is None else queue
+
+    def release(self, queues: Iterable[Queue]) -> None:
+        """Forget those of them that are there, hold nothing and nobody waits for."""
+        for queue in queues:
+            is_there = self._by_name.get(queue.name) is queue
+            if is_there and not queue.is_used and not queue.waiters:
+                self._forget(queue)
+                self._note(_Change.RELEASED, queue)
+
+    def _make(self, name: str) -> Queue:
+        if self._free:
+            number = self._free.pop()
+            queue = self.by_number[number] = Queue(number, name)
+        else:
+            queue = Queue(len(self.by_number), name)
+            self.by_number.append(queue)
+        self._by_name[name] = queue
+        self._names.add(_key(name))
+        self._note(_Change.MADE, queue)
+        return queue
+
+    def _forget(self, queue: Queue) -> None:
+        assert not any((queue.ready, queue.scheduled, queue.dead, queue.waiters))
+        del self._by_name[queue.name]
+        self._names.remove(_key(queue.name))
+        self.by_number[queue.number] = _RELEASED
+        self._free.append(queue.number)
+
+    def _remember(self, queue: Queue) -> None:
+        """It was forgotten last."""
+        number = self._free.pop()
+        assert number == queue.number
+        self.by_number[number] = self._by_name[queue.name] = queue
+        self._names.add(_key(queue.name))
+
+    def page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+        """In the order of their names, those that begin with ``prefix``."""
+        return self._page(self._names, offset, limit, prefix)
+
+    def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+        return self._page(self._paused, offset, limit, prefix)
+
+    def _page(self, names: Order[bytes], offset: int, limit: int, prefix: str) -> list[Queue]:
+        begin = _key(prefix)
+        keys = names.page(names.rank(begin) + offset if prefix else offset, limit)
+        return [self._by_name[_name(key)] for key in keys if key.startswith(begin)]
+
+    @property
+    def paused(self) -> frozenset[str]:
+        return frozenset(map(_name, self._paused))
+
+    def set_paused(self, queue: Queue, paused: bool) -> None:
+        """To what it is not already."""
+        assert queue.paused is not paused
+        queue.paused = paused
+        if paused:
+            self._paused.add(_key(queue.name))
+        else:
+            self._paused.remove(_key(queue.name))
+        self._note(_Change.PAUSED, queue)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._changes = []
+
+    def commit_batch(self) -> None:
+        self._changes = None
+
+    def undo_batch(self) -> None:
+        """To be called last: the queues that the batch has made are empty again then."""
+        changes, self._changes = self._changes or (), None
+        for change, queue in reversed(changes):
+            if change is _Change.PAUSED:
+                self.set_paused(queue, not queue.paused)
+            elif change is _Change.USED:
+                queue.is_used = False
+            elif change is _Change.MADE:
+                self._forget(queue)
+            else:
+                self._remember(queue)
+
+    def _note(self, change: _Change, queue: Queue) -> None:
+        if self._changes is not None:
+            self._changes.append((change, queue))
+
+
+def _key(name: str) -> bytes:
+    """Names are listed in the order of their bytes."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _name(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")

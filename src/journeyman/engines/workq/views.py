@@ -1,0 +1,208 @@
+"""What ``inspect`` shows: jobs and queues as they are at this moment.
+
+A job whose TTL is over is not shown. ``fails`` counts every failure that a worker has reported, so
+one more than the fold's for a job that has failed for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from heapq import nlargest
+
+from journeyman.engines.sorted_set import Order
+from journeyman.engines.workq.job import (
+    EXHAUSTED,
+    FAILED,
+    HEAD_BYTES,
+    URGENCY_BYTES,
+    Entry,
+    fields_of,
+    job_id_of,
+    moment_of,
+    opened,
+    queue_of,
+    ready_of,
+    spec_of,
+)
+from journeyman.engines.workq.messages import Client, QueueFigures, WorkStats
+from journeyman.engines.workq.queues import Queue
+from journeyman.engines.workq.state import State
+from journeyman.formats.workq.retry import max_fails_of
+from journeyman.protocols.workq.commands import (
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectPausedQueues,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    InspectServer,
+)
+from journeyman.protocols.workq.replies import (
+    NOT_FOUND,
+    JobList,
+    JobView,
+    JobViews,
+    QueueList,
+    QueueView,
+    Reply,
+    ServerView,
+)
+
+__all__ = [
+    "dead_jobs",
+    "job",
+    "jobs",
+    "largest_queues",
+    "paused_queues",
+    "queue",
+    "queues",
+    "scheduled_jobs",
+    "server",
+    "stats",
+]
+
+MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
+
+
+def job(state: State, command: InspectJob, _client: Client) -> Reply:
+    entry = state.find(command.job_id)
+    return NOT_FOUND if entry is None else _job_list(state, (entry,))
+
+
+def jobs(state: State, command: InspectJobs, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    return NOT_FOUND if queue is None else _page(state, queue.ready, command)
+
+
+def scheduled_jobs(state: State, command: InspectScheduledJobs, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    return NOT_FOUND if queue is None else _page(state, queue.scheduled, command)
+
+
+def dead_jobs(state: State, command: InspectDeadJobs, _client: Client) -> Reply:
+    queue = state.queues.get(command.name)
+    return NOT_FOUND if queue is None else _page(state, queue.dead, command)
+
+
+def queue(state: State, command: InspectQueue, _client: Client) -> Reply:
+    found = state.queues.get(command.name)
+    return NOT_FOUND if found is None else _queue_list((found,))
+
+
+def queues(state: State, command: InspectQueues, _client: Client) -> Reply:
+    return _queue_list(state.queues.page(command.offset, command.limit, command.prefix))
+
+
+def paused_queues(state: State, command: InspectPausedQueues, _client: Client) -> Reply:
+    found = state.queues.paused_page(command.offset, command.limit, command.prefix)
+    return _queue_list(found)
+
+
+def server(state: State, _command: InspectServer, _client: Client) -> Reply:
+    """The server knows the rest."""
+    return ServerView(0, state.evicted, 0)
+
+
+def stats(state: State) -> WorkStats:
+    ready = scheduled = failed = 0
+    for queue in state.queues.by_number:
+        ready += len(queue.ready)
+        scheduled += len(queue.scheduled)
+        failed += len(queue.dead)
+    leased = len(state.jobs.leases)
+    completed = len(state.jobs) - ready - scheduled - failed - leased
+    return WorkStats(
+        ready,
+        scheduled,
+        leased,
+        completed,
+        failed,
+        len(state.queues),
+        len(state.waiting),
+        state.evicted,
+    )
+
+
+def largest_queues(state: State, most: int) -> tuple[list[QueueFigures], QueueFigures]:
+    """The queues with most jobs, by name; and all others together, nameless."""
+    queues = list(state.queues.by_number)
+    shown = nlargest(most, queues, key=lambda queue: (_waiting_in(queue), queue.number))
+    figures = [_figures(queue) for queue in sorted(shown, key=lambda queue: queue.name)]
+    ready, scheduled, dead = (
+        sum(len(getattr(queue, part)) for queue in queues)
+        - sum(getattr(figure, part) for figure in figures)
+        for part in ("ready", "scheduled", "dead")
+    )
+    return figures, QueueFigures("", ready, scheduled, dead, None)
+
+
+def _waiting_in(queue: Queue) -> int:
+    return len(queue.ready) + len(queue.scheduled) + len(queue.dead)
+
+
+def _figures(queue: Queue) -> QueueFigures:
+    return QueueFigures(
+        queue.name, len(queue.ready), len(queue.scheduled), len(queue.dead), _oldest_ns(queue.ready)
+    )
+
+
+def _oldest_ns(ready: Order[bytes]) -> int | None:
+    """Within a priority the first is the oldest. Of very many priorities the most urgent count.
+
+    It may be asked from another thread while jobs come and go, so nothing is taken for granted.
+    """
+    found: list[bytes] = []
+    spec = ready.first_from(b"")
+    while spec is not None and len(found) < MOST_PRIORITIES:
+        found.append(ready_of(spec))
+        next_urgency = int.from_bytes(spec[:URGENCY_BYTES]) + 1
+        if next_urgency >= 2 ** (8 * URGENCY_BYTES):
+            break
+        spec = ready.first_from(next_urgency.to_bytes(URGENCY_BYTES))
+    return moment_of(min(found)) if found else None
+
+
+def _page(
+    state: State,
+    order: Order[bytes],
+    command: InspectJobs | InspectScheduledJobs | InspectDeadJobs,
+) -> JobList:
+    entries = (state.find(job_id_of(spec)) for spec in order.page(command.offset, command.limit))
+    return _job_list(state, [entry for entry in entries if entry is not None])
+
+
+def _job_list(state: State, entries: Sequence[Entry]) -> JobList:
+    """As they are now, whenever the views are made: entries do not change."""
+    makers = []
+    for entry in entries:
+        name = state.queues.by_number[queue_of(spec_of(entry))].name
+        makers.append(partial(_job_view, name, entry))
+    return JobList(JobViews(makers, sum(len(spec_of(entry)) - HEAD_BYTES for entry in entries)))
+
+
+def _job_view(queue: str, entry: Entry) -> JobView:
+    spec, stage, attempts, fails, _, _, _ = opened(entry)
+    fields = fields_of(spec)
+    return JobView(
+        fields.job_id,
+        queue,
+        fields.ttr_ms,
+        fields.ttl_ms,
+        fields.payload,
+        fields.max_attempts,
+        attempts,
+        max_fails_of(fields.max_fails),
+        fails + (stage == FAILED),
+        fields.priority,
+        FAILED if stage == EXHAUSTED else stage,
+        fields.created_ns,
+        fields.time_ns,
+    )
+
+
+def _queue_list(queues: Iterable[Queue]) -> QueueList:
+    return QueueList(
+        tuple(QueueView(q.name, len(q.ready), len(q.scheduled), q.paused) for q in queues)
+    )

@@ -1,0 +1,1 @@
+"""The schedule decides: jobs, rules and runs."""

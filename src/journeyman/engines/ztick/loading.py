@@ -1,0 +1,115 @@
+"""A log -> a Schedule, as it was when the log ended.
+
+    Loader.add(record)           one record after another, of any kind
+    Loader.add_jobs(columns)     many rows about jobs at once, for logs of millions
+    Loader.finish() -> Schedule  nothing is queued yet that was running when the log ended
+    Resume -> Schedule.decide    now it is, or has failed: records to write, runs to start
+
+The last record of a job, and of a rule, is its state, as in journeyman.folds.ztick; the two must
+agree (tests/property/test_ztick_engine.py). Jobs and rules are apart, so the order counts only
+among jobs and among rules. Planned jobs of the same time become due in the order of their records.
+
+A job whose last record says ``triggered`` was waiting or running when the process ended. Nobody
+knows how far its run has come. By default it runs again, so every job runs at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from journeyman.engines.sharded_dict import Drawers
+from journeyman.engines.ztick.engine import MAX_RUNS, Schedule
+from journeyman.engines.ztick.job import REMOVED, Job, order_of, pack_rows
+from journeyman.engines.ztick.jobs import JobTable
+from journeyman.engines.ztick.messages import Resume, Resumed, StartRun
+from journeyman.engines.ztick.rules import RuleBook
+from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet
+
+__all__ = ["REMOVED", "Loaded", "Loader", "load", "notes"]
+
+NAMES_IN_NOTE = 10
+
+
+class Loader:
+    """Takes the records of a log in order; ``finish`` ends it. Until then, every row about a job
+    takes 8 bytes more than the jobs themselves."""
+
+    __slots__ = ("_drawers", "_rows", "_rules")
+
+    def __init__(self) -> None:
+        self._drawers = Drawers()
+        self._rows: list[Job | None] = []  # as they came; None: not the state of its job any more
+        self._rules = RuleBook()
+
+    def add(self, record: Record) -> None:
+        if isinstance(record, JobSet):
+            self.add_jobs([record.identifier], [record.execution_ns], [int(record.status)])
+        elif isinstance(record, JobRemoved):
+            self.add_jobs([record.identifier], [0], [REMOVED])
+        elif isinstance(record, RuleSet):
+            self._rules.put(record)
+        else:
+            self._rules.remove(record.identifier)
+
+    def add_jobs(
+        self, identifiers: Sequence[str], execution_ns: Sequence[int], statuses: Sequence[int]
+    ) -> None:
+        """Three columns of the log's rows about jobs, in order. The status of a removal is REMOVED,
+        its time is not looked at."""
+        places = range(len(self._rows), len(self._rows) + len(identifiers))
+        jobs = pack_rows(execution_ns, places, statuses, identifiers)
+        self._rows += jobs
+        for job in self._drawers.lay(identifiers, jobs):
+            self._rows[order_of(job)] = None
+
+    def finish(self, *, max_runs: int = MAX_RUNS) -> Schedule:
+        """The Schedule. ``Resume`` is to be decided before the first ``Due``."""
+        # In the order of the log, which is that in memory: in any other order, going through
+        # millions of jobs takes several times as long.
+        jobs = [job for job in self._rows if job is not None]
+        self._rows = []
+        return Schedule(JobTable(self._drawers, jobs), self._rules, max_runs=max_runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A Schedule that has resumed: write ``records``, then start ``effects``."""
+
+    schedule: Schedule
+    records: tuple[Record, ...]
+    effects: tuple[StartRun, ...]
+    notes: tuple[str, ...]  # for the server's log
+
+
+def load(
+    records: Iterable[Record],
+    *,
+    interrupted: Literal["run", "fail"] = "run",
+    max_runs: int = MAX_RUNS,
+) -> Loaded:
+    """The Schedule of a whole log, with its interrupted jobs seen to."""
+    loader = Loader()
+    for record in records:
+        loader.add(record)
+    schedule = loader.finish(max_runs=max_runs)
+    outcome = schedule.decide(Resume(rerun=interrupted == "run"), now_ns=0)
+    assert isinstance(outcome.reply, Resumed)
+    return Loaded(schedule, outcome.records, outcome.effects, notes(outcome.reply))
+
+
+def notes(resumed: Resumed) -> tuple[str, ...]:
+    """What is worth telling about the interrupted jobs: nothing, or a line or two."""
+    told = (("run again", resumed.run_again), ("have failed", resumed.failed))
+    return tuple(
+        f"jobs that the last stop had cut off {fate} ({len(names)}): {_shown(names)}"
+        for fate, names in told
+        if names
+    )
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    shown = ", ".join(map(repr, names[:NAMES_IN_NOTE]))
+    more = len(names) - NAMES_IN_NOTE
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,200 @@
+"""What goes into a Schedule besides the commands of clients, and what comes out of it.
+
+a client's command, or Due, Finished, Resume  -->  Outcome(records, reply, effects)
+
+records   to be written and synced, in this order, before anything else happens
+reply     what to answer; nouns, not bytes: each protocol words them in its own way
+effects   runs to start, in this order, once the records are durable
+
+Set SetRule                  DONE
+Due                          DONE, NotRun if some of what was due is not run
+Remove RemoveRule            DONE, JobNotFound, RuleNotFound
+Get                          JobState, JobNotFound
+Query                        JobListing        ListRules   RuleListing
+Stat                         Stats             Resume      Resumed
+Finished                     RunEnded, or None for a run that nobody knows
+each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's namespace
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from journeyman.engines.sharded_dict import JobListing
+from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
+
+__all__ = [
+    "DONE",
+    "DUE_LIMIT",
+    "OUT_OF_SCOPE",
+    "Done",
+    "Due",
+    "Ended",
+    "Finished",
+    "JobNotFound",
+    "JobState",
+    "NotRun",
+    "OutOfScope",
+    "Outcome",
+    "Reply",
+    "Resume",
+    "Resumed",
+    "RuleListing",
+    "RuleNotFound",
+    "RunEnded",
+    "StartRun",
+    "Stats",
+]
+
+Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
+
+# A few milliseconds of work at a million jobs.
+DUE_LIMIT = 500
+
+
+# -- in ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Trigger what is due now, at most ``limit`` jobs. If more are, ``next_due_ns`` tells."""
+
+    limit: int = DUE_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run has ended. ``detail`` is for the server's own log; nothing depends on it."""
+
+    run_id: int
+    success: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """See to what the last process left: jobs that were triggered, run again or not; and whether
+    those run that became due while there was no process."""
+
+    rerun: bool = True
+    skip_overdue: bool = False  # planned jobs of the log whose time is past already: not run
+
+
+# -- out -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Run the job; answer with Finished(run_id, ...) when it has ended, however it did."""
+
+    run_id: int
+    identifier: str
+    execution_ns: int
+    runner: Runner
+    rule: str = field(default="", compare=False)  # whose runner it is; told, nothing depends on it
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfScope:
+    """The client's namespace does not cover what the command is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobNotFound:
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The log itself uses identifiers like this one."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleNotFound:
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    status: Status
+    execution_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleListing:
+    """The rules as of one moment."""
+
+    rules: tuple[RuleSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a Schedule knows of STAT; the server knows the rest."""
+
+    jobs_total: int
+    jobs_planned: int
+    jobs_triggered: int
+    jobs_executed: int
+    jobs_failed: int
+    rules_total: int
+    executions_pending: int  # triggered, waiting for a slot
+    executions_inflight: int  # running, also if the job has been SET or removed since
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """``status`` is the job's new one; None if it was SET or removed during the run."""
+
+    identifier: str
+    status: Ended | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """Due, and failed without a run: for want of a rule, or overdue when the process started."""
+
+    without_rule: tuple[JobSet, ...]
+    skipped: tuple[JobSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The jobs that a stop had cut off, by time."""
+
+    run_again: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+Reply: TypeAlias = (
+    Done
+    | OutOfScope
+    | JobNotFound
+    | Reserved
+    | RuleNotFound
+    | JobState
+    | JobListing
+    | RuleListing
+    | Stats
+    | RunEnded
+    | NotRun
+    | Resumed
+)
+
+DONE = Done()
+OUT_OF_SCOPE = OutOfScope()
+
+
+class Outcome(NamedTuple):
+    """A named tuple because one is made for every command."""
+
+    records: tuple[Record, ...]
+    reply: Reply | None
+    effects: tuple[StartRun, ...]

@@ -1,0 +1,277 @@
+"""Jobs of the other dialects as job records of a keyspace, and back: the mapping, without files.
+
+    workq    state     new, due later   new, pending   leased    completed   failed
+             status    delayed          waiting        active    completed   failed
+    ztick    a planned job   ->  delayed or waiting, queue: its rule's identifier
+    kestrel  an item         ->  waiting, queue: its queue
+
+A payload is JSON in a record. One that is JSON stays as it is; other text becomes a JSON string,
+other bytes their base64 in one. What a record has no member for, but the way back needs, is in one
+extra member, which whoever does not know it passes on:
+
+    "workq":{"encoding":"json|text|base64","fails":0,"finished_ns":..,"max_fails":0,"priority":0,
+             "result":base64,"started_ns":..,"state":0,"ttl_ms":..,"ttr_ms":..}   without zeros
+
+So a workq job comes back equal in everything but zone offsets and logging times, and the records of
+others come back with the settings that are asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from journeyman.errors import InvalidData
+from journeyman.folds.workq_job import NS_PER_MS, Job, JobState
+from journeyman.folds.workq_limits import MAX_TTL_MS
+from journeyman.formats.keyspace.text import check_json
+from journeyman.formats.keyspace.values import Extra, JobRecord, QueueRecord
+from journeyman.formats.workq import Command, Instant, JobAdded
+from journeyman.formats.workq.retry import delay_ms_of
+
+__all__ = [
+    "LONGEST_TTL_KEY",
+    "MEMBER",
+    "Defaults",
+    "id_of",
+    "payload_bytes",
+    "payload_text",
+    "queue_record",
+    "record_of_payload",
+    "record_of_workq",
+    "wakes_ns_of",
+    "workq_and_timeout",
+    "workq_of_record",
+    "workq_status",
+]
+
+MEMBER: Final = "workq"
+# No job of the work queue in a store has a longer TTL than stands here: milliseconds, u64
+# big-endian. Who puts jobs into a store besides the work queue removes it.
+LONGEST_TTL_KEY: Final = b"v1:storage:workq_longest_ttl"
+_STATUS_STATES: Final = {
+    "completed": JobState.COMPLETED,
+    "failed": JobState.FAILED,
+    "active": JobState.LEASED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a job of the work queue gets that its record does not say."""
+
+    ttr_ms: int = 60_000
+    ttl_ms: int = MAX_TTL_MS
+    priority: int = 0
+    max_fails: int = 0
+
+
+def id_of(text: str) -> UUID:
+    """An id for a name, always the same: the first bytes of its SHA-256 as a version 4 UUID."""
+    return UUID(
+        bytes=hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:16], version=4
+    )
+
+
+def queue_record(name: str) -> QueueRecord:
+    """A queue that is known by its jobs only."""
+    return QueueRecord(id_of(f"queue {name}"), name, None, True, "active")
+
+
+# -- payloads ------------------------------------------------------------------------------------
+
+
+def payload_text(payload: bytes) -> str:
+    """The payload as JSON."""
+    return _encoded(payload)[1]
+
+
+def _encoded(payload: bytes) -> tuple[str, str]:
+    """How a payload became JSON, and the JSON."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return "base64", json.dumps(base64.b64encode(payload).decode())
+    try:
+        check_json(text)
+    except ValueError:
+        return "text", json.dumps(text, ensure_ascii=False)
+    return "json", text
+
+
+def payload_bytes(record: JobRecord) -> bytes:
+    """The payload as it was before it became JSON. Raises InvalidData if that cannot be."""
+    return _payload(record, _members(record))
+
+
+def _payload(record: JobRecord, members: dict[str, Any]) -> bytes:
+    encoding = members.get("encoding", "json")
+    if encoding == "json":
+        return record.payload.encode()
+    text = json.loads(record.payload)
+    if not isinstance(text, str):
+        raise InvalidData(f"a payload said to be {encoding!r:.20} that is no string", 0)
+    return text.encode() if encoding == "text" else _unbase64(text)
+
+
+def _unbase64(text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidData("base64 that is none", 0) from None
+
+
+def record_of_payload(
+    queue: str, job_uuid: UUID, status: str, created_ns: int, start_ns: int, payload: bytes
+) -> JobRecord:
+    """A job that nobody has touched yet."""
+    encoding, text = _encoded(payload)
+    members = {} if encoding == "json" else {"encoding": encoding}
+    return JobRecord(
+        job_uuid=job_uuid,
+        jid=f"{queue}:{job_uuid}",
+        queue=queue,
+        status=status,
+        created_at_ns=created_ns,
+        execution_start_ns=start_ns,
+        payload=text,
+        extra=_extra(members),
+    )
+
+
+# -- workq ---------------------------------------------------------------------------------------
+
+
+def workq_status(state: JobState, due_ns: int | None, as_of_ns: int) -> str:
+    """The status of a job of the work queue at a moment."""
+    if state in (JobState.COMPLETED, JobState.FAILED):
+        return state.name.lower()
+    if state == JobState.LEASED:
+        return "active"
+    return "delayed" if due_ns is not None and due_ns > as_of_ns else "waiting"
+
+
+def record_of_workq(job: Job, as_of_ns: int, timed_out_ns: int = 0) -> JobRecord:
+    """The record of a job of the work queue as it is at a moment.
+
+    ``timed_out_ns`` is the time of its last timeout-attempt: a delay before a retry begins there.
+    """
+    added = job.added
+    job_uuid = UUID(bytes=added.job_id)
+    due_ns = None if added.time is None else added.time.unix_ns
+    wakes_ns = wakes_ns_of(job, timed_out_ns)
+    encoding, text = _encoded(added.payload)
+    members: dict[str, Any] = {
+        "encoding": None if encoding == "json" else encoding,
+        "exhausted": job.exhausted,
+        "fails": job.fails,
+        "finished_ns": None if job.finished is None else job.finished.unix_ns,
+        "max_fails": added.max_fails,
+        "owed_timeouts": job.owed_timeouts,
+        "priority": added.priority,
+        "result": None if job.result is None else base64.b64encode(job.result).decode(),
+        "scheduled": added.command == Command.SCHEDULE,
+        "started_ns": None if job.started is None else job.started.unix_ns,
+        "state": int(job.state),
+        "timed_out_ns": timed_out_ns if job.state == JobState.PENDING else 0,
+        "ttl_ms": added.ttl_ms,
+        "ttr_ms": added.ttr_ms,
+    }
+    return JobRecord(
+        job_uuid=job_uuid,
+        jid=f"{added.name}:{job_uuid}",
+        queue=added.name,
+        status=workq_status(job.state, wakes_ns, as_of_ns),
+        created_at_ns=added.created.unix_ns,
+        execution_start_ns=added.created.unix_ns if due_ns is None else due_ns,
+        max_attempts=added.max_attempts or None,
+        attempts_so_far=job.attempts,
+        payload=text,
+        # ttl_ms is always there: it tells that what is left out is zero.
+        extra=_extra({name: v for name, v in members.items() if v or v == "" or name == "ttl_ms"}),
+    )
+
+
+def wakes_ns_of(job: Job, timed_out_ns: int) -> int | None:
+    """When a job that waits is ready; None: it is."""
+    if job.state == JobState.PENDING:
+        delay_ms = delay_ms_of(job.added.max_fails)
+        return timed_out_ns + delay_ms * NS_PER_MS if delay_ms else None
+    return None if job.added.time is None else job.added.time.unix_ns
+
+
+def workq_of_record(record: JobRecord, defaults: Defaults) -> Job:
+    """The job of the work queue that a record tells of. Raises InvalidData."""
+    return workq_and_timeout(record, defaults)[0]
+
+
+def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[Job, int]:
+    """Besides, the time of its last timeout-attempt, 0 if it does not matter."""
+    members = _members(record)
+    is_ours = "ttl_ms" in members  # what is left out of a member of ours is zero
+    created = Instant(record.created_at_ns)
+    looks_scheduled = not is_ours and record.execution_start_ns != record.created_at_ns
+    has_time = bool(members.get("scheduled", looks_scheduled))
+    added = JobAdded(
+        logged=created,
+        job_id=record.job_uuid.bytes,
+        name=record.queue,
+        ttr_ms=_number(members, "ttr_ms", 0 if is_ours else defaults.ttr_ms),
+        ttl_ms=_number(members, "ttl_ms", defaults.ttl_ms),
+        priority=_number(members, "priority", 0 if is_ours else defaults.priority),
+        max_attempts=record.max_attempts or 0,
+        max_fails=_number(members, "max_fails", 0 if is_ours else defaults.max_fails),
+        payload=_payload(record, members),
+        time=Instant(record.execution_start_ns) if has_time else None,
+        created=created,
+        command=Command.SCHEDULE if has_time else Command.ADD,
+    )
+    job = Job(added, _state(members, record), record.attempts_so_far)
+    job.fails = _number(members, "fails", 0)
+    job.owed_timeouts = _number(members, "owed_timeouts", 0)
+    job.exhausted = bool(members.get("exhausted", False))
+    if job.state == JobState.LEASED:
+        job.attempts = max(job.attempts, 1)
+    if job.attempts:
+        job.started = Instant(_number(members, "started_ns", record.created_at_ns))
+    if job.state in (JobState.COMPLETED, JobState.FAILED):
+        job.result = _unbase64(members.get("result", ""))
+        job.finished = Instant(_number(members, "finished_ns", record.created_at_ns))
+    return job, _number(members, "timed_out_ns", 0)
+
+
+def _state(members: dict[str, Any], record: JobRecord) -> JobState:
+    """By the status, which others may have changed; the member tells new from pending."""
+    state = _STATUS_STATES.get(record.status)
+    if state is not None:
+        return state
+    said = members.get("state", 0)
+    return JobState.PENDING if said == JobState.PENDING else JobState.NEW
+
+
+def _number(members: dict[str, Any], name: str, default: int) -> int:
+    found = members.get(name, default)
+    if type(found) is not int:
+        raise InvalidData(f"{MEMBER}.{name} is no number", 0)
+    return found
+
+
+def _members(record: JobRecord) -> dict[str, Any]:
+    for name, text in record.extra:
+        if name == MEMBER:
+            found = json.loads(text)
+            if not isinstance(found, dict):
+                raise InvalidData(f"{MEMBER} is no object", 0)
+            return found
+    return {}
+
+
+def _extra(members: dict[str, Any]) -> Extra:
+    if not members:
+        return ()
+    return ((MEMBER, json.dumps(members, separators=(",", ":"), sort_keys=True)),)

@@ -1,0 +1,373 @@
+"""The workq command log: every state change of every job of the work queue.
+
+    segment   HEADER (8)  record  record ...
+    record    TIME (15)  SIZE (uvarint)  PAYLOAD (SIZE)  CRC (4)          see workq_frame
+    payload   TYPE (1)  JOB_ID (16)  and then, by type:
+
+      1 add, 2 schedule   NAME_LEN NAME  TTR  TTL  PRIORITY  MAX_ATTEMPTS  MAX_FAILS
+                          PAYLOAD_LEN PAYLOAD  TIME (15)  CREATED (15)
+      3 complete, 4 fail  RESULT_LEN RESULT
+      5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
+      others              of a newer writer: kept as they are, and stepped over
+
+A fail that is retried is hidden: written as an add which the original steps over (workq_retry).
+Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
+workq_time). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
+
+This module knows what a record says, not whether it may: names, TTRs and ids that the protocol
+would refuse are read and written like any other, and the fold decides. What is decoded can always
+be encoded again, byte for byte as long as its varints were of the shortest form.
+
+The whole contract, with limits and errors: docs/formats/workq.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+
+from journeyman.errors import (
+    BadHeader,
+    EncodeError,
+    EntryTooLarge,
+    IncompleteEntry,
+    InvalidData,
+    StringOverflow,
+)
+from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.workq import frame as workq_frame
+from journeyman.formats.workq import retry, times, varint
+from journeyman.formats.workq.frame import MAX_RECORD_BYTES
+from journeyman.formats.workq.records import (
+    Command,
+    JobAdded,
+    JobEvent,
+    JobFinished,
+    NewerCommand,
+    Record,
+    UnknownCommand,
+)
+from journeyman.formats.workq.times import (
+    FIELDS,
+    NANOS_PER_SECOND,
+    TIME_BYTES,
+    TIME_VERSION,
+    UTC_OFFSET_MIN,
+    Instant,
+)
+
+__all__ = [
+    "CODEC",
+    "HEADER",
+    "MAX_PAYLOAD_BYTES",
+    "MAX_RECORD_BYTES",
+    "UTC_OFFSET_MIN",
+    "Command",
+    "Instant",
+    "JobAdded",
+    "JobEvent",
+    "JobFinished",
+    "NewerCommand",
+    "Record",
+    "UnknownCommand",
+]
+
+HEADER = bytes.fromhex("7771777100000001")
+MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
+ID_BYTES = 16
+MAX_U64 = 2**64 - 1
+MIN_PRIORITY = -(2**31)
+MAX_PRIORITY = 2**31 - 1
+
+
+_ADDED = frozenset({Command.ADD, Command.SCHEDULE})
+_FINISHED = frozenset({Command.COMPLETE, Command.FAIL})
+_EVENTS = frozenset(Command) - _ADDED - _FINISHED
+_UNKNOWN = [number for number in range(256) if number not in list(Command)]
+_COMMANDS = {int(command): command for command in Command}
+# The types come in three runs; plain numbers, because an enum member is slow to compare and hash.
+_LAST_ADDED = int(Command.SCHEDULE)
+_LAST_FINISHED = int(Command.FAIL)
+# The numbers of a payload in their order: whether each is the length of a block that follows it.
+_ADDED_FIELDS = (True, False, False, False, False, False, True)
+_FINISHED_FIELDS = (True,)
+_NONE_NS = times.to_unix_ns(0, 0)
+
+
+class _Workq:
+    """The codec (framing.Codec) of a segment. Stateless."""
+
+    name = "workq"
+    header = HEADER
+    has_checksum = True
+    seals = None
+
+    def check_header(self, data: Buffer) -> int:
+        found = bytes(data[: len(HEADER)])
+        if found == HEADER:
+            return len(HEADER)
+        if HEADER.startswith(found):
+            raise IncompleteEntry("invalid segment header: cut short", 0, len(HEADER))
+        raise BadHeader("invalid segment header", 0)
+
+    def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
+        if offset >= len(data):
+            return None
+        frame, at = workq_frame.read_frame(data, offset)
+        logged = _read_time(frame, 0, offset)
+        if at == len(frame):
+            raise InvalidData("empty payload", offset)
+        command_type = frame[at]
+        command = _COMMANDS.get(command_type)
+        body = at + 1 + ID_BYTES
+        if body > len(frame):
+            raise StringOverflow("the id runs past the end of the record", offset)
+        job_id = frame[at + 1 : body]
+        record: Record
+        if command is None:
+            record = UnknownCommand(logged, job_id, NewerCommand(command_type), frame[body:])
+            body = len(frame)
+        elif command_type > _LAST_FINISHED:
+            record = JobEvent(logged, job_id, command)
+        elif command_type > _LAST_ADDED:
+            result, body = _read_block(frame, body, offset, "result", MAX_PAYLOAD_BYTES)
+            record = JobFinished(logged, job_id, command, result)
+        elif (hidden := _read_hidden(frame, body, logged, job_id, command)) is not None:
+            record, body = hidden, len(frame)
+        else:
+            record, body = _read_added(frame, body, offset, logged, job_id, command)
+        if body != len(frame):
+            raise InvalidData("trailing garbage detected", offset)
+        return Entry(offset, body + workq_frame.CRC_BYTES, record)
+
+    def encode(self, record: Record) -> bytes:
+        if len(record.job_id) != ID_BYTES:
+            raise EncodeError(f"id of {len(record.job_id)} bytes, not {ID_BYTES}")
+        allowed: Collection[int]
+        if isinstance(record, JobFinished | JobEvent) and record.hidden:
+            return _write_hidden(record)
+        if isinstance(record, UnknownCommand):
+            allowed, body = _UNKNOWN, record.body
+        elif isinstance(record, JobEvent):
+            allowed, body = _EVENTS, b""
+        elif isinstance(record, JobFinished):
+            allowed, body = _FINISHED, _write_block(record.result, "result")
+        else:
+            allowed, body = _ADDED, _write_added(record)
+        if record.command not in allowed:
+            raise EncodeError(f"{type(record).__name__} with command {record.command!r}")
+        return _sealed(record, record.command, body)
+
+    def is_torn(self, data: Buffer, offset: int) -> bool:
+        if not workq_frame.is_torn(data, offset):
+            return False
+        span = workq_frame.payload_span(data, offset)
+        return span is None or _may_fill(data, *span)
+
+    def skip(self, data: Buffer, offset: int) -> int | None:
+        return workq_frame.skip(data, offset)
+
+    def resync(
+        self,
+        data: Buffer,
+        offset: int,
+        *,
+        lone: bool = False,  # noqa: ARG002 - the checksum is proof
+    ) -> int | None:
+        return workq_frame.resync(data, offset)
+
+
+CODEC: Codec[Record] = _Workq()
+
+
+def _sealed(record: Record, command: int, body: bytes) -> bytes:
+    payload = bytes((command,)) + record.job_id + body
+    if len(payload) > MAX_RECORD_BYTES:
+        raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
+    return workq_frame.seal(_write_time(record.logged), payload)
+
+
+def _read_hidden(
+    frame: bytes, at: int, logged: Instant, job_id: bytes, command: Command
+) -> JobFinished | JobEvent | None:
+    if command is not Command.ADD:
+        return None
+    found = retry.read_hidden(frame, at, MAX_PAYLOAD_BYTES)
+    if found is None:
+        return None
+    is_fail, result = found
+    if is_fail:
+        return JobFinished(logged, job_id, Command.FAIL, result, True)
+    return JobEvent(logged, job_id, Command.TIMEOUT_ATTEMPT, True)
+
+
+def _write_hidden(record: JobFinished | JobEvent) -> bytes:
+    if isinstance(record, JobFinished) and record.command == Command.FAIL:
+        if len(record.result) > MAX_PAYLOAD_BYTES:
+            raise EncodeError(f"result of {len(record.result)} bytes, limit {MAX_PAYLOAD_BYTES}")
+        body = retry.write_hidden(retry.HIDDEN_FAIL, record.result)
+    elif isinstance(record, JobEvent) and record.command == Command.TIMEOUT_ATTEMPT:
+        body = retry.write_hidden(retry.HIDDEN_TIMEOUT, b"")
+    else:
+        raise EncodeError(f"a hidden {record.command!r}: only fail and timeout-attempt can be")
+    return _sealed(record, Command.ADD, body)
+
+
+def _read_added(
+    frame: bytes, at: int, offset: int, logged: Instant, job_id: bytes, command: Command
+) -> tuple[JobAdded, int]:
+    name, at = _read_block(frame, at, offset, "name", MAX_RECORD_BYTES)
+    ttr_ms, at = _read_number(frame, at, offset)
+    ttl_ms, at = _read_number(frame, at, offset)
+    priority, at = _read_number(frame, at, offset)
+    priority = varint.unfold_sign(priority)
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidData(f"priority {priority} is no 32-bit number", offset)
+    max_attempts, at = _read_number(frame, at, offset)
+    max_fails, at = _read_number(frame, at, offset)
+    payload, at = _read_block(frame, at, offset, "payload", MAX_PAYLOAD_BYTES)
+    time = _read_time(frame, at, offset)
+    created = _read_time(frame, at + TIME_BYTES, offset)
+    is_none = time.unix_ns == _NONE_NS
+    record = JobAdded(
+        logged,
+        job_id,
+        name.decode("utf-8", "surrogateescape"),
+        ttr_ms,
+        ttl_ms,
+        priority,
+        max_attempts,
+        max_fails,
+        payload,
+        None if is_none else time,
+        created,
+        command,
+        time.offset_min if is_none else UTC_OFFSET_MIN,
+    )
+    return record, at + 2 * TIME_BYTES
+
+
+def _read_number(frame: bytes, at: int, offset: int) -> tuple[int, int]:
+    # Most numbers are one byte; worth asking before the general case.
+    if at < len(frame) and frame[at] < 0x80:
+        return frame[at], at + 1
+    value, after = varint.read(frame, at, len(frame))
+    if after == varint.CUT_SHORT:
+        raise StringOverflow("a number runs past the end of the record", offset)
+    if after == varint.OVER_64_BITS:
+        raise InvalidData("a number is no 64-bit varint", offset)
+    return value, after
+
+
+def _read_block(frame: bytes, at: int, offset: int, what: str, limit: int) -> tuple[bytes, int]:
+    size, at = _read_number(frame, at, offset)
+    if size > len(frame) - at:
+        raise StringOverflow(f"{what} of {size} bytes, {len(frame) - at} left", offset)
+    if size > limit:
+        raise EntryTooLarge(f"{what} of {size} bytes, limit {limit}", offset)
+    return frame[at : at + size], at + size
+
+
+def _read_time(frame: bytes, at: int, offset: int) -> Instant:
+    if at + TIME_BYTES > len(frame):
+        raise StringOverflow("a time runs past the end of the record", offset)
+    if frame[at] != TIME_VERSION:
+        raise InvalidData(f"unknown time version {frame[at]}", offset)
+    seconds, nanos, offset_min = FIELDS.unpack_from(frame, at + 1)
+    if nanos >= NANOS_PER_SECOND:
+        raise InvalidData(f"a time with {nanos} nanoseconds", offset)
+    return Instant(times.to_unix_ns(seconds, nanos), offset_min)
+
+
+def _may_fill(data: Buffer, at: int, end: int) -> bool:
+    """Whether what there is of a payload can be the beginning of one that ends at ``end``.
+
+    The lengths inside a payload add up to its SIZE. So a record whose SIZE was damaged, and now
+    reaches past the end of the data over good records, is told from one that was cut short.
+    """
+    stop = min(end, len(data))
+    if at >= stop:
+        return True
+    command_type = data[at]
+    if command_type not in _COMMANDS:
+        # Of a newer writer nothing is known but this: what is cut short hides no whole record.
+        return workq_frame.resync(data, at) is None
+    at += 1 + ID_BYTES
+    is_added = command_type <= _LAST_ADDED
+    fields = _ADDED_FIELDS if is_added else _FINISHED_FIELDS
+    for is_length in fields if command_type <= _LAST_FINISHED else ():
+        if at >= end:
+            return False
+        value, at = varint.read(data, at, stop)
+        if at < 0:
+            return at == varint.CUT_SHORT and stop < end
+        at += value if is_length else 0
+    return at + (2 * TIME_BYTES if is_added else 0) == end
+
+
+def _write_added(job: JobAdded) -> bytes:
+    time = job.time
+    if time is None:
+        due = _write_none(job.none_offset_min)
+    elif time.unix_ns == _NONE_NS or job.none_offset_min != UTC_OFFSET_MIN:
+        # Either would come back as a different record: "none" is spelled time=None, and
+        # there is no place to keep its offset beside a time that is there.
+        raise EncodeError(f"time {time} with none_offset_min {job.none_offset_min}")
+    else:
+        due = _write_time(time)
+    settings = _write_settings(
+        job.name, job.ttr_ms, job.ttl_ms, job.priority, job.max_attempts, job.max_fails
+    )
+    return settings + _write_block(job.payload, "payload") + due + _write_time(job.created)
+
+
+@lru_cache(maxsize=1024)  # many jobs differ in their id and payload only
+def _write_settings(
+    name: str, ttr_ms: int, ttl_ms: int, priority: int, max_attempts: int, max_fails: int
+) -> bytes:
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise EncodeError(f"priority {priority} is no 32-bit number")
+    name_bytes = _name_bytes(name)
+    return b"".join(
+        (
+            varint.write(len(name_bytes)),
+            name_bytes,
+            _write_number(ttr_ms, "ttr"),
+            _write_number(ttl_ms, "ttl"),
+            varint.write(varint.fold_sign(priority)),
+            _write_number(max_attempts, "max-attempts"),
+            _write_number(max_fails, "max-fails"),
+        )
+    )
+
+
+@lru_cache(maxsize=8)
+def _write_none(offset_min: int) -> bytes:
+    return times.to_bytes(_NONE_NS, offset_min)
+
+
+def _name_bytes(name: str) -> bytes:
+    try:
+        found = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise EncodeError(f"name {name!r} holds what is no text") from error
+    # Escaped bytes that together are good utf-8 would come back as another name.
+    if found.decode("utf-8", "surrogateescape") != name:
+        raise EncodeError(f"name {name!r} escapes bytes that need no escape")
+    return found
+
+
+def _write_number(value: int, what: str) -> bytes:
+    if not 0 <= value <= MAX_U64:
+        raise EncodeError(f"{what} {value} is no unsigned 64-bit number")
+    return varint.write(value)
+
+
+def _write_block(block: bytes, what: str) -> bytes:
+    if len(block) > MAX_PAYLOAD_BYTES:
+        raise EncodeError(f"{what} of {len(block)} bytes, limit {MAX_PAYLOAD_BYTES}")
+    return varint.write(len(block)) + block
+
+
+def _write_time(time: Instant) -> bytes:
+    return times.to_bytes(time.unix_ns, time.offset_min)

@@ -1,0 +1,178 @@
+"""The frame of a workq record: what can be known and proven without looking at the command.
+
+    TIME (15)   SIZE (uvarint, 1..10)   PAYLOAD (SIZE)   CRC (4, big endian)
+    |<------------- CRC-32C covers these ------------->|
+
+A frame is *proven* when its CRC fits. Decoding proves a frame before its payload is looked at, so
+no reader ever acts on a damaged byte. The checks come in the order of the bytes; that makes the
+verdict on a whole buffer and on a stream the same:
+
+    TIME's version is 1 | SIZE is a varint | SIZE within its limit | frame complete | CRC fits
+
+Damage. A job's payload is the client's own bytes and may well hold whole log records, CRC and all.
+Searching a damaged record byte by byte would bring those to life, so ``skip`` first asks whether
+the damaged frame still ends where something real begins; only if it does not is ``resync`` needed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import google_crc32c
+
+from journeyman.errors import (
+    ChecksumMismatch,
+    EntryTooLarge,
+    IncompleteEntry,
+    InvalidData,
+)
+from journeyman.formats.framing import Buffer
+from journeyman.formats.workq import varint
+from journeyman.formats.workq.times import NANOS_PER_SECOND, TIME_BYTES, TIME_VERSION
+
+__all__ = ["MAX_RECORD_BYTES", "is_torn", "payload_span", "read_frame", "resync", "seal", "skip"]
+
+# Most bytes of PAYLOAD, that is of SIZE: a job's payload (1 MiB), and beside it 4 KiB for the
+# type, id, name, numbers and times, which take 372 bytes when every varint is at its longest and
+# the name has the 255 bytes that the protocol allows.
+MAX_RECORD_BYTES = 1_048_576 + 4096
+CRC_BYTES = 4
+MIN_FRAME_BYTES = TIME_BYTES + 1 + CRC_BYTES
+
+_CRC = struct.Struct(">I")
+_crc32c = google_crc32c.value
+
+# Where a record may begin: a time of version 1 whose nanoseconds are below 0x3c000000. All seconds
+# are possible. (A record with more nanoseconds than that is unreadable even when proven.)
+_RECORD_START = re.compile(rb"\x01(?=.{8}[\x00-\x3b])", re.DOTALL)
+_NANOS_OFFSET = 9
+
+
+def seal(time: bytes, payload: bytes) -> bytes:
+    """The whole record: framed, with its CRC."""
+    covered = time + varint.write(len(payload)) + payload
+    return covered + _CRC.pack(_crc32c(covered))
+
+
+def read_frame(data: Buffer, offset: int) -> tuple[bytes, int]:
+    """The proven frame at ``offset`` without its CRC, and where in it the payload begins.
+
+    The data must hold at least one byte there. Raises FormatError.
+    """
+    length = len(data)
+    if data[offset] != TIME_VERSION:
+        raise InvalidData(f"unknown time version {data[offset]}", offset)
+    payload_at = offset + TIME_BYTES + 1
+    if payload_at > length:
+        raise IncompleteEntry("cut short in TIME or SIZE", offset, MIN_FRAME_BYTES)
+    size = data[payload_at - 1]
+    if size >= 0x80:
+        size, payload_at = _read_size(data, offset)
+    if size > MAX_RECORD_BYTES:
+        raise EntryTooLarge(f"record of {size} bytes, limit {MAX_RECORD_BYTES}", offset)
+    crc_at = payload_at + size
+    if crc_at + CRC_BYTES > length:
+        needed = crc_at + CRC_BYTES - offset
+        raise IncompleteEntry(f"record of {needed} bytes, {length - offset} left", offset, needed)
+    covered = bytes(data[offset:crc_at])
+    if _crc32c(covered) != _CRC.unpack_from(data, crc_at)[0]:
+        raise ChecksumMismatch("crc mismatch", offset)
+    return covered, payload_at - offset
+
+
+def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
+    size_at = offset + TIME_BYTES
+    size, payload_at = varint.read(data, size_at, len(data))
+    if payload_at == varint.CUT_SHORT:
+        raise IncompleteEntry("cut short in SIZE", offset, MIN_FRAME_BYTES + len(data) - size_at)
+    if payload_at == varint.OVER_64_BITS:
+        raise InvalidData("SIZE is no 64-bit varint", offset)
+    return size, payload_at
+
+
+def is_torn(data: Buffer, offset: int) -> bool:
+    """Whether the rest is a proper prefix of a frame, or all zeros.
+
+    Whether its payload goes with its SIZE is not asked here.
+    """
+    if offset >= len(data):
+        return False
+    if data[offset] != TIME_VERSION:
+        return not bytes(data[offset:]).lstrip(b"\0")
+    # What there is of the nanoseconds; bytes still missing count as zero, their lowest value.
+    nanos = bytes(data[offset + _NANOS_OFFSET : offset + _NANOS_OFFSET + 4]).ljust(4, b"\0")
+    if _CRC.unpack(nanos)[0] >= NANOS_PER_SECOND:
+        return False
+    size, payload_at = varint.read(data, offset + TIME_BYTES, len(data))
+    if payload_at == varint.CUT_SHORT:
+        return True
+    if payload_at == varint.OVER_64_BITS or not 0 < size <= MAX_RECORD_BYTES:
+        return False
+    return len(data) < payload_at + size + CRC_BYTES
+
+
+def skip(data: Buffer, offset: int) -> int | None:
+    """The end of the frame at ``offset``, where that end can be trusted. See framing.Codec.
+
+    It can when the frame's CRC fits, or when it does not but a proven frame, or the end of the
+    data, follows exactly behind it. The exception is a damaged SIZE that now reaches over whole
+    records and happens to end where one of them ends: then that one is proven, and nothing is
+    skipped. A record that lies in the payload never ends there; at least the CRC is in between.
+    """
+    end = _frame_end(data, offset)
+    if end is None:
+        return None
+    if _is_proven(data, offset, end):
+        return end
+    if end < len(data) and not _begins_proven(data, end):
+        return None
+    for inside in _RECORD_START.finditer(data, offset + 1, end):
+        start = inside.start()
+        if _frame_end(data, start) == end and _is_proven(data, start, end):
+            return None
+    return end
+
+
+def resync(data: Buffer, offset: int) -> int | None:
+    """The first proven frame at or after ``offset``. Its own CRC is the proof.
+
+    Each place is tried at the cost of one CRC over at most MAX_RECORD_BYTES, so the search is
+    linear in the length of the data.
+    """
+    while (match := _RECORD_START.search(data, offset)) is not None:
+        if _begins_proven(data, match.start()):
+            return match.start()
+        offset = match.start() + 1
+    return None
+
+
+def payload_span(data: Buffer, offset: int) -> tuple[int, int] | None:
+    """Where the payload begins and, by its SIZE, ends, be it inside the data or not.
+
+    None if the data do not reach so far, or hold no TIME and SIZE there.
+    """
+    if offset >= len(data) or data[offset] != TIME_VERSION:
+        return None
+    size, payload_at = varint.read(data, offset + TIME_BYTES, len(data))
+    if payload_at < 0 or size > MAX_RECORD_BYTES:
+        return None
+    return payload_at, payload_at + size
+
+
+def _frame_end(data: Buffer, offset: int) -> int | None:
+    """Where the frame at ``offset`` ends, if it lies inside the data."""
+    span = payload_span(data, offset)
+    if span is None or span[1] + CRC_BYTES > len(data):
+        return None
+    return span[1] + CRC_BYTES
+
+
+def _is_proven(data: Buffer, offset: int, end: int) -> bool:
+    crc: int = _CRC.unpack_from(data, end - CRC_BYTES)[0]
+    return bool(_crc32c(bytes(data[offset : end - CRC_BYTES])) == crc)
+
+
+def _begins_proven(data: Buffer, offset: int) -> bool:
+    end = _frame_end(data, offset)
+    return end is not None and _is_proven(data, offset, end)

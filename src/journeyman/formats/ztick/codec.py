@@ -1,0 +1,373 @@
+"""The ztick logfile: jobs and rules of the schedule, one entry after another.
+
+    entry  = u32be length | type | the type's fields           no file header, no checksum
+    string = u16be length | utf-8
+
+    type 0 JobSet       id, i64be execution_ns, status          status 0 planned   1 triggered
+         1 RuleSet      id, pattern, runner, its fields                2 executed  3 failed
+         2 JobRemoved   id
+         3 RuleRemoved  id
+
+    runner 0 shell   command                 3 awf    workflow, u16be count, inputs
+           1 amqp    dsn, exchange, key      4 http   method, url
+           2 direct  executable, u16be       5 redis  url, command, key
+                     count, args             6 queue  name, u16be count, flags (ours)
+
+What is read is exactly what is written: decode takes valid UTF-8, known types, runners and
+statuses, and no byte too many, and encode refuses whatever decode would not give back.
+
+Which error says what (docs/formats/ztick.md has the table):
+
+    IncompleteEntry    the length goes beyond the data
+    EntryTooLarge      the length is over the limit, whatever is left
+    UnknownEntryType   a type byte over 3
+    StringOverflow     a string, or a list of them, goes beyond its entry
+    InvalidData        everything else
+
+A frame is what the length prefix cuts out, an entry is a frame whose content is right. The shape
+of damaged bytes is judged in journeyman.formats.ztick.damage; reading on behind damage is
+recovery, not format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from journeyman.errors import (
+    EncodeError,
+    EntryTooLarge,
+    IncompleteEntry,
+    InvalidData,
+    StringOverflow,
+    UnknownEntryType,
+)
+from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.ztick.damage import is_cut_short, resync, skip
+from journeyman.formats.ztick.layout import (
+    HEAD,
+    JOB,
+    JOB_EXTRA,
+    JOB_REMOVAL,
+    JOB_TAIL,
+    LENGTH,
+    LIST_RUNNERS,
+    MAX_ENTRY_BYTES,
+    MAX_LIST_ITEMS,
+    MAX_STRING_BYTES,
+    RULE,
+    RULE_REMOVAL,
+    RUNNER_STRINGS,
+    U16,
+)
+from journeyman.formats.ztick.runners import (
+    RUNNER_CLASSES,
+    Amqp,
+    Awf,
+    Direct,
+    Http,
+    Journal,
+    Queue,
+    Redis,
+    Runner,
+    Shell,
+)
+from journeyman.formats.ztick.seals import SEALS
+
+__all__ = [
+    "CODEC",
+    "MAX_ENTRY_BYTES",
+    "MAX_LIST_ITEMS",
+    "MAX_STRING_BYTES",
+    "Amqp",
+    "Awf",
+    "Direct",
+    "Http",
+    "JobRemoved",
+    "JobSet",
+    "Journal",
+    "Queue",
+    "Record",
+    "Redis",
+    "RuleRemoved",
+    "RuleSet",
+    "Runner",
+    "Shell",
+    "Status",
+    "decode_payload",
+    "frames",
+]
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Status(IntEnum):
+    """Where a job stands; the values are the bytes in the log."""
+
+    PLANNED = 0
+    TRIGGERED = 1
+    EXECUTED = 2
+    FAILED = 3
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSet:
+    """A job was created, replanned, or changed its status."""
+
+    identifier: str
+    execution_ns: int
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """A rule was created or replaced."""
+
+    identifier: str
+    pattern: str
+    runner: Runner
+
+
+@dataclass(frozen=True, slots=True)
+class JobRemoved:
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRemoved:
+    identifier: str
+
+
+Record: TypeAlias = JobSet | RuleSet | JobRemoved | RuleRemoved
+
+
+_STATUSES = tuple(Status)  # by byte
+_RUNNER_BYTES = {runner: byte for byte, runner in enumerate(RUNNER_CLASSES)}
+
+
+# -- records -> bytes ----------------------------------------------------------------------------
+
+
+def _encode(record: Record) -> bytes:
+    if isinstance(record, JobSet):
+        raw = _encode_text(record.identifier, "identifier")
+        if record.execution_ns not in _INT64:
+            raise EncodeError("execution_ns is outside the signed 64-bit range")
+        if record.status not in _STATUSES:
+            raise EncodeError("status is not one of 0 to 3")
+        tail = JOB_TAIL.pack(record.execution_ns, record.status)
+        return HEAD.pack(len(raw) + JOB_EXTRA, JOB, len(raw)) + raw + tail
+    identifier = _encode_string(record.identifier, "identifier")
+    if isinstance(record, RuleSet):
+        pattern = _encode_string(record.pattern, "pattern")
+        return _frame(RULE, identifier + pattern + _encode_runner(record.runner))
+    return _frame(JOB_REMOVAL if isinstance(record, JobRemoved) else RULE_REMOVAL, identifier)
+
+
+def _frame(kind: int, fields: bytes) -> bytes:
+    length = 1 + len(fields)
+    if length > MAX_ENTRY_BYTES:
+        raise EncodeError(f"the entry has {length} bytes, more than {MAX_ENTRY_BYTES}")
+    return LENGTH.pack(length) + bytes((kind,)) + fields
+
+
+def _encode_string(value: str, field: str) -> bytes:
+    raw = _encode_text(value, field)
+    return U16.pack(len(raw)) + raw
+
+
+def _encode_text(value: str, field: str) -> bytes:
+    try:
+        raw = value.encode()
+    except UnicodeEncodeError:
+        raise EncodeError(f"{field} cannot be written as UTF-8") from None
+    if len(raw) > MAX_STRING_BYTES:
+        raise EncodeError(f"{field} has {len(raw)} bytes, more than {MAX_STRING_BYTES}")
+    return raw
+
+
+def _encode_runner(runner: Runner) -> bytes:
+    byte = _RUNNER_BYTES[type(runner)]
+    parts = [bytes((byte,))]
+    parts += [_encode_string(getattr(runner, name), name) for name in RUNNER_STRINGS[byte]]
+    if byte in LIST_RUNNERS:
+        name = LIST_RUNNERS[byte]
+        items: tuple[str, ...] = getattr(runner, name)
+        if len(items) > MAX_LIST_ITEMS:
+            raise EncodeError(f"{name} has {len(items)} items, more than {MAX_LIST_ITEMS}")
+        parts.append(U16.pack(len(items)))
+        parts += [_encode_string(item, f"{name}[{i}]") for i, item in enumerate(items)]
+    return b"".join(parts)
+
+
+# -- bytes -> records ----------------------------------------------------------------------------
+
+
+def frames(data: Buffer) -> Iterator[tuple[int, memoryview]]:
+    """Offset and payload of every whole frame, by its length prefix alone, as the original walks.
+
+    The content is not looked at and no length is too large; bytes that are no whole frame end it.
+    """
+    view = memoryview(data)
+    offset = 0
+    while len(view) - offset >= LENGTH.size:
+        start = offset + LENGTH.size
+        end = start + LENGTH.unpack_from(view, offset)[0]
+        if end > len(view):
+            return
+        yield offset, view[start:end]
+        offset = end
+
+
+def decode_payload(payload: Buffer, offset: int = 0) -> Record:
+    """The record in one frame, its length prefix left out; errors name ``offset``."""
+    if not payload:
+        raise InvalidData("an entry of no bytes", offset)
+    return _decode_fields(payload, 0, len(payload), offset)
+
+
+def _decode_fields(data: Buffer, start: int, end: int, offset: int) -> Record:
+    """The record between ``start`` (its type byte) and ``end``."""
+    kind = data[start]
+    if kind > RULE_REMOVAL:
+        raise UnknownEntryType(f"unknown entry type {kind}", offset)
+    identifier, at = _decode_string(data, start + 1, end, offset, "identifier")
+    record: Record
+    if kind == JOB:
+        if end - at < JOB_TAIL.size:
+            raise InvalidData("a job without execution time and status", offset)
+        execution_ns, status = JOB_TAIL.unpack_from(data, at)
+        if status >= len(_STATUSES):
+            raise InvalidData(f"unknown status {status}", offset)
+        record, at = JobSet(identifier, execution_ns, _STATUSES[status]), at + JOB_TAIL.size
+    elif kind == RULE:
+        pattern, at = _decode_string(data, at, end, offset, "pattern")
+        runner, at = _decode_runner(data, at, end, offset)
+        record = RuleSet(identifier, pattern, runner)
+    else:
+        record = JobRemoved(identifier) if kind == JOB_REMOVAL else RuleRemoved(identifier)
+    if at != end:
+        raise InvalidData(f"{end - at} bytes too many", offset)
+    return record
+
+
+def _decode_string(data: Buffer, at: int, end: int, offset: int, field: str) -> tuple[str, int]:
+    start = at + 2
+    stop = start + U16.unpack_from(data, at)[0] if start <= end else start
+    if stop > end:
+        raise StringOverflow(f"{field} runs past its entry", offset)
+    return _decode_text(data, start, stop, offset, field), stop
+
+
+def _decode_text(data: Buffer, start: int, stop: int, offset: int, field: str) -> str:
+    try:
+        return str(data[start:stop], "utf-8")
+    except UnicodeDecodeError:
+        raise InvalidData(f"{field} is not UTF-8", offset) from None
+
+
+def _decode_runner(data: Buffer, at: int, end: int, offset: int) -> tuple[Runner, int]:
+    if at == end:
+        raise InvalidData("a rule without runner", offset)
+    byte = data[at]
+    if byte >= len(RUNNER_CLASSES):
+        raise InvalidData(f"unknown runner {byte}", offset)
+    at += 1
+    fields: list[str | tuple[str, ...]] = []
+    for name in RUNNER_STRINGS[byte]:
+        value, at = _decode_string(data, at, end, offset, name)
+        fields.append(value)
+    if byte in LIST_RUNNERS:
+        items, at = _decode_list(data, at, end, offset, LIST_RUNNERS[byte])
+        fields.append(items)
+    runner: Runner = RUNNER_CLASSES[byte](*fields)  # type: ignore[arg-type]
+    return runner, at
+
+
+def _decode_list(
+    data: Buffer, at: int, end: int, offset: int, field: str
+) -> tuple[tuple[str, ...], int]:
+    if end - at < 2:
+        raise InvalidData(f"{field} without a count", offset)
+    count = U16.unpack_from(data, at)[0]
+    at += 2
+    if 2 * count > end - at:
+        raise StringOverflow(f"{field} run past their entry", offset)
+    items = []
+    for _ in range(count):
+        item, at = _decode_string(data, at, end, offset, field)
+        items.append(item)
+    return tuple(items), at
+
+
+# -- the codec -----------------------------------------------------------------------------------
+
+
+class _ZtickCodec:
+    """See journeyman.formats.framing.Codec."""
+
+    name = "ztick"
+    header = b""
+    has_checksum = False
+    seals = SEALS
+
+    def encode(self, record: Record) -> bytes:
+        return _encode(record)
+
+    def check_header(self, data: Buffer) -> int:  # noqa: ARG002 - the format has none
+        return 0
+
+    def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
+        left = len(data) - offset
+        if left == 0:
+            return None
+        if left >= HEAD.size:
+            length, kind, id_length = HEAD.unpack_from(data, offset)
+            # Nearly every entry is a job in order: it gets by with two looks at its bytes.
+            if kind == JOB and length == id_length + JOB_EXTRA and length + LENGTH.size <= left:
+                at = offset + HEAD.size + id_length
+                execution_ns, status = JOB_TAIL.unpack_from(data, at)
+                if status < len(_STATUSES):
+                    identifier = _decode_text(data, offset + HEAD.size, at, offset, "identifier")
+                    job = JobSet(identifier, execution_ns, _STATUSES[status])
+                    return Entry(offset, length + LENGTH.size, job)
+        size = LENGTH.size + _checked_length(data, offset, left)
+        record = _decode_fields(data, offset + LENGTH.size, offset + size, offset)
+        return Entry(offset, size, record)
+
+    def is_torn(self, data: Buffer, offset: int) -> bool:
+        return is_cut_short(data, offset)
+
+    def skip(self, data: Buffer, offset: int) -> int | None:
+        return skip(data, offset, self._end_of_entry)
+
+    def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
+        return resync(data, offset, self._end_of_entry, lone=lone)
+
+    def _end_of_entry(self, data: Buffer, offset: int) -> int:
+        entry = self.decode(data, offset)
+        return offset if entry is None else entry.end
+
+
+def _checked_length(data: Buffer, offset: int, left: int) -> int:
+    """The length of an entry that is all there and within the limit."""
+    if left < LENGTH.size:
+        raise IncompleteEntry("the data end inside a length", offset, LENGTH.size)
+    length: int = LENGTH.unpack_from(data, offset)[0]
+    if length > MAX_ENTRY_BYTES:
+        raise EntryTooLarge(f"a length of {length}, over {MAX_ENTRY_BYTES}", offset)
+    if length == 0:
+        raise InvalidData("an entry of no bytes", offset)
+    needed = LENGTH.size + length
+    if needed > left:
+        raise IncompleteEntry(f"the data end after {left} of {needed} bytes", offset, needed)
+    return length
+
+
+CODEC: Codec[Record] = _ZtickCodec()

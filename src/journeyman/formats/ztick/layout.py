@@ -1,0 +1,66 @@
+r"""The ztick entry in numbers: limits, type and runner bytes, and the fixed parts as structs.
+
+    u32be length | type | ...                      length counts what follows it
+    \___ LENGTH __/
+    \____________ HEAD: length, type, length of the id ___/ the same in all four types
+
+Shared by journeyman.formats.ztick (values) and journeyman.formats.ztick.damage (shapes). No logic.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+__all__ = [
+    "HEAD",
+    "JOB",
+    "JOB_EXTRA",
+    "JOB_REMOVAL",
+    "JOB_TAIL",
+    "LENGTH",
+    "LIST_RUNNERS",
+    "MAX_ENTRY_BYTES",
+    "MAX_LIST_ITEMS",
+    "MAX_STRING_BYTES",
+    "MIN_ENTRY_BYTES",
+    "REMOVAL_EXTRA",
+    "RULE",
+    "RULE_EXTRA",
+    "RULE_REMOVAL",
+    "RUNNER_STRINGS",
+    "U16",
+]
+
+MAX_STRING_BYTES: Final = 65_535
+MAX_LIST_ITEMS: Final = 65_535  # args of direct, inputs of awf, flags of queue
+# These two count the bytes behind the length field. The upper one is ours: the original takes
+# lines of 4 KiB and HTTP bodies of 1 MiB, so no real log comes near it.
+MAX_ENTRY_BYTES: Final = 16 * 1024 * 1024
+MIN_ENTRY_BYTES: Final = 3  # the removal of an empty id
+
+JOB, RULE, JOB_REMOVAL, RULE_REMOVAL = range(4)
+
+# By runner byte: the strings of shell, amqp, direct, awf, http, redis, and of queue and journal,
+# which are ours.
+RUNNER_STRINGS: Final = (
+    ("command",),
+    ("dsn", "exchange", "routing_key"),
+    ("executable",),
+    ("workflow",),
+    ("method", "url"),
+    ("url", "command", "key"),
+    ("name",),
+    ("queue",),
+)
+# These end with u16be count, then so many strings.
+LIST_RUNNERS: Final = {2: "args", 3: "inputs", 6: "flags"}
+
+LENGTH: Final = Struct(">I")
+HEAD: Final = Struct(">IBH")  # length, type, length of the id
+U16: Final = Struct(">H")
+JOB_TAIL: Final = Struct(">qB")  # execution, status
+
+REMOVAL_EXTRA: Final = HEAD.size - LENGTH.size  # bytes of a removal besides its id
+JOB_EXTRA: Final = REMOVAL_EXTRA + JOB_TAIL.size  # bytes of a job besides its id
+RULE_EXTRA: Final = REMOVAL_EXTRA + 5  # likewise, at the least: pattern, runner, one string

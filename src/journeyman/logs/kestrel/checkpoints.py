@@ -1,0 +1,130 @@
+"""The checkpoints of a kestrel queue: how far each reader has come, one small file a reader.
+
+    <queue>.read.<reader>          READ_HEAD, then READ_DONE with ids ascending, always both, sealed
+    <queue>.read.<reader>~~<ms>    the next one, being written
+    <queue>.read.                  the default reader's; there is none beside named readers
+
+    step                                       a crash before the next step leaves
+    1 write and sync the ~~ file               the old checkpoint; opening removes the ~~ file
+    2 rename it over the old, sync directory   the new one
+
+One whose seal does not fit, that does not read from beginning to end, or that speaks of ids no
+queue can have reached, is not trusted: it is copied to quarantine/, and its reader starts at the
+oldest item. To deliver twice is better than never.
+
+What ``durable`` holds is on disk. Retention goes by it and by nothing else.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from journeyman.disk import Disk
+from journeyman.folds.kestrel import Reader, fold_reader, snapshot_reader
+from journeyman.formats.framing import Entry
+from journeyman.formats.kestrel import READER, Record
+from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.seals import stamp_of
+from journeyman.logs.quarantine import copy_aside
+from journeyman.logs.recovery import FileReport, inspect_file
+from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
+from journeyman.logs.sealing import sealed
+from journeyman.logs.segments import TEMPORARY_MARK, kestrel_reader_name, kestrel_readers
+
+__all__ = ["Checkpoints"]
+
+
+class Checkpoints:
+    """The checkpoint files of one queue. Not thread-safe."""
+
+    def __init__(self, disk: Disk, directory: str, queue: str, *, seal: bool = True) -> None:
+        self._disk = disk
+        self._seal = seal
+        self._directory = directory
+        self._queue = queue
+        self.durable: dict[str, Reader] = {}
+
+    def load(
+        self, names: Iterable[str], tail: int
+    ) -> tuple[dict[str, Reader | None], list[FileReport]]:
+        """Every reader among these file names; None for one whose checkpoint is not trusted."""
+        readers: dict[str, Reader | None] = {}
+        reports: list[FileReport] = []
+        for name, file in kestrel_readers(self._queue, names).items():
+            path = posixpath.join(self._directory, file)
+            entries: list[Entry[Record]] = []
+            report = inspect_file(self._disk, READER, path, entries.append)
+            reader = fold_reader((entry.record for entry in entries), name=name)
+            # Zeros behind the last record are no damage, a file of zeros is.
+            whole = all(d.kind == "padding" and d.offset > 0 for d in report.damages)
+            if whole and reader.is_plausible(tail):
+                readers[name] = reader
+            else:
+                data = self._disk.view(path)
+                copy = copy_aside(self._disk, path, data, 0, len(data))
+                readers[name] = None
+                report = replace(report, quarantined=(copy,))
+            reports.append(report)
+        return readers, reports
+
+    def settle(
+        self, found: Mapping[str, Reader | None], opened: Mapping[str, Reader], now_ms: int
+    ) -> None:
+        """Make the files say what the queue was opened with.
+
+        A reader without a checkpoint it can trust gets one at once: were it left to the first
+        checkpoint, a crash before that would start it elsewhere, past items put meanwhile.
+        """
+        for name, reader in opened.items():
+            before = found.get(name)
+            if before is None:
+                self.write(name, reader, now_ms)
+            elif before.head > reader.head:  # it was not believed
+                data = self._disk.view(self._path(name))
+                copy_aside(self._disk, self._path(name), data, 0, len(data))
+                # That its id was given out, should it have been, must still be known.
+                self.write(name, Reader(reader.head, {*reader.done, before.head}), now_ms)
+                self.durable[name] = _copy(reader)
+            else:
+                self.durable[name] = _copy(reader)
+        for name in found:
+            if name not in opened:
+                remove_durably(self._disk, self._path(name))
+
+    def write(self, name: str, reader: Reader, now_ms: int) -> None:
+        """Replace a reader's checkpoint. Durable when this returns."""
+        path = self._path(name)
+        head, done = snapshot_reader(reader)
+        records = (READER.encode(head), READER.encode(done))
+        pieces: Iterable[bytes] = (READER.header, *records)
+        if self._seal:
+            pieces = sealed(SEALS, READER.header, records, stamp_of(now_ms, path))
+        temporary = f"{path}{TEMPORARY_MARK}{now_ms}"
+        write_whole(self._disk, temporary, pieces)
+        put_in_place(self._disk, temporary, path)
+        self.durable[name] = _copy(reader)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Hand a reader's place over to another name, in one step."""
+        old, new = self._path(name), self._path(new_name)
+        if self._disk.exists(old):  # else it was done before, and not known to be durable
+            self._disk.rename(old, new)
+        self._disk.sync_dir(self._directory)
+        self.durable[new_name] = self.durable.pop(name)
+
+    def drop(self, name: str) -> None:
+        """Forget a reader."""
+        if self._disk.exists(self._path(name)):
+            self._disk.remove(self._path(name))
+        self._disk.sync_dir(self._directory)
+        del self.durable[name]
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._directory, kestrel_reader_name(self._queue, name))
+
+
+def _copy(reader: Reader) -> Reader:
+    """Readers are changed in place by whoever serves them; what is on disk is not."""
+    return Reader(reader.head, set(reader.done))

@@ -1,0 +1,400 @@
+"""The journal of one kestrel queue: segments of items, and a checkpoint for each reader.
+
+    <dir>/<queue>.<number>         segments: items in the order of their ids
+    <dir>/<queue>.read.<reader>    checkpoints, see kestrel_checkpoints
+    <dir>/<queue>.lock             held for as long as the queue is open; the original has none
+    <dir>/.index/                  what closed segments hold, see kestrel_index
+    <dir>/quarantine/              damaged bytes, see recovery
+
+    put         an id, one record, and a new segment before it if it would not fit this one
+    checkpoint  how far a reader has come, durably
+    retain      segments that every reader is past go, see kestrel_retention
+
+Ids grow by one for each item and are never given out again, even if the items that had them are
+lost: the next one is above every id in any segment *and* in any checkpoint. (The original gives
+them out again; a reader whose checkpoint is ahead of the items then skips new ones.) So after a
+loss there may be a gap, which readers here step over.
+
+An item of up to 16 MiB always fits: one that is too large for any segment has a segment to itself.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, Lock
+from journeyman.errors import LogLocked, UsageError
+from journeyman.folds.anomaly import Notes
+from journeyman.folds.kestrel import DEFAULT_READER, Reader
+from journeyman.formats.framing import Buffer
+from journeyman.formats.kestrel import WRITER, ItemPut
+from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.seals import BLOCK_BYTES
+from journeyman.logs.appender import Appender
+from journeyman.logs.kestrel.index import Segment, remove_index, save_index
+from journeyman.logs.kestrel.opening import FoundQueue, find_queue
+from journeyman.logs.kestrel.reading import ItemReader
+from journeyman.logs.kestrel.retention import retire_segment
+from journeyman.logs.quarantine import copy_aside
+from journeyman.logs.replacement import remove_durably
+from journeyman.logs.sealed_reading import read_whole
+from journeyman.logs.sealing import Sealing, in_blocks
+from journeyman.logs.segments import (
+    KestrelPlan,
+    Position,
+    check_queue_name,
+    kestrel_lock_name,
+)
+from journeyman.logs.sync import SyncPolicy
+
+__all__ = ["DEFAULT_SEGMENT_BYTES", "KestrelJournal"]
+
+DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
+
+_NS_PER_MS = 1_000_000
+
+
+class KestrelJournal:
+    """A queue's journal open for writing. Made by ``open``; safe from any thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        lock_path: str,
+        lock: Lock,
+        appender: Appender,
+        found: FoundQueue,
+        segment_bytes: int,
+        archive_directory: str | None,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._lock_path = lock_path
+        self._lock = lock
+        self._checkpoints = found.checkpoints
+        self._segment_bytes = segment_bytes
+        self._archive_directory = archive_directory
+        self._files = threading.Lock()  # checkpoints and retention, one at a time
+        # Guards the rest. Never held while the appender commits; reentrant, since a future that
+        # is done already calls back at once.
+        self._ids = threading.RLock()
+        self._catalog = found.catalog
+        self._next_id = found.next_id
+        self._refused_ids: set[int] = set()
+        self._reader = ItemReader(disk, self._end_of, self._note_damage)
+        self.appender = appender
+        self.recovery = found.report
+        self.anomalies = found.anomalies
+        self.damages: list[tuple[str, int, str]] = []  # met since: path, offset, reason
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        queue: str,
+        *,
+        sync: SyncPolicy | None = None,
+        seal: bool = True,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        archive_directory: str | None = None,
+        thorough: bool = False,
+        names: Sequence[str] | None = None,
+        notes: Notes = None,
+    ) -> KestrelJournal:
+        """Lock, recover and open a queue; made, with its directory, if it is missing.
+
+        ``seal``: what is written is sealed, see journeyman.formats.seals.
+        ``thorough``: all of every segment is read, and not only its index. ``names`` are the
+        files of the queue, if the directory has been listed already. ``notes`` is told of readers
+        that do not stand where their checkpoints said. LogLocked: another process has the queue.
+        """
+        check_queue_name(queue)
+        disk.make_dirs(directory)
+        lock_path = posixpath.join(directory, kestrel_lock_name(queue))
+        try:
+            lock = disk.lock(lock_path)
+        except LogLocked as error:
+            reason = f"another process has queue {queue} open"
+            raise LogLocked(directory, reason) from error
+        try:
+            found = find_queue(
+                disk,
+                clock,
+                directory,
+                queue,
+                seal=seal,
+                thorough=thorough,
+                names=names,
+                notes=notes,
+            )
+            plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
+            sealing = Sealing(SEALS, enabled=seal)
+            appender = Appender(disk, clock, plan, sync=sync, sealing=sealing)
+            appender.open(found.last_path)
+            if not found.catalog.numbers_follow_ids:
+                # The highest number does not hold the highest ids; a new segment will hold both.
+                appender.rotate_to(lambda: plan.next_path(plan.first_path()))
+        except BaseException:
+            lock.release()
+            raise
+        return cls(disk, clock, lock_path, lock, appender, found, segment_bytes, archive_directory)
+
+    @property
+    def next_id(self) -> int:
+        """The id of the item that is put next."""
+        with self._ids:
+            return self._next_id
+
+    @property
+    def tail(self) -> int:
+        """The highest id that is stored; 0 when there is none."""
+        with self._ids:
+            return self._catalog.tail
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Those that hold items, oldest first."""
+        with self._ids:
+            return list(self._catalog)
+
+    @property
+    def readers(self) -> Mapping[str, Reader]:
+        """Where each reader stands according to its checkpoint."""
+        with self._files:
+            durable = self._checkpoints.durable
+            return {name: Reader(r.head, set(r.done)) for name, r in durable.items()}
+
+    def put(
+        self,
+        data: bytes,
+        *,
+        add_time_ms: int | None = None,
+        expire_time_ms: int | None = None,
+        error_count: int = 0,
+    ) -> tuple[ItemPut, Future[Position]]:
+        """Queue an item; see Appender for when the future resolves.
+
+        ``add_time_ms`` is now by default. EncodeError: it is too large, and no id is used up.
+        """
+        if add_time_ms is None:
+            add_time_ms = self._clock.now_ns() // _NS_PER_MS
+        with self._ids:
+            item = ItemPut(self._next_id, add_time_ms, expire_time_ms, error_count, data)
+            stored = self.appender.append(WRITER.encode(item))
+            self._next_id += 1
+            stored.add_done_callback(lambda future: self._note_put(item, future))
+        return item, stored
+
+    def append(self, items: Sequence[ItemPut]) -> bool:
+        """Write items whose ids were given out by whoever serves the queue, from ``next_id`` on.
+
+        As durable as the policy says when this returns; LogError: none of them is stored.
+        Whether a segment was left for the next one: see ``save_indexes``.
+        """
+        with self._ids:
+            next_id = self._next_id
+            if any(item.item_id < next_id + place for place, item in enumerate(items)):
+                raise UsageError(f"an id below {next_id} was given out before")
+            encoded = [WRITER.encode(item) for item in items]
+        sizes = [len(record) for record in encoded]
+        runs = [[record] for record in encoded]
+        if self.has_room_for(sum(sizes)):
+            # In pieces of a block: each is as if it were one record.
+            runs = list(in_blocks(encoded))
+        stored = self.appender.append_many([b"".join(run) for run in runs])
+        self.appender.commit()
+        positions = stored.result()
+        with self._ids:
+            segments_before = len(self._catalog)
+            self._next_id = items[-1].item_id + 1
+            begin = 0
+            for position, run in zip(positions, runs, strict=True):
+                end = begin + len(run)
+                self._catalog.note_run(position, items[begin:end], sizes[begin:end])
+                begin = end
+            return len(self._catalog) > max(segments_before, 1)
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether the active segment takes so many bytes more, and the seals between them."""
+        end = self.appender.end()
+        seals = (size // BLOCK_BYTES + 3) * SEALS.size
+        return end is not None and end.offset + size + seals <= self._segment_bytes
+
+    def read_after(self, item_id: int, *, max_items: int, max_bytes: int) -> list[ItemPut]:
+        """The first items with ids above this one, in order. Only what was committed is seen."""
+        return self._reader.read_after(self.segments, item_id, max_items, max_bytes)
+
+    def left_for(self, reader: Reader) -> tuple[int, int]:
+        """How many items, and bytes, this reader still has to be given."""
+        return self._reader.left_for(self.segments, reader)
+
+    @property
+    def is_unindexed(self) -> bool:
+        """Whether a closed segment has no index."""
+        return bool(self._without_index())
+
+    def save_indexes(self) -> int:
+        """Write the index of each closed segment that has none; how many."""
+        with self._files:
+            missing = [s for s in self._without_index() if self._disk.exists(s.path)]
+            for segment in missing:
+                save_index(self._disk, segment)
+        return len(missing)
+
+    def _without_index(self) -> list[Segment]:
+        """Closed segments: those before the last that is known to hold an item. The writer may have
+        left that one too, but what it wrote there last may not be noted yet."""
+        return [segment for segment in self.segments[:-1] if not segment.indexed]
+
+    def commit(self) -> int:
+        """Write what was put, for whoever does not use a CommitThread."""
+        return self.appender.commit()
+
+    def items(self, after: int = 0) -> Iterator[ItemPut]:
+        """Stored items with ids above ``after``, as of the first one."""
+        end = self.appender.end()
+        for segment in self.segments:
+            if segment.last_id > after and self._disk.exists(segment.path):
+                data: Buffer = self._disk.view(segment.path)
+                if end is not None and segment.path == end.path:
+                    data = data[: end.offset]
+                for entry in read_whole(WRITER, data):
+                    if isinstance(entry.record, ItemPut) and entry.record.item_id > after:
+                        yield entry.record
+            if end is not None and segment.path == end.path:
+                break
+
+    def checkpoint(self, name: str, reader: Reader) -> None:
+        """Write down how far a reader has come. Durable when this returns."""
+        with self._files:
+            self._write_checkpoint(name, reader)
+
+    def checkpoint_if_known(self, name: str, reader: Reader) -> bool:
+        """The same, unless the reader has been dropped or renamed meanwhile; whether it was."""
+        with self._files:
+            if name not in self._checkpoints.durable:
+                return False
+            self._write_checkpoint(name, reader)
+            return True
+
+    def _write_checkpoint(self, name: str, reader: Reader) -> None:
+        """A head beyond the newest item would not be believed: what it passes over are lost ids."""
+        tail = self.tail
+        if 0 < tail < reader.head:
+            reader = Reader(tail, {*reader.done, reader.head})
+        self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+
+    def add_reader(self, name: str) -> Reader:
+        """A new reader, at the tail; or in the place of the default reader if there is one.
+
+        Raises UsageError for the default reader where named ones are, and for one that exists.
+        """
+        with self._files:
+            durable = self._checkpoints.durable
+            if name in durable:
+                raise UsageError(f"reader {name!r} exists")
+            if name == DEFAULT_READER and durable:
+                raise UsageError("a queue with named readers has no default reader")
+            if DEFAULT_READER in durable:
+                self._checkpoints.rename(DEFAULT_READER, name)
+            else:
+                self._write_checkpoint(name, Reader(self.tail))
+            return Reader(durable[name].head, set(durable[name].done))
+
+    def drop_reader(self, name: str) -> None:
+        """Forget a reader; what only it still had to read may then go.
+
+        In the place of the last one stands a default reader, at the tail: a queue without any
+        checkpoint is one that has lost it.
+        """
+        with self._files:
+            if set(self._checkpoints.durable) == {name}:
+                self._write_default_at_tail()
+            if name != DEFAULT_READER:
+                self._checkpoints.drop(name)
+
+    def _write_default_at_tail(self) -> None:
+        self._write_checkpoint(DEFAULT_READER, Reader(self._next_id - 1))
+
+    def retain(self) -> list[str]:
+        """Let go of segments that nobody needs; their names, or where they are archived."""
+        went: list[str] = []
+        with self._files:
+            with self._ids:
+                retired = self._catalog.retired(self._checkpoints.durable)
+            for segment in retired:
+                where = retire_segment(self._disk, segment.path, self._archive_directory)
+                with self._ids:
+                    self._catalog.forget(segment)
+                went.append(where or segment.path)
+        return went
+
+    def close(self) -> None:
+        """Write what waits, sync, and let others have the queue."""
+        with self._files:
+            try:
+                self.appender.close()
+            finally:
+                self._lock.release()
+
+    def _end_of(self, segment: Segment) -> int:
+        end = self.appender.end()
+        if end is not None and end.path == segment.path:
+            return end.offset
+        return self._disk.size(segment.path) if self._disk.exists(segment.path) else 0
+
+    def _note_damage(self, path: str, begin: int, end: int, reason: str) -> None:
+        """Its items will never be given out, and the segment goes one day: a copy is kept."""
+        copy_aside(self._disk, path, self._disk.view(path), begin, end)
+        self.damages.append((path, begin, reason))
+
+    def erase(self) -> None:
+        """Close the queue and remove all its files.
+
+        First it is made a queue in which all has been read, by removing the last named reader; a
+        crash behind that leaves an empty queue, whose ids go on where they were.
+        """
+        with self._files:
+            self._write_default_at_tail()
+            for name in list(self._checkpoints.durable):
+                if name != DEFAULT_READER:
+                    self._checkpoints.drop(name)
+            # The active one may hold nothing yet, and then is not among the segments.
+            paths = {segment.path for segment in self.segments} | {self._active_path()}
+            self.appender.close()
+            for path in sorted(paths - {""}):
+                remove_durably(self._disk, path)
+                remove_index(self._disk, path)
+            self._checkpoints.drop(DEFAULT_READER)
+            with suppress(FileNotFoundError):
+                self._disk.remove(self._lock_path)  # last, while it is held: see Disk.lock
+            self._lock.release()
+
+    def _active_path(self) -> str:
+        end = self.appender.end()
+        return end.path if end is not None else ""
+
+    def __enter__(self) -> KestrelJournal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _note_put(self, item: ItemPut, stored: Future[Position]) -> None:
+        with self._ids:
+            if stored.exception() is None:
+                self._catalog.note(stored.result(), item)
+                return
+            # It was taken back: if no id above it is on its way, the next item has it, so no gap.
+            self._refused_ids.add(item.item_id)
+            while self._next_id - 1 in self._refused_ids:
+                self._next_id -= 1
+                self._refused_ids.remove(self._next_id)

@@ -1,0 +1,153 @@
+"""The segments of a kestrel queue in order, and when one of them may go.
+
+    ids         1..2       3..4       5..6       7
+    segment     jobs.10    jobs.20    jobs.30    jobs.40 (active)
+    heads                     a: 4       b: 6
+    may go      yes        yes        no: a still needs 5
+
+A segment goes once every reader is past it and a later segment holds an item; QueueView.retired
+has the rule. So the newest items always stay, and with them the knowledge of which ids were given
+out. It is deleted, or moved to an archive as ``archive~<name>``. Without any reader nothing goes:
+that nobody reads now does not mean that nobody will.
+
+How far readers are is taken from their checkpoints on disk, not from memory, which is ahead. So
+the files alone prove at any moment that no reader needs a segment that is gone, to a restart as
+well as to whoever reads them elsewhere.
+
+The order is that of the first ids inside. File numbers follow it, unless somebody renamed files.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from journeyman.disk import Disk
+from journeyman.errors import LogError
+from journeyman.folds.kestrel import QueueView, Reader
+from journeyman.formats.kestrel import WRITER, ItemPut
+from journeyman.logs.kestrel.index import Segment, load_index, remove_index
+from journeyman.logs.quarantine import CHUNK_BYTES
+from journeyman.logs.recovery import FileReport, recover_entries
+from journeyman.logs.replacement import remove_durably, write_whole
+from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
+
+__all__ = ["SegmentCatalog", "recover_segments", "retire_segment"]
+
+
+class SegmentCatalog:
+    """All segments that hold items, oldest ids first. Not thread-safe."""
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        """``segments`` come in the order of their numbers."""
+        numbered = [segment for segment in segments if segment.items]
+        self._segments = sorted(numbered, key=lambda segment: segment.first_id)
+        self.numbers_follow_ids = numbered == self._segments
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def tail(self) -> int:
+        """The highest id; 0 when there is no item."""
+        return max((segment.last_id for segment in self._segments), default=0)
+
+    def edge_ids(self) -> list[int]:
+        """First and last id of every segment: all that opening a queue needs of them."""
+        return [edge for s in self._segments for edge in (s.first_id, s.last_id)]
+
+    def note(self, position: Position, item: ItemPut) -> None:
+        """An item was stored."""
+        if not self._segments or self._segments[-1].path != position.path:
+            self._segments.append(Segment(position.path))
+        starts_block = position.block in (None, position.offset)
+        self._segments[-1].note(item, position.offset, may_mark=starts_block)
+
+    def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
+        """Items were stored one behind the other; ``sizes`` are those of their entries."""
+        if not self._segments or self._segments[-1].path != begin.path:
+            self._segments.append(Segment(begin.path))
+        self._segments[-1].note_run(begin.offset, items, sizes, begin.block)
+
+    def retired(self, readers: Mapping[str, Reader]) -> list[Segment]:
+        """The segments that may go, oldest first."""
+        if not readers:
+            return []
+        first_ids = [segment.first_id for segment in self._segments]
+        return self._segments[: len(QueueView(self.tail, readers).retired(first_ids))]
+
+    def forget(self, segment: Segment) -> None:
+        self._segments.remove(segment)
+
+
+def recover_segments(
+    disk: Disk, paths: list[str], *, thorough: bool = False
+) -> tuple[list[Segment], list[FileReport]]:
+    """What each segment holds, in the order given. All but the last go if they hold nothing.
+
+    Those that have an index are not read, unless ``thorough``; the last one, which may have been
+    cut off, always is.
+    """
+    segments: list[Segment] = []
+    reports: list[FileReport] = []
+    for path in paths:
+        known = None if thorough or path == paths[-1] else load_index(disk, path)
+        if known is not None:
+            segments.append(known)
+            continue
+        segment = Segment(path)
+        report = recover_entries(
+            disk, WRITER, path, segment.note_entry, each_seal=segment.note_seal
+        )
+        reports.append(report)
+        if not report.gone and not report.records and path != paths[-1]:
+            remove_durably(disk, path)
+        elif not report.gone:
+            segments.append(segment)
+    return segments, reports
+
+
+def retire_segment(disk: Disk, path: str, archive_directory: str | None) -> str | None:
+    """Delete a segment, or move it to the archive; where it is then.
+
+    What a crash or a failed sync left half done, the next time finishes.
+    """
+    target = None
+    if archive_directory is not None:
+        disk.make_dirs(archive_directory)
+        target = posixpath.join(archive_directory, kestrel_archive_name(posixpath.basename(path)))
+        if not disk.exists(target):
+            _move(disk, path, target)
+        elif disk.exists(path) and not _same(disk, path, target):
+            raise LogError(target, "the archive holds another segment of this name")
+        disk.sync_dir(archive_directory)
+    if disk.exists(path):
+        disk.remove(path)
+    disk.sync_dir(posixpath.dirname(path) or ".")
+    remove_index(disk, path)
+    return target
+
+
+def _move(disk: Disk, path: str, target: str) -> None:
+    """To a directory that may be on another file system; then the segment is still here too."""
+    try:
+        disk.rename(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        temporary = f"{target}{TEMPORARY_MARK}copying"
+        places = range(0, disk.size(path), CHUNK_BYTES)
+        write_whole(disk, temporary, (disk.read_at(path, at, CHUNK_BYTES) for at in places))
+        disk.rename(temporary, target)
+
+
+def _same(disk: Disk, path: str, other: str) -> bool:
+    size = disk.size(path)
+    return disk.size(other) == size and all(
+        disk.read_at(path, at, CHUNK_BYTES) == disk.read_at(other, at, CHUNK_BYTES)
+        for at in range(0, size, CHUNK_BYTES)
+    )

@@ -1,0 +1,214 @@
+"""Cleaning a workq log: which segments are worth rewriting, and rewriting them.
+
+    000000001.log       read-only  ─┐
+    000000002.log       read-only  ─┴─ may be rewritten, oldest first, one at a time
+    000000003.log       active: read, never touched
+    000000001.log.rw    the new segment 1, not yet finished
+
+Which records may go is told in workq_traces. A segment is rewritten only when it is due: when the
+mean of the moments from which its records may go has come, so that about half of it goes at once
+and no segment is written again and again for a few records. A segment of which nothing is left
+goes as soon as that is seen.
+
+    a record                           may go
+    whose add is in the same segment   when its job is over: at its TTL, or soon after its delete
+    whose add is in an older segment   then, but not before that segment is due: the add goes first
+    whose add is gone                  from when it was logged; one of a newer writer stays
+
+    step                                      a crash before the next step leaves
+    1 write and sync NNN.log.rw               the old segment; the .rw is removed at the next start
+    2 rename it to NNN.log, sync directory    the new segment
+      or: remove NNN.log, sync directory      no segment; gaps in the numbers are fine
+    3 the next segment
+
+A step is durable before the next is decided upon, so what is in the log is always what the rules
+of workq_traces were asked about.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from journeyman.disk import Disk
+from journeyman.errors import FormatError, LogError
+from journeyman.formats.framing import Buffer, Entry, iter_entries
+from journeyman.formats.workq import CODEC, JobAdded, Record, UnknownCommand
+from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
+from journeyman.logs.segments import Position
+from journeyman.logs.workq.droppable import Trace, gather, place_of, segment_of
+
+__all__ = ["REWRITE_SUFFIX", "CleanReport", "Cleaner", "read_segment"]
+
+REWRITE_SUFFIX = ".rw"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What one cleaning did. ``visited`` is 0 when no segment was due, so none was read."""
+
+    visited: int = 0
+    rewritten: int = 0
+    removed: int = 0
+    records_dropped: int = 0
+    bytes_freed: int = 0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to become of one segment."""
+
+    size: int
+    records: int = 0
+    dropped: int = 0
+    adds_dropped: Counter[bytes] = field(default_factory=Counter)
+    kept: list[tuple[int, int]] = field(default_factory=list)  # (begin, end), joined up
+    moments_ns: int = 0  # the sum of those of all records
+    kept_moments_ns: int = 0
+
+    def keep(self, entry: Entry[Record], moment_ns: int) -> None:
+        self.kept_moments_ns += moment_ns
+        if self.kept and self.kept[-1][1] == entry.offset:
+            self.kept[-1] = self.kept[-1][0], entry.end
+        else:
+            self.kept.append((entry.offset, entry.end))
+
+    def drop(self, record: Record) -> None:
+        self.dropped += 1
+        if isinstance(record, JobAdded):
+            self.adds_dropped[record.job_id] += 1
+
+    @property
+    def due_ns(self) -> int:
+        return self.moments_ns // self.records if self.records else 0
+
+    @property
+    def due_again_ns(self) -> int:
+        """The mean anew, over what is kept."""
+        return self.kept_moments_ns // (self.records - self.dropped)
+
+
+def read_segment(disk: Disk, path: str, size: int | None = None) -> Iterator[Entry[Record]]:
+    """The records of a segment that was recovered; of its first ``size`` bytes if given."""
+    data: Buffer = disk.view(path)
+    data = data if size is None else data[:size]
+    return iter_entries(CODEC, data, CODEC.check_header(data))
+
+
+class Cleaner:
+    """Cleans the read-only segments of one log, and remembers when each is due next.
+
+    Whoever calls holds the log's locks. The log is read only when a segment is due, or has become
+    read-only since the last time; a log at rest costs nothing.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._due_ns: dict[str, int] = {}
+        self._doubt: LogError | None = None
+
+    def is_due(self, read_only: Sequence[str], as_of_ns: int) -> bool:
+        return any(self._due_ns.get(path, as_of_ns) <= as_of_ns for path in read_only)
+
+    def clean(
+        self,
+        read_only: Sequence[str],
+        end: Position,
+        as_of_ns: int,
+        *,
+        thorough: bool = False,
+    ) -> CleanReport:
+        """Clean these segments, in log order; ``end`` is where the active one ends, durably.
+
+        ``thorough``: whatever may go goes, due or not. Raises LogError when a segment is damaged,
+        or when the disk does not confirm a change; then this is the last cleaning, for the next
+        would build on it. What was done before stands.
+        """
+        if self._doubt is not None:
+            raise self._doubt
+        traces = self._survey(read_only, end)
+        report = CleanReport()
+        due_ns: list[int] = []
+        for segment, path in enumerate(read_only):
+            plan = self._plan(path, segment, traces, due_ns, as_of_ns)
+            freed = 0
+            rewritten = removed = False
+            if plan.dropped == plan.records:
+                self._change(path, remove_durably, self._disk, path)
+                freed, removed = plan.size, True
+            elif plan.dropped and (thorough or plan.due_ns <= as_of_ns):
+                freed, rewritten = plan.size - self._rewrite(path, plan), True
+            if removed or rewritten:
+                for job_id, count in plan.adds_dropped.items():
+                    del traces[job_id].adds[:count]
+            due_ns.append(plan.due_again_ns if rewritten else plan.due_ns)
+            report = CleanReport(
+                report.visited + 1,
+                report.rewritten + rewritten,
+                report.removed + removed,
+                report.records_dropped + (plan.dropped if removed or rewritten else 0),
+                report.bytes_freed + freed,
+            )
+        self._due_ns = dict(zip(read_only, due_ns, strict=True))
+        return report
+
+    def _survey(self, read_only: Sequence[str], end: Position) -> dict[bytes, Trace]:
+        traces: dict[bytes, Trace] = {}
+        for segment, path in enumerate((*read_only, end.path)):
+            size = end.offset if path == end.path else None
+            try:
+                gather(traces, segment, read_segment(self._disk, path, size))
+            except FormatError as error:
+                raise LogError(path, f"damaged, so nothing was cleaned: {error}") from error
+        return traces
+
+    def _plan(
+        self,
+        path: str,
+        segment: int,
+        traces: dict[bytes, Trace],
+        due_ns: Sequence[int],
+        as_of_ns: int,
+    ) -> _Plan:
+        plan = _Plan(self._disk.size(path))
+        for entry in read_segment(self._disk, path):
+            record = entry.record
+            trace = traces[record.job_id]
+            place = place_of(segment, entry.offset)
+            moment_ns = _moment_ns(trace, record, place, due_ns)
+            plan.records += 1
+            plan.moments_ns += moment_ns
+            is_free = trace.is_free(place, as_of_ns, gone=plan.adds_dropped[record.job_id])
+            # What a newer writer says of a job that is not known here may be an add.
+            if is_free and (trace.adds or not isinstance(record, UnknownCommand)):
+                plan.drop(record)
+            else:
+                plan.keep(entry, moment_ns)
+        return plan
+
+    def _rewrite(self, path: str, plan: _Plan) -> int:
+        data = self._disk.view(path)
+        kept = (data[begin:end] for begin, end in plan.kept)
+        temporary = path + REWRITE_SUFFIX
+        size = write_whole(self._disk, temporary, chain((CODEC.header,), kept))
+        self._change(path, put_in_place, self._disk, temporary, path)
+        return size
+
+    def _change(self, path: str, change: Callable[..., None], *arguments: object) -> None:
+        try:
+            change(*arguments)
+        except OSError as error:
+            reason = "the disk did not confirm a change; no more is cleaned until a restart"
+            self._doubt = LogError(path, reason)
+            raise self._doubt from error
+
+
+def _moment_ns(trace: Trace, record: Record, place: int, due_ns: Sequence[int]) -> int:
+    """From when on a record may go, as far as can be told now."""
+    is_past = not trace.adds or place < trace.fresh
+    moment_ns = record.logged.unix_ns if is_past else trace.over_ns()
+    if trace.adds and segment_of(trace.adds[0]) < segment_of(place):
+        moment_ns = max(moment_ns, due_ns[segment_of(trace.adds[0])])
+    return moment_ns

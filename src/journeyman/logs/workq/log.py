@@ -1,0 +1,237 @@
+"""A workq command log on disk: a directory of numbered segments.
+
+    <dir>/000000001.log      read-only ─┐  in order of their numbers; gaps are fine
+    <dir>/000000003.log      active    ─┘  the highest number: records are appended here
+    <dir>/000000001.log.rw   a segment being rewritten by cleaning; litter after a crash
+    <dir>/append.lock        exclusive for as long as the log is open for writing
+    <dir>/read.lock          exclusive while recovering or cleaning, shared otherwise
+
+A segment is left once it has reached its size, and never appended to again. Cleaning (see
+workq_cleaning) rewrites or removes read-only segments while appends go on.
+
+The locks are those of the original, so that the two never write one log at the same time. It takes
+append.lock last, after its cleaner has run for a second on files that are not its own; here it is
+taken first. And read.lock stays shared for life where the original lets it go after replay: its
+cleaner needs it exclusively, and so never touches a log that is open here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, Lock
+from journeyman.errors import LogClosed, LogLocked
+from journeyman.formats.framing import Entry
+from journeyman.formats.workq import CODEC, HEADER, Record
+from journeyman.logs.appender import Appender
+from journeyman.logs.publication import finish, journal_path
+from journeyman.logs.recovery import RecoveryReport, recover_entries
+from journeyman.logs.segments import (
+    APPEND_LOCK,
+    READ_LOCK,
+    Position,
+    WorkqPlan,
+    names_in,
+    workq_segments,
+    workq_sequence,
+)
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, Cleaner, CleanReport, read_segment
+
+__all__ = ["DEFAULT_SEGMENT_BYTES", "DEFAULT_SYNC_INTERVAL_MS", "LOCK_TIMEOUT_S", "WorkqLog"]
+
+DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
+DEFAULT_SYNC_INTERVAL_MS = 1000
+LOCK_TIMEOUT_S = 1.0
+
+
+class WorkqLog:
+    """A workq log open for writing. Made by ``open``; appends are safe from any thread."""
+
+    def __init__(
+        self, disk: Disk, directory: str, locks: _Locks, appender: Appender, report: RecoveryReport
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._locks = locks
+        self._cleaner = Cleaner(disk)
+        self._cleaning = threading.Lock()
+        self._closed = False
+        self.appender = appender
+        self.recovery = report
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        *,
+        sync: SyncPolicy | None = None,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        each: Callable[[Record], object] | None = None,
+        in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
+    ) -> WorkqLog:
+        """Lock, recover and open a log; its directory is made if it is missing.
+
+        ``sync`` is every second unless told otherwise. ``each`` is given every record in log
+        order, so that a start reads the log only once. ``in_bulk`` may do so faster: it is given
+        the segments in log order, and answers None if it cannot read all of them to their last
+        byte; then they are recovered as usual. Raises LogLocked when another process has the log.
+        """
+        disk.make_dirs(directory)
+        locks = _Locks(disk, directory)
+        try:
+            finish(disk, journal_path(directory))
+            segments = _take_stock(disk, directory)
+            report = in_bulk(segments) if in_bulk is not None else None
+            if report is None:
+                report = _recover(disk, segments, each)
+            plan = WorkqPlan(disk, directory, HEADER, segment_bytes)
+            policy = sync or SyncPolicy.interval(DEFAULT_SYNC_INTERVAL_MS)
+            appender = Appender(disk, clock, plan, sync=policy)
+            appender.open()
+            locks.share_reading()
+        except BaseException:
+            locks.release()
+            raise
+        return cls(disk, directory, locks, appender, report)
+
+    def entries(self) -> Iterator[Entry[Record]]:
+        """Every record in log order, as of the first one; offsets are those in its segment."""
+        lock = _lock_reading(self._disk, self._directory, shared=True)
+        try:
+            end = self.appender.end()
+            for path in self._segments():
+                at_end = end is not None and path == end.path
+                yield from read_segment(self._disk, path, end.offset if end and at_end else None)
+                if at_end:
+                    break  # a segment begun since is younger than this call
+        finally:
+            lock.release()
+
+    def append(self, records: Iterable[Record]) -> Future[list[Position]]:
+        """Queue records that stand together; see Appender for when the future resolves."""
+        return self.appender.append_many([CODEC.encode(record) for record in records])
+
+    def commit(self) -> int:
+        """Write what was appended, for whoever does not use a CommitThread."""
+        return self.appender.commit()
+
+    def clean(self, as_of_ns: int, *, thorough: bool = False) -> CleanReport:
+        """Drop what no longer matters from read-only segments that are due; see workq_cleaning.
+
+        ``thorough``: from every one of them, due or not. Raises LogLocked when another process
+        reads the log for longer than a second; then nothing was done.
+        """
+        with self._cleaning:
+            if self._closed:
+                raise LogClosed(self._directory, "the log is closed")
+            self.appender.open()
+            end = self.appender.end()
+            assert end is not None  # just opened, and only close() closes it
+            segments = self._segments()
+            read_only = segments[: segments.index(end.path)]
+            if not thorough and not self._cleaner.is_due(read_only, as_of_ns):
+                return CleanReport()
+            # Nothing is dropped for the sake of a record that a crash could still take back.
+            self.appender.sync()
+            self._locks.lock_reading()
+            try:
+                return self._cleaner.clean(read_only, end, as_of_ns, thorough=thorough)
+            finally:
+                self._locks.share_reading()
+
+    def close(self) -> None:
+        """Write what waits, sync, and let others have the log."""
+        with self._cleaning:  # a cleaning under way comes to its end first
+            self._closed = True
+            try:
+                self.appender.close()
+            finally:
+                self._locks.release()
+
+    def __enter__(self) -> WorkqLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _segments(self) -> list[str]:
+        names = workq_segments(names_in(self._disk, self._directory))
+        return [posixpath.join(self._directory, name) for name in names]
+
+
+class _Locks:
+    """append.lock, taken at once and held; read.lock, exclusive at first."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        try:
+            self._appending = disk.lock(
+                posixpath.join(directory, APPEND_LOCK), timeout_s=LOCK_TIMEOUT_S
+            )
+        except LogLocked as error:
+            raise LogLocked(directory, "another process has this log open for writing") from error
+        self._reading: Lock | None = None
+        try:
+            self.lock_reading()
+        except BaseException:
+            self.release()
+            raise
+
+    def lock_reading(self) -> None:
+        """Exclusively. On failure it is shared again."""
+        self._let_go()
+        try:
+            self._reading = _lock_reading(self._disk, self._directory, shared=False)
+        except (LogLocked, OSError):
+            self.share_reading()
+            raise
+
+    def share_reading(self) -> None:
+        """To keep foreign cleaners out. If that cannot be had now, this log works without."""
+        self._let_go()
+        with suppress(LogLocked, OSError):
+            self._reading = _lock_reading(self._disk, self._directory, shared=True)
+
+    def release(self) -> None:
+        self._let_go()
+        self._appending.release()
+
+    def _let_go(self) -> None:
+        if self._reading is not None:
+            self._reading.release()
+            self._reading = None
+
+
+def _lock_reading(disk: Disk, directory: str, *, shared: bool) -> Lock:
+    path = posixpath.join(directory, READ_LOCK)
+    try:
+        return disk.lock(path, shared=shared, timeout_s=LOCK_TIMEOUT_S)
+    except LogLocked as error:
+        doing = "cleans" if shared else "reads"
+        raise LogLocked(directory, f"another process {doing} this log") from error
+
+
+def _take_stock(disk: Disk, directory: str) -> list[str]:
+    """The segments in log order. What a cleaning left unfinished is removed."""
+    names = disk.list_dir(directory)
+    for name in names:
+        segment, suffix, rest = name.partition(REWRITE_SUFFIX)
+        if suffix and not rest and workq_sequence(segment) is not None:
+            disk.remove(posixpath.join(directory, name))
+    return [posixpath.join(directory, name) for name in workq_segments(names)]
+
+
+def _recover(
+    disk: Disk, segments: list[str], each: Callable[[Record], object] | None
+) -> RecoveryReport:
+    give = None if each is None else lambda entry: each(entry.record)
+    return RecoveryReport(tuple(recover_entries(disk, CODEC, path, give) for path in segments))

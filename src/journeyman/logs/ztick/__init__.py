@@ -1,0 +1,1 @@
+"""The schedule's log on disk, its compaction and the history of its runs."""

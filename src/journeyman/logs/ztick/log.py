@@ -1,0 +1,253 @@
+"""A ztick log on disk: one active file that grows, and what compaction made of it.
+
+    <path>               active: records are appended here
+    <path>.to_compress   the former active file, while it is being compacted
+    <path>.compressed    the last record of each key, of everything older
+    <path>.lock          held for as long as the log is open for writing
+
+    load order           compressed, to_compress, active: the last record of a key wins
+    states               active                             before the first compaction
+                         compressed, active                 at rest
+                         [compressed], to_compress, active  while compacting, or after a crash then
+
+All files stand beside the active one, wherever the process was started. Compaction itself is in
+ztick_compaction; here is when files change their names, so that appends never wait for it:
+
+    under the commit lock   sync active, rename it to .to_compress, begin a new active file
+    in the background       merge .to_compress into .compressed
+
+The original reads nothing but <path>. ``compact_offline`` makes that one file hold everything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, Lock, is_out_of_files
+from journeyman.errors import JourneymanError, LogError, LogLocked
+from journeyman.formats.framing import Buffer, Entry
+from journeyman.formats.ztick import CODEC, Record
+from journeyman.formats.ztick.seals import SEALS
+from journeyman.logs.appender import Appender
+from journeyman.logs.recovery import RecoveryReport, recover_entries
+from journeyman.logs.replaced_files import identities, note_replacement
+from journeyman.logs.replacement import put_in_place
+from journeyman.logs.sealed_reading import read_whole
+from journeyman.logs.sealing import Sealing, has_seals
+from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.tail import SyncFailed
+from journeyman.logs.ztick.compaction import CompactionReport, merge
+
+__all__ = ["ZtickLog", "compact_offline"]
+
+
+class ZtickLog:
+    """A ztick log open for writing. Made by ``open``; appends are safe from any thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        names: ZtickNames,
+        lock: Lock,
+        appender: Appender,
+        report: RecoveryReport,
+        *,
+        seal: bool,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._seal = seal
+        self._names = names
+        self._lock = lock
+        self._compacting = threading.Lock()
+        self._names_change = threading.Lock()  # taken before the appender's commit lock
+        self.appender = appender
+        self.recovery = report
+        # Why what a crash left of a compaction could not be finished at open; the log is whole.
+        self.leftover_error: Exception | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        path: str,
+        *,
+        sync: SyncPolicy | None = None,
+        seal: bool = True,
+        each: Callable[[Record], object] | None = None,
+        in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
+    ) -> ZtickLog:
+        """Lock, recover and open a log; made, with the directories above it, if it is missing.
+
+        ``seal``: what is written is sealed, see journeyman.formats.seals.
+        ``each`` is given every record in load order, so that a start reads the log only once.
+        ``in_bulk`` may do so faster: it is given the files in load order, and answers None if it
+        cannot read all of them to their last byte; then they are recovered as usual.
+        A compaction that a crash cut short is finished before this returns. Raises LogLocked when
+        another process has the log.
+        """
+        names = ZtickNames(path)
+        lock = _take_lock(disk, names)
+        try:
+            files = _files(disk, names)
+            report = in_bulk(files) if in_bulk is not None else None
+            if report is None:
+                report = _recover(disk, files, each)
+            sealing = Sealing(SEALS, enabled=seal)
+            appender = Appender(disk, clock, ZtickPlan(path), sync=sync, sealing=sealing)
+            appender.open()
+            log = cls(disk, clock, names, lock, appender, report, seal=seal)
+            if disk.exists(names.to_compress):
+                log._finish_leftover()
+        except BaseException:
+            lock.release()
+            raise
+        return log
+
+    def entries(self) -> Iterator[Entry[Record]]:
+        """Every record in load order, as of this call; offsets are those in its own file."""
+        names = self._names
+        with self._names_change:
+            end = self.appender.end()
+            views: dict[str, Buffer] = {
+                path: self._disk.view(path)
+                for path in (names.compressed, names.to_compress, names.active)
+                if self._disk.exists(path)
+            }
+            if end is not None:
+                views[end.path] = views[end.path][: end.offset]
+        return (entry for view in views.values() for entry in read_whole(CODEC, view))
+
+    def append(self, records: Iterable[Record]) -> Future[list[Position]]:
+        """Queue records that stand together; see Appender for when the future resolves."""
+        return self.appender.append_many([CODEC.encode(record) for record in records])
+
+    def commit(self) -> int:
+        """Write what was appended, for whoever does not use a CommitThread."""
+        return self.appender.commit()
+
+    def compact(self) -> CompactionReport | None:
+        """Compact all that was written up to now; None if that is nothing, or if one is running.
+
+        If it fails the log is whole, only larger than it could be, and the next one makes up
+        for it.
+        """
+        if not self._compacting.acquire(blocking=False):
+            return None
+        try:
+            self.appender.open()  # refuses if the log is closed or poisoned
+            leftover = None
+            if self._disk.exists(self._names.to_compress):
+                leftover = self._merge()
+            if not self._set_active_aside():
+                return leftover
+            report = self._merge()
+            return report if leftover is None else leftover + report
+        finally:
+            self._compacting.release()
+
+    def close(self) -> None:
+        """Write what waits, sync, and let others have the log."""
+        with self._compacting:  # a compaction under way comes to its end first
+            try:
+                self.appender.close()
+            finally:
+                self._lock.release()
+
+    def __enter__(self) -> ZtickLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _set_active_aside(self) -> bool:
+        """Begin a new active file; False when the present one is empty and may stay."""
+        with self._names_change:
+            end = self.appender.end()
+            if end is None or end.offset == 0:
+                return False
+            self.appender.rotate_to(self._rename_active)
+            return True
+
+    def _rename_active(self) -> str:
+        names = self._names
+        self._disk.rename(names.active, names.to_compress)
+        try:
+            # Durable before a new file takes the name.
+            self._disk.sync_dir(names.directory)
+        except OSError as error:
+            if is_out_of_files(error):  # nothing was asked of the disk: all is as before
+                self._disk.rename(names.to_compress, names.active)
+                raise
+            raise SyncFailed(names.directory, "sync of the directory", error) from error
+        return names.active
+
+    def _merge(self) -> CompactionReport:
+        stamp = self._clock.now_ns() if self._seal else None
+        return merge(self._disk, self._names, self._names_change, sealed_ns=stamp)
+
+    def _finish_leftover(self) -> None:
+        try:
+            self._merge()
+        except (JourneymanError, OSError) as error:
+            self.leftover_error = error
+
+
+def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionReport:
+    """Write the whole log into the one file at ``path``, the only one the original reads.
+
+    Everything is merged into ``.compressed`` first, in the usual steps, until no other file holds
+    a record; then one rename makes that the active file. Renaming over an active file that still
+    held records would not do: what it removes would come back from older files, were these still
+    there after a crash. A log that is sealed stays so.
+    """
+    names = ZtickNames(path)
+    if not any(map(disk.exists, (names.compressed, names.to_compress, names.active))):
+        raise LogError(path, "there is no log here")
+    lock = _take_lock(disk, names)
+    try:
+        files = _files(disk, names)
+        before = identities(files)
+        _recover(disk, files, None)
+        is_sealed = any(has_seals(SEALS, disk.view(file)) for file in files if disk.exists(file))
+        sealed_ns = now_ns if is_sealed else None
+        report = CompactionReport(0, 0, 0, 0)
+        if disk.exists(names.to_compress):
+            report = merge(disk, names, sealed_ns=sealed_ns)
+        if disk.exists(names.active) and disk.size(names.active):
+            put_in_place(disk, names.active, names.to_compress)
+            report += merge(disk, names, sealed_ns=sealed_ns)
+        if disk.exists(names.compressed):
+            note_replacement(before, names.compressed, names.active)
+            put_in_place(disk, names.compressed, names.active)
+    finally:
+        lock.release()
+    return report
+
+
+def _take_lock(disk: Disk, names: ZtickNames) -> Lock:
+    disk.make_dirs(names.directory)
+    try:
+        return disk.lock(names.lock)
+    except LogLocked as error:
+        raise LogLocked(names.active, "another process has this log open for writing") from error
+
+
+def _files(disk: Disk, names: ZtickNames) -> list[str]:
+    """The files that hold the log, in load order; what a crash left unfinished is removed."""
+    if disk.exists(names.compressed_tmp):
+        disk.remove(names.compressed_tmp)
+    return [p for p in (names.compressed, names.to_compress, names.active) if disk.exists(p)]
+
+
+def _recover(
+    disk: Disk, files: list[str], each: Callable[[Record], object] | None
+) -> RecoveryReport:
+    give = None if each is None else lambda entry: each(entry.record)
+    return RecoveryReport(tuple(recover_entries(disk, CODEC, path, give) for path in files))

@@ -1,0 +1,158 @@
+"""Where runs are remembered: files of JSON lines beside the log of a schedule.
+
+    <logfile>.runs/1794769200000.jsonl       named by the millisecond in which it was begun
+                   1794855600123.jsonl       the newest: lines are appended here
+
+A file is left when it is full or a day old. Then the oldest go: all beyond ``keep_files``, and
+those whose runs are all older than ``keep_days``. Names only grow, also when the clock steps back.
+
+History is no log. It is not synced line by line, nothing is read from it to decide anything, and
+whoever loses it loses knowledge, not work. What a crash leaves is a file whose last line may be
+cut off: the next writer ends that line, every reader steps over it.
+
+Not thread-safe: one writer a directory.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from journeyman.clock import Clock
+from journeyman.disk import AppendFile, Disk
+from journeyman.formats.ztick.run_history import RunLine, decode
+from journeyman.logs.segments import names_in
+
+__all__ = ["DIRECTORY_SUFFIX", "RunFiles", "history_files", "last_runs"]
+
+DIRECTORY_SUFFIX = ".runs"
+SUFFIX = ".jsonl"
+DAY_MS = 24 * 60 * 60 * 1000
+
+_NAME = re.compile(r"([0-9]{1,18})\.jsonl", re.ASCII)
+_NS_PER_MS = 1_000_000
+_PIECE_BYTES = 256 * 1024  # read at a time, from the end
+
+
+def history_files(names: Iterable[str]) -> list[str]:
+    """Names of history files, oldest first."""
+    found = ((_NAME.fullmatch(name), name) for name in names)
+    return [name for _, name in sorted((int(match[1]), name) for match, name in found if match)]
+
+
+@dataclass(slots=True)
+class RunFiles:
+    """The files of one directory, open for appending."""
+
+    disk: Disk
+    clock: Clock
+    directory: str
+    file_bytes: int
+    keep_files: int
+    keep_days: int  # 0: of any age
+    _file: AppendFile | None = field(default=None, init=False)
+    _size: int = field(default=0, init=False)
+    _begun_ms: int = field(default=0, init=False)
+
+    def append(self, lines: list[bytes]) -> None:
+        """Write whole lines. On OSError none of them is there, as far as the disk allows."""
+        data = b"".join(lines)
+        file = self._file_for(len(data))
+        try:
+            file.write(data)
+        except OSError:
+            with suppress(OSError):  # the first error is the one to tell
+                file.truncate(self._size)
+            self._leave()
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Sync and close. The next append opens again."""
+        file = self._file
+        if file is not None:
+            try:
+                file.sync()
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _file_for(self, incoming: int) -> AppendFile:
+        now_ms = self.clock.now_ns() // _NS_PER_MS
+        if self._file is None:
+            self._file = self._open_newest()
+        full = self._size > 0 and self._size + incoming > self.file_bytes
+        if full or (self.keep_days and now_ms - self._begun_ms >= DAY_MS and self._size > 0):
+            self.close()
+            self._file = self._open(self._fresh_number(now_ms))
+            self._prune(now_ms)
+        return self._file
+
+    def _open_newest(self) -> AppendFile:
+        self.disk.make_dirs(self.directory)
+        names = history_files(names_in(self.disk, self.directory))
+        if not names:
+            return self._open(self._fresh_number(self.clock.now_ns() // _NS_PER_MS))
+        file = self._open(_number(names[-1]))
+        if self._size and self.disk.read_at(file.path, self._size - 1, 1) != b"\n":
+            file.write(b"\n")  # ends the line that a crash cut off
+            self._size += 1
+        return file
+
+    def _open(self, number: int) -> AppendFile:
+        file = self.disk.open_append(posixpath.join(self.directory, f"{number}{SUFFIX}"))
+        self._size, self._begun_ms = file.size(), number
+        return file
+
+    def _fresh_number(self, now_ms: int) -> int:
+        """Named by the clock, but above every number in use: a clock may step back."""
+        names = history_files(names_in(self.disk, self.directory))
+        return max(now_ms, _number(names[-1]) + 1 if names else 0)
+
+    def _prune(self, now_ms: int) -> None:
+        names = history_files(names_in(self.disk, self.directory))
+        oldest_ms = now_ms - self.keep_days * DAY_MS
+        for at, name in enumerate(names[:-1]):
+            # All runs of a file ended before the next file was begun.
+            outdated = self.keep_days and _number(names[at + 1]) < oldest_ms
+            if len(names) - at > self.keep_files or outdated:
+                self.disk.remove(posixpath.join(self.directory, name))
+
+
+def _number(name: str) -> int:
+    return int(name.removesuffix(SUFFIX))
+
+
+def last_runs(disk: Disk, directory: str, count: int, *, at_most_bytes: int) -> list[RunLine]:
+    """The last runs, oldest first; looks at no more than so many bytes from the end."""
+    found: list[RunLine] = []
+    for line in _lines_from_the_end(disk, directory, at_most_bytes):
+        if len(found) == count:
+            break
+        if (run := decode(line)) is not None:
+            found.append(run)
+    found.reverse()
+    return found
+
+
+def _lines_from_the_end(disk: Disk, directory: str, at_most_bytes: int) -> Iterator[bytes]:
+    for name in reversed(history_files(names_in(disk, directory))):
+        path = posixpath.join(directory, name)
+        end = disk.size(path)
+        rest = b""  # the beginning of a line whose end was seen
+        while end > 0:
+            if at_most_bytes <= 0:
+                return
+            begin = max(0, end - min(_PIECE_BYTES, at_most_bytes))
+            at_most_bytes -= end - begin
+            rest, *lines = (disk.read_at(path, begin, end - begin) + rest).split(b"\n")
+            yield from reversed(lines)
+            end = begin
+        yield rest

@@ -1,0 +1,11 @@
+"""The kestrel protocol (memcache text), server side: bytes in, events out."""
+
+from journeyman.protocols.kestrel.parser import (
+    LINE_LIMIT_BYTES,
+    Parser,
+)
+
+__all__ = [
+    "LINE_LIMIT_BYTES",
+    "Parser",
+]

@@ -1,0 +1,273 @@
+r"""The kestrel protocol (memcache text), server side: a machine that is fed bytes and gives events.
+
+    get jobs/t=500/open\r\n            a line, ended by LF or CR LF
+    set jobs 0 0 5\r\n                 a line whose fifth word is a SIZE,
+    hello\r\n                          that many raw bytes, and two bytes more, whatever they are
+
+        +--------+ a line that is whole in itself -> its command, or Refused
+        |  line  | ----------------------------------------------------------> line
+        |        | a line with a SIZE    +---------+ whole -> Put, or Refused
+        |        | --------------------> |  item   | ----------------------------------> line
+        |        | a SIZE over the limit +---------+
+        |        | --------------------> | discard | passed -> PutTooLarge, or Refused -> line
+        +--------+                       +---------+
+             | quit, a line over the limit, an unknown command, a line of HTTP (-> Foreign),
+             | a SIZE that is missing or no number
+             +----------------> closed      feeds give nothing more
+
+- Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
+- No bytes raise. Items are binary: what they hold is never looked at.
+- Between feeds at most one unfinished line or item is kept. Oversized items are not kept.
+
+The contract, with every reply: docs/protocols/kestrel.md.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
+from journeyman.protocols.kestrel import readers
+from journeyman.protocols.kestrel.commands import (
+    Delete,
+    Event,
+    Flush,
+    FlushAll,
+    FlushAllExpired,
+    FlushExpired,
+    Hangup,
+    Put,
+    PutTooLarge,
+    Refused,
+    Reload,
+    Shutdown,
+    Stats,
+    Version,
+)
+
+__all__ = ["LINE_LIMIT_BYTES", "Parser"]
+
+LINE_LIMIT_BYTES = 4096  # the longest that means anything is a dump_stats of many queues
+AUTH_LIMIT_BYTES = 2048  # of a user name and a secret
+_ITEM_END_BYTES = 2
+_SHORT_LINE_BYTES = 256  # those that are remembered
+_KNOWN_LINES = 1024
+_LEAST_SET_WORDS = 5
+_SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+_HANGUP = Hangup()
+_ENDINGS = (Hangup, Foreign)
+_SHORT_SET = Refused("an argument is missing", hangup=True)
+_UNKNOWN = Refused("unknown command", hangup=True)
+_BAD_SIZE = Refused("the size of the item is no number", hangup=True)
+_BAD_NUMBER = Refused("a number was expected")
+_LINE_TOO_LONG = Refused("the line is too long", hangup=True)
+
+# With an item behind them. All but set are unknown, but their items must be passed over.
+_ITEM_COMMANDS = frozenset({"set", "add", "replace", "append", "prepend", "cas"})
+_LINES: dict[str, readers.Reader] = {
+    "get": readers.get,
+    "gets": readers.get,
+    "monitor": readers.monitor,
+    "confirm": readers.confirm,
+    "delete": readers.of_a_key(Delete),
+    "flush": readers.of_a_key(Flush),
+    "flush_expired": readers.of_a_key(FlushExpired),
+    "flush_all": lambda _: FlushAll(),
+    "flush_all_expired": lambda _: FlushAllExpired(),
+    "stats": lambda _: Stats(),
+    "dump_stats": readers.dump_stats,
+    "version": lambda _: Version(),
+    "status": readers.status,
+    "reload": lambda _: Reload(),
+    "shutdown": lambda _: Shutdown(),
+    "quit": lambda _: _HANGUP,
+}
+
+
+class _Pending(NamedTuple):
+    """What the bytes that follow belong to."""
+
+    size: int
+    queue: str
+    expiry: int
+    refused: Refused | None  # known before the item came: it is only passed over
+
+
+class Parser:
+    """One connection: ``feed`` it what was received, get what was asked."""
+
+    __slots__ = ("_awaits_auth", "_buffer", "_pending", "_rest", "_to_pass", "closed")
+
+    def __init__(self, *, auth_required: bool = False) -> None:
+        self._awaits_auth = auth_required
+        self._rest = b""
+        self._buffer = bytearray()
+        self._pending: _Pending | None = None
+        self._to_pass: int | None = None  # bytes of an item that is not kept
+        self.closed = False  # nothing more will come
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much of an unfinished line or item is waiting for its end."""
+        return len(self._buffer)
+
+    def give_up(self, refused: Refused) -> Refused:
+        """Keep nothing and take nothing more; ``refused`` says why."""
+        self._buffer = bytearray()
+        self._pending = self._to_pass = None
+        self.closed = True
+        return refused
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events of the commands that ``data`` completes.
+
+        Behind ``Auth`` nothing is read: see ``take_rest``.
+        """
+        if self._awaits_auth:
+            return self._feed_first(data)
+        if self._buffer:
+            # Only what is new can hold the end, so a trickle of bytes is not searched twice.
+            may_end = self._pending is not None or b"\n" in data
+            self._buffer += data
+            if not self._may_go_on(may_end):
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        events: list[Event] = []
+        at = 0
+        while not self.closed and (after := self._take(data, at, events)) is not None:
+            at = after
+        if not self.closed and at < len(data):
+            self._buffer += memoryview(data)[at:]
+        return events
+
+    def take_rest(self) -> bytes:
+        """What came with the secret behind it: to be fed again, when the secret was right."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def _feed_first(self, data: bytes) -> list[Event]:
+        if self.closed:
+            return []
+        data = bytes(self._buffer) + data
+        self._buffer.clear()
+        line, end, rest = data.partition(b"\n")
+        words = line.removesuffix(b"\r").split(b" ")
+        size = words[4].decode("latin-1") if len(words) >= _LEAST_SET_WORDS else ""
+        events: list[Event] = []
+        if not end and len(line) < LINE_LIMIT_BYTES:
+            self._buffer += data
+        elif words[0].lower() != b"set" or not _SIZE.fullmatch(size):
+            self._end_with(foreign(line[:HEAD_BYTES]) or AuthRequired(), events)
+        elif int(size) > AUTH_LIMIT_BYTES:
+            self._end_with(AuthRequired(), events)
+        elif len(rest) < int(size) + _ITEM_END_BYTES:
+            self._buffer += data
+        else:
+            self._awaits_auth = False
+            self._rest = rest[int(size) + _ITEM_END_BYTES :]
+            events.append(Auth(rest[: int(size)].partition(b" ")[2]))
+        return events
+
+    def _may_go_on(self, may_end: bool) -> bool:
+        if self._pending is not None:
+            return len(self._buffer) >= self._pending.size + _ITEM_END_BYTES
+        return may_end or len(self._buffer) >= LINE_LIMIT_BYTES
+
+    def _take(self, data: bytes, at: int, events: list[Event]) -> int | None:
+        """Take one line or item that begins at ``at``; None if it is not whole yet."""
+        if self._to_pass is not None:
+            return self._pass_over(data, at, events)
+        if self._pending is not None:
+            return self._take_item(data, at, self._pending, events)
+        end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
+        if end < 0:
+            if len(data) - at >= LINE_LIMIT_BYTES:
+                self._end_with(foreign(data[at : at + HEAD_BYTES]) or _LINE_TOO_LONG, events)
+            return None
+        line = data[at:end]
+        read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
+        if not isinstance(read, _Pending):
+            if type(read) in _ENDINGS or (type(read) is Refused and read.hangup):
+                self._end_with(read, events)
+            else:
+                events.append(read)
+            return end + 1
+        self._pending = read
+        if read.refused is not None or read.size > MAX_DATA_BYTES:
+            self._to_pass = read.size + _ITEM_END_BYTES
+            return end + 1
+        # Most often the item came with its line.
+        return self._take_item(data, end + 1, read, events) or end + 1
+
+    def _take_item(
+        self, data: bytes, at: int, pending: _Pending, events: list[Event]
+    ) -> int | None:
+        end = at + pending.size
+        if len(data) < end + _ITEM_END_BYTES:
+            return None
+        self._pending = None
+        events.append(Put(pending.queue, pending.expiry, data[at:end]))
+        return end + _ITEM_END_BYTES
+
+    def _pass_over(self, data: bytes, at: int, events: list[Event]) -> int | None:
+        assert self._to_pass is not None
+        assert self._pending is not None
+        passed = min(self._to_pass, len(data) - at)
+        self._to_pass -= passed
+        if self._to_pass:
+            return at + passed if passed else None
+        pending, self._pending, self._to_pass = self._pending, None, None
+        if pending.refused is None:
+            events.append(PutTooLarge(pending.queue, pending.size))
+        elif pending.refused.hangup:
+            self._end_with(pending.refused, events)
+        else:
+            events.append(pending.refused)
+        return at + passed
+
+    def _end_with(self, event: Event, events: list[Event]) -> None:
+        events.append(event)
+        self.closed = True
+        self._pending = None
+
+
+def _read_line(line: bytes) -> Event | _Pending:
+    """A line without its LF: the command, or what its item will be."""
+    if (found := foreign(line)) is not None:
+        return found
+    words = line.removesuffix(b"\r").decode("latin-1").split(" ")
+    command = words[0].lower()
+    if command in _ITEM_COMMANDS:
+        return _read_item_line(command, words)
+    read = _LINES.get(command)
+    return read(words) if read is not None else _UNKNOWN
+
+
+# Clients say the same few lines over and over, and what a line means depends on nothing else.
+_read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
+
+
+def _read_item_line(command: str, words: list[str]) -> Refused | _Pending:
+    if len(words) < _LEAST_SET_WORDS:
+        return _SHORT_SET  # there is no telling how long its item is
+    if not _SIZE.fullmatch(words[4]):
+        return _BAD_SIZE
+    size = int(words[4])
+    queue = readers.read_queue(words[1])
+    refused: Refused | None = None
+    if command != "set":
+        refused = _UNKNOWN
+    elif isinstance(queue, Refused):
+        refused = queue
+    elif not _NUMBER.fullmatch(words[2]) or not _NUMBER.fullmatch(words[3]):
+        refused = _BAD_NUMBER
+    if refused is not None or size > MAX_DATA_BYTES:
+        return _Pending(size, words[1], 0, refused)
+    return _Pending(size, words[1], int(words[3]), None)

@@ -1,0 +1,11 @@
+"""The workq protocol, server side: a connection as a machine that is fed bytes and gives events."""
+
+from journeyman.protocols.workq.parser import (
+    LINE_LIMIT_BYTES,
+    Parser,
+)
+
+__all__ = [
+    "LINE_LIMIT_BYTES",
+    "Parser",
+]

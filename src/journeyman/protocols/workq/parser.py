@@ -1,0 +1,294 @@
+r"""The workq protocol, server side: a connection as a machine that is fed bytes and gives events.
+
+    lease mail 1000\r\n                             a line
+    add 0f..1a mail 1000 60000 4 -priority=2\r\n    a line whose last word but flags is a SIZE,
+    ping\r\n                                        that many raw bytes, and an end of line
+
+        +--------+ a line that is whole in itself -> its command, or Refused
+        |  line  | ----------------------------------------------------------> line
+        |        | a line with a SIZE    +---------+ whole -> its command, or Refused
+        |        | --------------------> | payload | ----------------------------------> line
+        |        | a SIZE over the limit +---------+
+        |        | -> Refused            +---------+ passed
+        |        | --------------------> | discard | ----------------------------------> line
+        +--------+                       +---------+
+             | LF without CR, a line over      | no CR LF behind the bytes
+             | the limit: -> Hangup;           | -> Refused (payload), Hangup; but if CR LF
+             | a line of HTTP: -> Foreign      |    ends one byte early: -> Refused, line
+             +----------------> closed <-------+
+
+- Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
+- No bytes raise. Whatever is wrong with a command, its payload is passed over if its SIZE can be
+  read: payloads are never taken for commands. Once bytes and SIZE disagree nothing is certain any
+  more, and the connection ends. The first byte behind the payload is enough to see that. Only if
+  CR LF ends one byte early the next line begins behind it, as in the original.
+- Between feeds at most one unfinished line or payload is kept. Oversized payloads are not kept.
+
+The order in which fields are complained about is that of the original. The contract, with every
+reply: docs/protocols/workq.md.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import HEAD_BYTES, foreign
+from journeyman.protocols.workq import readers
+from journeyman.protocols.workq.commands import (
+    MAX_PAYLOAD_BYTES,
+    Complaint,
+    Delete,
+    Event,
+    Hangup,
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectPausedQueues,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    InspectServer,
+    PauseQueue,
+    Refused,
+    Requeue,
+    ResumeQueue,
+)
+from journeyman.protocols.workq.fast_path import read_usual
+from journeyman.protocols.workq.fields import read_flags, read_size
+
+__all__ = ["LINE_LIMIT_BYTES", "Parser"]
+
+# What the original reads at most for one command: a payload and 10,000 bytes.
+LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000
+LINE_END = b"\r\n"
+AUTH_LINE_LIMIT_BYTES = 4096  # as long as nobody knows who it is
+
+_AUTH = b"auth "
+_HANGUP = Hangup()
+_UNKNOWN = Refused(Complaint.UNKNOWN_COMMAND)
+_BAD_ARGS = Refused(Complaint.ARGS)
+_BAD_FLAGS = Refused(Complaint.FLAGS)
+_NO_FLAGS: dict[bytes, bytes] = {}
+
+
+class _Line(NamedTuple):
+    """A command that is a line and takes no flags."""
+
+    words: int  # how many, the command included; or at least so many, if ``or_more``
+    read: readers.LineReader
+    or_more: bool = False
+
+    def fits(self, words: list[bytes]) -> bool:
+        return len(words) == self.words or (self.or_more and len(words) > self.words)
+
+
+class _WithPayload(NamedTuple):
+    """A command whose last word is the SIZE of what follows."""
+
+    words: int
+    read: readers.PayloadReader
+    bad_size: Refused = Refused(Complaint.PAYLOAD_SIZE)
+
+
+class _Pending(NamedTuple):
+    """What a payload belongs to. Without a ``kind`` it has been answered already."""
+
+    size: int
+    kind: _WithPayload | None
+    words: list[bytes]
+    flags: dict[bytes, bytes] | None  # None: they were wrong
+
+
+_ANSWERED = _Pending(0, None, [], None)
+_INSPECT = _Line(2, lambda _: _UNKNOWN)
+_KINDS: dict[bytes, _Line | _WithPayload] = {
+    b"add": _WithPayload(6, readers.add),
+    b"schedule": _WithPayload(7, readers.schedule),
+    b"run": _WithPayload(6, readers.run),
+    b"complete": _WithPayload(3, readers.complete),
+    b"fail": _WithPayload(3, readers.fail, Refused(Complaint.RESULT_SIZE)),
+    b"lease": _Line(3, readers.lease, or_more=True),
+    b"result": _Line(3, readers.result),
+    b"delete": _Line(2, readers.of_an_id(Delete)),
+    b"inspect": _INSPECT,
+    b"requeue": _Line(2, readers.of_an_id(Requeue)),
+    b"pause": _Line(2, readers.of_a_name(PauseQueue)),
+    b"resume": _Line(2, readers.of_a_name(ResumeQueue)),
+}
+_OBJECTS: dict[bytes, _Line] = {
+    b"server": _Line(2, lambda _: InspectServer()),
+    b"job": _Line(3, readers.of_an_id(InspectJob)),
+    b"queue": _Line(3, readers.of_a_name(InspectQueue)),
+    b"queues": _Line(4, readers.of_a_page(InspectQueues)),
+    b"paused-queues": _Line(4, readers.of_a_page(InspectPausedQueues)),
+    b"jobs": _Line(5, readers.of_a_page_of(InspectJobs)),
+    b"scheduled-jobs": _Line(5, readers.of_a_page_of(InspectScheduledJobs)),
+    b"dead-jobs": _Line(5, readers.of_a_page_of(InspectDeadJobs)),
+}
+
+
+class Parser:
+    """One connection: ``feed`` it what was received, get what was asked."""
+
+    __slots__ = ("_auth_required", "_buffer", "_discard", "_is_first", "_pending", "closed")
+
+    def __init__(self, *, auth_required: bool = False) -> None:
+        self._auth_required = auth_required
+        self._is_first = True  # nothing but perhaps a part of the first line has come
+        self._buffer = bytearray()
+        self._pending: _Pending | None = None
+        self._discard = 0
+        self.closed = False  # nothing more will come: after Hangup
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much of an unfinished line or payload is waiting for its end."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events of the commands that ``data`` completes."""
+        if self._is_first:
+            return self._feed_first(data)
+        if self._buffer:
+            # Only what is new can hold the end, so a trickle of bytes is not searched twice.
+            ends = self._pending is not None or b"\n" in data
+            self._buffer += data
+            if not self._may_go_on(ends):
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        elif self._pending is None and (usual := read_usual(data)) is not None:
+            return [] if self.closed else [usual]
+        events: list[Event] = []
+        at = 0
+        while not self.closed:
+            after = self._take(data, at, events)
+            if after is None:
+                break
+            at = after
+        if not self.closed and at < len(data):
+            self._buffer += memoryview(data)[at:]
+        return events
+
+    def _feed_first(self, data: bytes) -> list[Event]:
+        """``auth SECRET`` can only be the first line, and must be if it is asked for."""
+        if self.closed:
+            return []
+        data = bytes(self._buffer) + data
+        self._buffer.clear()
+        if not (self._auth_required or _AUTH.startswith(data[: len(_AUTH)])):
+            self._is_first = False
+            return self.feed(data)
+        events: list[Event] = []
+        line, end, rest = data.partition(b"\n")
+        if len(line) >= AUTH_LINE_LIMIT_BYTES or (end and not line.endswith(b"\r")):
+            self._hang_up(events, foreign(line[:HEAD_BYTES]) or _HANGUP)
+        elif not end:
+            self._buffer += data
+        elif not line.startswith(_AUTH):
+            self._hang_up(events, foreign(line) or AuthRequired())
+        else:
+            self._is_first = False
+            events = [Auth(line[len(_AUTH) : -1]), *self.feed(rest)]
+        return events
+
+    def _may_go_on(self, ends: bool) -> bool:
+        if self._pending is not None:
+            return len(self._buffer) > self._pending.size
+        return ends or len(self._buffer) >= LINE_LIMIT_BYTES
+
+    def _take(self, data: bytes, at: int, events: list[Event]) -> int | None:
+        """Take one line or payload that begins at ``at``; None if it is not whole yet."""
+        if self._discard:
+            passed = min(self._discard, len(data) - at)
+            self._discard -= passed
+            return at + passed if passed else None
+        if self._pending is not None:
+            return self._take_payload(data, at, self._pending, events)
+        end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
+        if end < 0:
+            if len(data) - at >= LINE_LIMIT_BYTES:
+                self._hang_up(events, foreign(data[at : at + HEAD_BYTES]) or _HANGUP)
+            return None
+        if end == at or data[end - 1] != 0x0D:
+            self._hang_up(events, foreign(data[at:end]) or _HANGUP)
+            return None
+        self._read_line(data[at : end - 1], events)
+        return end + 1
+
+    def _take_payload(
+        self, data: bytes, at: int, pending: _Pending, events: list[Event]
+    ) -> int | None:
+        end = at + pending.size
+        after = end + len(LINE_END)
+        if len(data) < after and data[end : end + 1] in (b"", b"\r"):
+            return None
+        self._pending = None
+        _, kind, words, flags = pending
+        is_whole = data[end:after] == LINE_END
+        if kind is not None:
+            if not is_whole:
+                events.append(kind.bad_size)
+            elif flags is None:
+                events.append(_BAD_FLAGS)
+            else:
+                events.append(kind.read(words, flags, data[at:end]))
+        if is_whole:
+            return after
+        if pending.size and data[end - 1 : end + 1] == LINE_END:
+            return end + 1
+        self._hang_up(events)
+        return after
+
+    def _read_line(self, line: bytes, events: list[Event]) -> None:
+        words = line.split(b" ")
+        first = words[0]
+        flags: dict[bytes, bytes] | None = _NO_FLAGS
+        if b"" in words:
+            words = [word for word in words if word]
+        if b"=" in line:
+            flags = read_flags([word for word in words if _is_flag(word)])
+            words = [word for word in words if not _is_flag(word)]
+        kind = _KINDS.get(first)
+        if kind is _INSPECT and len(words) > 1:
+            kind = _OBJECTS.get(words[1])
+        # Scripts can invent methods, `lease /x HTTP/1.1` too.
+        if (kind is None or b" HTTP/" in line) and (found := foreign(line)) is not None:
+            self._hang_up(events, found)
+            return
+        if type(kind) is _WithPayload and len(words) == kind.words:
+            self._await_payload(kind, words, flags, events)
+        elif flags is None:
+            events.append(_BAD_FLAGS)
+        elif kind is None:
+            events.append(_UNKNOWN)
+        elif type(kind) is not _Line or flags or not kind.fits(words):
+            events.append(_BAD_ARGS)
+        else:
+            events.append(kind.read(words))
+
+    def _await_payload(
+        self,
+        kind: _WithPayload,
+        words: list[bytes],
+        flags: dict[bytes, bytes] | None,
+        events: list[Event],
+    ) -> None:
+        size = read_size(words[-1])
+        if size is not None and size <= MAX_PAYLOAD_BYTES:
+            self._pending = _Pending(size, kind, words, flags)
+            return
+        events.append(kind.bad_size if flags is not None else _BAD_FLAGS)
+        if size is not None:
+            self._discard = size
+            self._pending = _ANSWERED
+
+    def _hang_up(self, events: list[Event], why: Event = _HANGUP) -> None:
+        events.append(why)
+        self.closed = True
+        self._pending = None
+
+
+def _is_flag(word: bytes) -> bool:
+    return word[0] == 0x2D and b"=" in word

@@ -1,0 +1,292 @@
+"""Readers of the workq protocol: the words, flags and payload of a command -> itself, or Refused.
+
+``words[0]`` is the command and their number has been checked; ``flags`` have keys and values. A
+command that is only a line takes no flags. The checks stand in the order in which the original
+complains: first what each field is, then whether it is in range. Unknown flags are passed over,
+but only so many may be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from journeyman.protocols.workq.commands import (
+    MAX_COUNT,
+    MAX_CURSOR_OFFSET,
+    MAX_LISTED,
+    MAX_RETRY_DELAY_MS,
+    MAX_TTL_MS,
+    MAX_TTR_MS,
+    MAX_WAIT_MS,
+    Add,
+    Complaint,
+    Complete,
+    Event,
+    Fail,
+    Lease,
+    Refused,
+    Result,
+    Run,
+    Schedule,
+)
+from journeyman.protocols.workq.fields import (
+    NO_TIME_NS,
+    is_version_4,
+    read_id,
+    read_name,
+    read_number,
+    read_priority,
+    read_time,
+)
+
+__all__ = [
+    "Flags",
+    "LineReader",
+    "PayloadReader",
+    "Words",
+    "add",
+    "complete",
+    "fail",
+    "lease",
+    "of_a_name",
+    "of_a_page",
+    "of_a_page_of",
+    "of_an_id",
+    "result",
+    "run",
+    "schedule",
+]
+
+Words: TypeAlias = list[bytes]
+Flags: TypeAlias = dict[bytes, bytes]
+LineReader: TypeAlias = Callable[[Words], Event]
+PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], Event]
+
+MAX_JOB_FLAGS = 3  # and -retry-delay, which the original does not know
+MAX_RUN_FLAGS = 1
+RETRY_DELAY = b"retry-delay"
+_MAX_U32 = 2**32 - 1
+_MAX_U64 = 2**64 - 1
+
+_NO = {complaint: Refused(complaint) for complaint in Complaint}
+
+
+class _Numbers(NamedTuple):
+    job_id: bytes
+    ttr_ms: int
+    ttl_ms: int
+
+
+class _Options(NamedTuple):
+    """The flags of add and schedule, as those commands hold them."""
+
+    priority: int = 0
+    max_attempts: int = 0
+    max_fails: int = 0
+    retry_delay_ms: int = 0
+
+
+_NO_OPTIONS = _Options()
+
+
+# -- commands with a payload ----------------------------------------------------------------------
+
+
+def add(words: Words, flags: Flags, payload: bytes) -> Event:
+    _, id_text, name, ttr, ttl, _ = words
+    if flags and _too_many(flags):
+        return _NO[Complaint.ARGS]
+    numbers = _read_numbers(id_text, ttr, ttl)
+    if isinstance(numbers, Refused):
+        return numbers
+    options = _read_options(flags) if flags else _NO_OPTIONS
+    if isinstance(options, Refused):
+        return options
+    return _out_of_range(name, numbers) or Add(
+        numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms, payload, *options
+    )
+
+
+def schedule(words: Words, flags: Flags, payload: bytes) -> Event:
+    """A time that the original takes for none makes it an add, as it does there."""
+    _, id_text, name, ttr, ttl, time, _ = words
+    if flags and _too_many(flags):
+        return _NO[Complaint.ARGS]
+    numbers = _read_numbers(id_text, ttr, ttl)
+    if isinstance(numbers, Refused):
+        return numbers
+    time_ns = read_time(time)
+    if time_ns is None:
+        return _NO[Complaint.TIME]
+    options = _read_options(flags) if flags else _NO_OPTIONS
+    if isinstance(options, Refused):
+        return options
+    refused = _out_of_range(name, numbers)
+    if refused is not None:
+        return refused
+    job = (numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms)
+    if time_ns == NO_TIME_NS:
+        return Add(*job, payload, *options)
+    return Schedule(*job, time_ns, payload, *options)
+
+
+def run(words: Words, flags: Flags, payload: bytes) -> Event:
+    _, id_text, name, ttr, wait, _ = words
+    if len(flags) > MAX_RUN_FLAGS:
+        return _NO[Complaint.ARGS]
+    numbers = _read_numbers(id_text, ttr, b"1")
+    if isinstance(numbers, Refused):
+        return numbers
+    priority = read_priority(flags.get(b"priority", b"0"))
+    if priority is None:
+        return _NO[Complaint.PRIORITY]
+    wait_ms = _read_wait(wait)
+    if wait_ms is None:
+        return _NO[Complaint.WAIT]
+    return _out_of_range(name, numbers) or Run(
+        numbers.job_id, name.decode(), numbers.ttr_ms, wait_ms, payload, priority
+    )
+
+
+def complete(words: Words, flags: Flags, payload: bytes) -> Event:
+    job_id = None if flags else read_id(words[1])
+    if job_id is None or not is_version_4(job_id):
+        return _NO[Complaint.ARGS if flags else Complaint.ID]
+    return Complete(job_id, payload)
+
+
+def fail(words: Words, flags: Flags, payload: bytes) -> Event:
+    read = complete(words, flags, payload)
+    return Fail(read.job_id, payload) if isinstance(read, Complete) else read
+
+
+# -- commands that are a line ---------------------------------------------------------------------
+
+
+def lease(words: Words) -> Event:
+    wait_ms = _read_wait(words[-1])
+    if wait_ms is None:
+        return _NO[Complaint.WAIT]
+    names = []
+    for word in words[1:-1]:
+        name = read_name(word)
+        if name is None:
+            return _NO[Complaint.NAME]
+        names.append(name)
+    return Lease(tuple(names), wait_ms)
+
+
+def result(words: Words) -> Event:
+    job_id = read_id(words[1])
+    if job_id is None or not is_version_4(job_id):
+        return _NO[Complaint.ID]
+    wait_ms = _read_wait(words[2])
+    return _NO[Complaint.WAIT] if wait_ms is None else Result(job_id, wait_ms)
+
+
+def of_an_id(command: Callable[[bytes], Event]) -> LineReader:
+    """For a command that takes one id, of whatever version, and nothing else."""
+
+    def read(words: Words) -> Event:
+        job_id = read_id(words[-1])
+        return _NO[Complaint.ID] if job_id is None else command(job_id)
+
+    return read
+
+
+def of_a_name(command: Callable[[str], Event]) -> LineReader:
+    def read(words: Words) -> Event:
+        name = read_name(words[-1])
+        return _NO[Complaint.NAME] if name is None else command(name)
+
+    return read
+
+
+def of_a_page(command: Callable[[int, int], Event]) -> LineReader:
+    """For ``inspect THINGS OFFSET LIMIT``."""
+
+    def read(words: Words) -> Event:
+        page = _read_page(words[2:])
+        return page if isinstance(page, Refused) else command(*page)
+
+    return read
+
+
+def of_a_page_of(command: Callable[[str, int, int], Event]) -> LineReader:
+    """For ``inspect THINGS NAME OFFSET LIMIT``."""
+
+    def read(words: Words) -> Event:
+        name = read_name(words[2])
+        if name is None:
+            return _NO[Complaint.NAME]
+        page = _read_page(words[3:])
+        return page if isinstance(page, Refused) else command(name, *page)
+
+    return read
+
+
+# -- fields that several share --------------------------------------------------------------------
+
+
+def _too_many(flags: Flags) -> bool:
+    return len(flags) - (RETRY_DELAY in flags) > MAX_JOB_FLAGS
+
+
+def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | Refused:
+    """What they are; a number that the original's type cannot hold is none. Ranges come later."""
+    job_id = read_id(id_text)
+    if job_id is None:
+        return _NO[Complaint.ID]
+    ttr_ms = _read_up_to(ttr, _MAX_U32)
+    if ttr_ms is None:
+        return _NO[Complaint.TTR]
+    ttl_ms = _read_up_to(ttl, _MAX_U64)
+    if ttl_ms is None:
+        return _NO[Complaint.TTL]
+    return _Numbers(job_id, ttr_ms, ttl_ms)
+
+
+def _out_of_range(name: bytes, numbers: _Numbers) -> Refused | None:
+    if not is_version_4(numbers.job_id):
+        return _NO[Complaint.ID]
+    if read_name(name) is None:
+        return _NO[Complaint.NAME]
+    if not 1 <= numbers.ttr_ms <= MAX_TTR_MS:
+        return _NO[Complaint.TTR]
+    if not 1 <= numbers.ttl_ms <= MAX_TTL_MS:
+        return _NO[Complaint.TTL]
+    return None
+
+
+def _read_options(flags: Flags) -> _Options | Refused:
+    max_attempts = _read_up_to(flags.get(b"max-attempts", b"0"), MAX_COUNT)
+    if max_attempts is None:
+        return _NO[Complaint.MAX_ATTEMPTS]
+    max_fails = _read_up_to(flags.get(b"max-fails", b"0"), MAX_COUNT)
+    if max_fails is None:
+        return _NO[Complaint.MAX_FAILS]
+    priority = read_priority(flags.get(b"priority", b"0"))
+    if priority is None:
+        return _NO[Complaint.PRIORITY]
+    retry_delay_ms = _read_up_to(flags.get(RETRY_DELAY, b"0"), MAX_RETRY_DELAY_MS)
+    if retry_delay_ms is None:
+        return _NO[Complaint.RETRY_DELAY]
+    return _Options(priority, max_attempts, max_fails, retry_delay_ms)
+
+
+def _read_wait(text: bytes) -> int | None:
+    return _read_up_to(text, MAX_WAIT_MS)
+
+
+def _read_page(words: Words) -> tuple[int, int] | Refused:
+    offset = _read_up_to(words[0], MAX_CURSOR_OFFSET)
+    if offset is None:
+        return _NO[Complaint.CURSOR_OFFSET]
+    limit = _read_up_to(words[1], MAX_LISTED)
+    return _NO[Complaint.LIMIT] if not limit else (offset, limit)
+
+
+def _read_up_to(text: bytes, limit: int) -> int | None:
+    number = read_number(text)
+    return number if number is not None and number <= limit else None

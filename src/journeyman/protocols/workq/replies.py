@@ -1,0 +1,267 @@
+"""Answers of the workq protocol: the values that an engine replies with, and their bytes.
+
+    +OK                                          DONE
+    -TIMEOUT                                     TIMED_OUT
+    -NOT-FOUND                                   NOT_FOUND
+    -CLIENT-ERROR text                           Refused (also what an engine refuses)
+    -SERVER-ERROR text                           READ_ONLY
+    +OK 1 / ID NAME TTR SIZE / payload           Leased
+    +OK 1 / ID 1|0 SIZE / result                 Finished
+    +OK N / ID 12|13 / key value ...             JobList of JobView
+    +OK N / NAME 2 / key value ...               QueueList of QueueView
+    +OK 1 / server 3 / key value ...             ServerView
+
+Every line ends with CR LF. Payloads and results are raw; their size stands before them.
+``reply_bytes`` words any of them. A time is shown in whole seconds, as the original does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeAlias, overload
+
+from journeyman.protocols.workq.commands import Refused
+
+__all__ = [
+    "DONE",
+    "NOT_FOUND",
+    "READ_ONLY",
+    "TIMED_OUT",
+    "Done",
+    "Finished",
+    "JobList",
+    "JobView",
+    "JobViews",
+    "Leased",
+    "NotFound",
+    "QueueList",
+    "QueueView",
+    "Refused",
+    "Reply",
+    "ServerView",
+    "TimedOut",
+    "id_text",
+    "job_list_parts",
+    "reply_bytes",
+    "time_text",
+]
+
+NS_PER_S = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # the years 1 to 9999
+_JOB_KEYS = 12
+_QUEUE_KEYS = 2
+_SERVER_KEYS = 3
+
+READ_ONLY = b"-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    pass
+
+
+DONE = Done()
+TIMED_OUT = TimedOut()
+NOT_FOUND = NotFound()
+
+
+class Leased(NamedTuple):
+    """To lease: work for the one who asked."""
+
+    job_id: bytes
+    name: str
+    ttr_ms: int
+    payload: bytes | memoryview  # a view of the job's own bytes if it is large
+
+
+class Finished(NamedTuple):
+    """To run and result: how the job went."""
+
+    job_id: bytes
+    success: bool
+    result: bytes
+
+
+class JobView(NamedTuple):
+    """A job as ``inspect`` shows it; run jobs have a TTL of 0."""
+
+    job_id: bytes
+    name: str
+    ttr_ms: int
+    ttl_ms: int
+    payload: bytes
+    max_attempts: int
+    attempts: int
+    max_fails: int
+    fails: int
+    priority: int
+    state: int  # folds.workq_job.JobState
+    created_ns: int
+    time_ns: int | None  # None: not scheduled
+
+
+class JobViews(Sequence[JobView]):
+    """Views that are made when they are looked at, because each holds a copy of its payload."""
+
+    def __init__(self, makers: Sequence[Callable[[], JobView]], payload_bytes: int) -> None:
+        """``payload_bytes``: of all of them."""
+        self._makers = makers
+        self.payload_bytes = payload_bytes
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __iter__(self) -> Iterator[JobView]:
+        return (make() for make in self._makers)  # and none is kept
+
+    @overload
+    def __getitem__(self, at: int) -> JobView: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[JobView, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> JobView | tuple[JobView, ...]:
+        if isinstance(at, slice):
+            return tuple(make() for make in self._makers[at])
+        return self._makers[at]()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    jobs: Sequence[JobView]
+
+    @property
+    def payload_bytes(self) -> int:
+        if isinstance(self.jobs, JobViews):
+            return self.jobs.payload_bytes
+        return sum(len(job.payload) for job in self.jobs)
+
+
+class QueueView(NamedTuple):
+    name: str
+    ready: int
+    scheduled: int
+    paused: bool = False  # not shown by the original's commands
+
+
+@dataclass(frozen=True, slots=True)
+class QueueList:
+    queues: tuple[QueueView, ...]
+
+
+class ServerView(NamedTuple):
+    active_clients: int
+    evicted_jobs: int
+    started_ns: int
+
+
+Reply: TypeAlias = (
+    Done | TimedOut | NotFound | Refused | Leased | Finished | JobList | QueueList | ServerView
+)
+
+
+def reply_bytes(reply: Reply) -> bytes:
+    """What the client is sent."""
+    if type(reply) is Done:
+        return b"+OK\r\n"
+    if type(reply) is Leased:
+        job_id, name, ttr_ms, payload = reply
+        head = f"+OK 1\r\n{id_text(job_id)} {name} {ttr_ms} {len(payload)}\r\n"
+        return b"".join((_encoded(head), payload, b"\r\n"))
+    if type(reply) is Finished:
+        job_id, success, result = reply
+        head = f"+OK 1\r\n{id_text(job_id)} {success:d} {len(result)}\r\n"
+        return b"%b%b\r\n" % (head.encode(), result)
+    return _rarer_reply_bytes(reply)
+
+
+def _rarer_reply_bytes(reply: Reply) -> bytes:
+    if isinstance(reply, TimedOut):
+        return b"-TIMEOUT\r\n"
+    if isinstance(reply, NotFound):
+        return b"-NOT-FOUND\r\n"
+    if isinstance(reply, Refused):
+        return b"-CLIENT-ERROR %b\r\n" % reply.complaint.encode()
+    if isinstance(reply, JobList):
+        return b"".join(job_list_parts(reply))
+    if isinstance(reply, QueueList):
+        return b"+OK %d\r\n" % len(reply.queues) + b"".join(map(_queue_block, reply.queues))
+    assert isinstance(reply, ServerView)
+    return _server_block(reply)
+
+
+def job_list_parts(reply: JobList) -> Iterator[bytes]:
+    """The same bytes in pieces: a hundred jobs may have a megabyte each."""
+    yield b"+OK %d\r\n" % len(reply.jobs)
+    for job in reply.jobs:
+        yield _job_block(job)
+
+
+def id_text(job_id: bytes) -> str:
+    """The canonical form: lower case, with dashes."""
+    text = job_id.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def time_text(unix_ns: int) -> str:
+    """Whole seconds, UTC. What is outside the calendar is shown as its nearest end."""
+    seconds = min(max(unix_ns // NS_PER_S, _FIRST_S), _LAST_S)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    return moment.replace(tzinfo=None).isoformat() + "Z"
+
+
+def _job_block(job: JobView) -> bytes:
+    keys = _JOB_KEYS + (job.time_ns is not None)
+    head = (
+        f"{id_text(job.job_id)} {keys}\r\nname {job.name}\r\nttr {job.ttr_ms}\r\n"
+        f"ttl {job.ttl_ms}\r\npayload-size {len(job.payload)}\r\npayload "
+    )
+    tail = (
+        f"\r\nmax-attempts {job.max_attempts}\r\nattempts {job.attempts}\r\n"
+        f"max-fails {job.max_fails}\r\nfails {job.fails}\r\npriority {job.priority}\r\n"
+        f"state {job.state:d}\r\ncreated {time_text(job.created_ns)}\r\n"
+    )
+    if job.time_ns is not None:
+        tail += f"time {time_text(job.time_ns)}\r\n"
+    return _encoded(head) + job.payload + tail.encode()
+
+
+def _queue_block(queue: QueueView) -> bytes:
+    return _encoded(
+        f"{queue.name} {_QUEUE_KEYS}\r\nready-len {queue.ready}\r\n"
+        f"scheduled-len {queue.scheduled}\r\n"
+    )
+
+
+def _server_block(server: ServerView) -> bytes:
+    return (
+        f"+OK 1\r\nserver {_SERVER_KEYS}\r\nactive-clients {server.active_clients}\r\n"
+        f"evicted-jobs {server.evicted_jobs}\r\nstarted {time_text(server.started_ns)}\r\n"
+    ).encode()
+
+
+def _encoded(text: str) -> bytes:
+    """A log of the original may hold names that are no text; they leave as they came."""
+    return text.encode("utf-8", "surrogateescape")

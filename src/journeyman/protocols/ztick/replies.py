@@ -1,0 +1,161 @@
+"""Answers of the ztick protocol -> bytes.
+
+    <request_id> OK                                      ok
+    <request_id> OK <status> <execution_ns>              job_state           GET
+    <request_id> <job_id> <status> <execution_ns>        job_line            QUERY, then ok
+    <request_id> <rule_id> <pattern> <runner> <args...>  rule_line           LISTRULES, then ok
+    <request_id> <metric> <value>                        metric_lines        STAT, then ok
+    <request_id> ERROR <code> [<message>]                error and the ones named by their cause
+    OK | ERROR auth_required | ERROR auth_failed         AUTH_OK, AUTH_REQUIRED, AUTH_FAILED
+
+A request id, an identifier or a runner argument is written bare where that is read back the same,
+and in quotes otherwise (a space, a quote, a line break, no bytes at all): a line of a list always
+splits into the values it was made of. The text of an error is always one line. The replies to AUTH
+carry no request id and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from journeyman.formats.ztick import Runner, Status
+from journeyman.protocols.ztick.commands import AuthNotNeeded, ErrorCode, Settled
+from journeyman.protocols.ztick.rules import runner_words
+from journeyman.protocols.ztick.tokens import in_a_message, join, quote
+
+__all__ = [
+    "AUTH_FAILED",
+    "AUTH_OK",
+    "AUTH_REQUIRED",
+    "Metrics",
+    "auth_denied",
+    "error",
+    "internal",
+    "job_line",
+    "job_lines",
+    "job_not_found",
+    "job_state",
+    "metric_lines",
+    "ok",
+    "reserved",
+    "rule_line",
+    "rule_not_found",
+    "settled",
+]
+
+AUTH_OK = b"OK\n"
+AUTH_REQUIRED = b"ERROR auth_required\n"
+AUTH_FAILED = b"ERROR auth_failed\n"
+
+_STATUS_WORDS = tuple(status.word for status in Status)  # by byte
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What STAT tells, in the order in which it tells it."""
+
+    uptime_ns: int
+    connections: int
+    jobs_total: int
+    jobs_planned: int
+    jobs_triggered: int
+    jobs_executed: int
+    jobs_failed: int
+    rules_total: int
+    executions_pending: int
+    executions_inflight: int
+    persistence: Literal["logfile", "memory"]
+    compression: Literal["idle", "running", "success", "failure"]
+    auth_enabled: bool
+    tls_enabled: bool
+    framerate: int
+
+
+_METRIC_NAMES = tuple(field.name for field in fields(Metrics))
+
+
+def ok(request_id: bytes) -> bytes:
+    return quote(request_id) + b" OK\n"
+
+
+def job_state(request_id: bytes, status: Status, execution_ns: int) -> bytes:
+    """The answer to GET."""
+    return b"%b OK %b %d\n" % (quote(request_id), _STATUS_WORDS[status].encode(), execution_ns)
+
+
+def job_line(request_id: bytes, identifier: str, status: Status, execution_ns: int) -> bytes:
+    """One line of the answer to QUERY."""
+    return job_lines(request_id, ((identifier, status, execution_ns),))
+
+
+def job_lines(request_id: bytes, jobs: Iterable[tuple[str, Status, int]]) -> bytes:
+    """A run of lines of the answer to QUERY, for (identifier, status, execution_ns) each."""
+    head = quote(request_id)
+    words = [word.encode() for word in _STATUS_WORDS]
+    return b"".join(
+        b"%b %b %b %d\n" % (head, quote(identifier.encode()), words[status], execution_ns)
+        for identifier, status, execution_ns in jobs
+    )
+
+
+def rule_line(request_id: bytes, identifier: str, pattern: str, runner: Runner) -> bytes:
+    """One line of the answer to LISTRULES."""
+    words = (identifier, pattern, *runner_words(runner))
+    return join((request_id, *(word.encode() for word in words))) + b"\n"
+
+
+def metric_lines(request_id: bytes, metrics: Metrics) -> bytes:
+    """The lines of the answer to STAT."""
+    head = quote(request_id)
+    lines = []
+    for name in _METRIC_NAMES:
+        value = getattr(metrics, name)
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        lines.append(b"%b %b %b\n" % (head, name.encode(), text.encode()))
+    return b"".join(lines)
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def error(request_id: bytes, code: ErrorCode, message: str = "") -> bytes:
+    head = b"%b ERROR %b" % (quote(request_id), code.encode())
+    return head + (b" " + message.encode() if message else b"") + b"\n"
+
+
+def settled(request: Settled) -> bytes:
+    """The answer to what needs no decision."""
+    if isinstance(request, AuthNotNeeded):
+        return AUTH_OK
+    return error(request.request_id, request.code, request.message)
+
+
+def job_not_found(request_id: bytes, identifier: str) -> bytes:
+    return _not_found(request_id, "job", identifier)
+
+
+def rule_not_found(request_id: bytes, identifier: str) -> bytes:
+    return _not_found(request_id, "rule", identifier)
+
+
+def reserved(request_id: bytes, identifier: str) -> bytes:
+    """The log itself uses identifiers like this one."""
+    name = in_a_message(identifier.encode())
+    return error(request_id, ErrorCode.INVALID_ARGS, f"job_identifier {name} is reserved")
+
+
+def _not_found(request_id: bytes, kind: str, identifier: str) -> bytes:
+    name = in_a_message(identifier.encode())
+    return error(request_id, ErrorCode.NOT_FOUND, f"{kind} {name} does not exist")
+
+
+def auth_denied(request_id: bytes) -> bytes:
+    """The identifier is outside the namespace of the client's token."""
+    return error(request_id, ErrorCode.AUTH_DENIED, "insufficient namespace scope")
+
+
+def internal(request_id: bytes) -> bytes:
+    """The server failed; the reason goes to its own log, never to the client."""
+    return error(request_id, ErrorCode.INTERNAL)

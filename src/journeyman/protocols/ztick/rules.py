@@ -1,0 +1,208 @@
+"""The runner grammar of RULE SET: words -> runner, and a runner -> its words for LISTRULES.
+
+    shell  <command>                             one word, in quotes if it has spaces
+    direct <executable> [<argument>...]
+    awf    <workflow> [--input <key=value>]...
+    http   GET|POST|PUT|DELETE <url>             http:// or https://
+    amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
+    redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
+    queue  <name> [-flag=value]...               see ztick_queue
+    journal <queue>                              a fan-out queue of this server
+
+Runner names, methods and commands are exact, case included. Words behind the last argument of
+http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. What is
+checked is what can be told without running the rule: an address that could never be reached is
+refused here, where the client sees it, and not at every run. Empty commands, names and keys pass,
+as in the original.
+
+A runner is refused with one phrase, the text of ``ERROR invalid_args``. The phrases never repeat
+an address: it may hold a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Runner, Shell
+from journeyman.protocols.kestrel.readers import is_queue_name
+from journeyman.protocols.ztick.queue_runner import read_queue
+from journeyman.protocols.ztick.tokens import in_a_message
+
+__all__ = ["HTTP_METHODS", "REDIS_COMMANDS", "read_runner", "runner_words"]
+
+HTTP_METHODS = ("GET", "POST", "PUT", "DELETE")
+REDIS_COMMANDS = ("PUBLISH", "RPUSH", "LPUSH", "SET")
+MAX_PORT = 65_535
+MAX_REDIS_DB = 255  # one byte in the original
+
+_INPUT_FLAG = "--input"
+
+# In an address a space or a control character could only smuggle in a second line of a request.
+_NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f]")
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:@\[\]]+)(?::(?P<port>.*))?")
+
+
+def read_runner(words: Sequence[str]) -> Runner | str:
+    """The runner that these words describe, or one phrase that says what is wrong."""
+    if not words:
+        return _missing("runner")
+    name, *args = words
+    read = _READERS.get(name)
+    if read is None:
+        return f"unknown runner {_shown(name)}: expected {_one_of(_READERS)}"
+    return read(args)
+
+
+def runner_words(runner: Runner) -> list[str]:
+    """The words that ``read_runner`` reads back as this runner."""
+    match runner:
+        case Shell(command):
+            return ["shell", command]
+        case Direct(executable, args):
+            return ["direct", executable, *args]
+        case Awf(workflow, inputs):
+            return ["awf", workflow, *(word for value in inputs for word in (_INPUT_FLAG, value))]
+        case Http(method, url):
+            return ["http", method, url]
+        case Amqp(dsn, exchange, routing_key):
+            return ["amqp", dsn, exchange, routing_key]
+        case Redis(url, command, key):
+            return ["redis", url, command, key]
+        case Queue(name, flags):
+            return ["queue", name, *flags]
+        case Journal(queue):
+            return ["journal", queue]
+
+
+# -- one reader a runner -------------------------------------------------------------------------
+
+
+def _read_shell(args: list[str]) -> Runner | str:
+    if not args:
+        return _missing("command")
+    if len(args) > 1:
+        return "shell takes exactly one argument: put a command of several words in quotes"
+    return _no_nul(args) or Shell(args[0])
+
+
+def _read_direct(args: list[str]) -> Runner | str:
+    if not args:
+        return _missing("executable")
+    return _no_nul(args) or Direct(args[0], tuple(args[1:]))
+
+
+def _read_awf(args: list[str]) -> Runner | str:
+    if not args:
+        return _missing("workflow")
+    workflow, *options = args
+    for flag in options[::2]:
+        if flag != _INPUT_FLAG:
+            return f"unknown awf option {_shown(flag)}: expected {_INPUT_FLAG}"
+    if len(options) % 2:
+        return _missing("input")
+    return _no_nul(args) or Awf(workflow, tuple(options[1::2]))
+
+
+def _read_http(args: list[str]) -> Runner | str:
+    if len(args) < 2:
+        return _missing(("method", "url")[len(args)])
+    method, url = args[:2]
+    if method not in HTTP_METHODS:
+        return f"unknown http method {_shown(method)}: expected {_one_of(HTTP_METHODS)}"
+    scheme, found, rest = url.partition("://")
+    if not found or scheme not in ("http", "https"):
+        return "the url must begin with http:// or https://"
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    return _bad_address("url", url, authority) or Http(method, url)
+
+
+def _read_amqp(args: list[str]) -> Runner | str:
+    if len(args) < 3:
+        return _missing(("dsn", "exchange", "routing_key")[len(args)])
+    dsn, exchange, routing_key = args[:3]
+    if dsn.startswith("amqps://"):
+        return "amqps:// is not supported: the dsn must begin with amqp://"
+    if not dsn.startswith("amqp://"):
+        return "the dsn must begin with amqp://"
+    authority = dsn.removeprefix("amqp://").partition("/")[0]
+    return _bad_address("dsn", dsn, authority) or Amqp(dsn, exchange, routing_key)
+
+
+def _read_redis(args: list[str]) -> Runner | str:
+    if len(args) < 3:
+        return _missing(("url", "command", "key")[len(args)])
+    if len(args) > 3:
+        return "redis takes exactly three arguments: url, command and key"
+    url, command, key = args
+    if url.startswith("rediss://"):
+        return "rediss:// is not supported: the url must begin with redis://"
+    if not url.startswith("redis://"):
+        return "the url must begin with redis://"
+    if command not in REDIS_COMMANDS:
+        return f"unknown redis command {_shown(command)}: expected {_one_of(REDIS_COMMANDS)}"
+    authority, _, db = url.removeprefix("redis://").partition("/")
+    if db and not _is_number(db, 0, MAX_REDIS_DB):
+        return f"the database in the url must be a number from 0 to {MAX_REDIS_DB}"
+    return _bad_address("url", url, authority) or Redis(url, command, key)
+
+
+def _read_journal(args: list[str]) -> Runner | str:
+    if not args:
+        return _missing("queue")
+    if len(args) > 1:
+        return "journal takes exactly one argument: queue"
+    if not is_queue_name(args[0]):
+        return "the queue must be a name of A-Z a-z 0-9 : _ -, up to 200 of them"
+    return Journal(args[0])
+
+
+_READERS: dict[str, Callable[[list[str]], Runner | str]] = {
+    "shell": _read_shell,
+    "direct": _read_direct,
+    "http": _read_http,
+    "awf": _read_awf,
+    "amqp": _read_amqp,
+    "redis": _read_redis,
+    "queue": read_queue,
+    "journal": _read_journal,
+}
+
+
+# -- what they check -----------------------------------------------------------------------------
+
+
+def _bad_address(name: str, address: str, authority: str) -> str | None:
+    """What is wrong with an address, where its authority is ``[userinfo@]host[:port]``."""
+    if _NOT_IN_ADDRESS.search(address):
+        return f"the {name} must not contain spaces or control characters"
+    # A password may hold an `@`; a host cannot, so the last one ends the userinfo.
+    match = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
+    if match is None:
+        return f"the {name} has no host"
+    port = match["port"]
+    if port is not None and not _is_number(port, 1, MAX_PORT):
+        return f"the port in the {name} must be a number from 1 to {MAX_PORT}"
+    return None
+
+
+def _no_nul(words: Sequence[str]) -> str | None:
+    """No program can be given a NUL byte as part of an argument."""
+    return "an argument must not contain a NUL byte" if any("\0" in w for w in words) else None
+
+
+def _is_number(text: str, low: int, high: int) -> bool:
+    digits = text.lstrip("0") or "0"
+    return text.isascii() and text.isdigit() and len(digits) <= 5 and low <= int(digits) <= high
+
+
+def _missing(name: str) -> str:
+    return f"missing required argument: {name}"
+
+
+def _shown(word: str) -> str:
+    return in_a_message(word.encode())
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return ", ".join(names)

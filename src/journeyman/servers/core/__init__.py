@@ -1,0 +1,1 @@
+"""What all services share: connections, group commit, listening, access, the server log."""

@@ -1,0 +1,1 @@
+"""The HTTP port: routes, cross-site checks, OpenAPI."""

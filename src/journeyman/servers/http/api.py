@@ -1,0 +1,341 @@
+"""Jobs and rules over HTTP: the same commands, through the same writer, with JSON around them.
+
+    PUT    /jobs/{id}       {"execution": "2026-03-30T14:00:00+02:00" or nanoseconds}
+    GET    /jobs/{id}       {"id", "status", "execution"}            404 if there is none
+    DELETE /jobs/{id}       204                                      404
+    GET    /jobs?prefix=p   [{"id", "status", "execution"}, ...]
+    PUT    /rules/{id}      {"pattern": "app.", "runner": "shell", "args": ["echo hello"]}
+    GET    /rules/{id}      {"id", "pattern", "runner", "args"}      404
+    DELETE /rules/{id}      204                                      404
+    GET    /rules?prefix=p  [{"id", "pattern", "runner", "args"}, ...]
+    GET    /runs?prefix=p   the last runs of these jobs, newest first: how each went, what it said
+
+``execution`` is nanoseconds since 1970 in answers. ``runner`` and ``args`` are the words of RULE
+SET, for all eight runners. Identifiers in paths are percent-decoded and may hold slashes.
+
+    400 the request is wrong   401 no or a wrong token   403 outside the token's namespace
+    404 not there              413 body too large        503 could not be recorded; try again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import starmap
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import web
+
+from journeyman.config import ALL_NAMESPACES, Token
+from journeyman.engines.sharded_dict import JobListing
+from journeyman.engines.ztick.messages import (
+    JobNotFound,
+    JobState,
+    OutOfScope,
+    Reply,
+    Reserved,
+    RuleListing,
+    RuleNotFound,
+    Stats,
+)
+from journeyman.errors import EncodeError
+from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
+from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
+from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.ztick.times import MAX_NS, MIN_NS, read_timestamp
+from journeyman.servers.http.sender import HttpSender
+from journeyman.servers.ztick.runs import EndedRun
+from journeyman.servers.ztick.session import LIST_STALL_S
+from journeyman.servers.ztick.writer import Request, Writer
+
+__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body", "read_number", "send_list"]
+
+_NO_ID = b""  # over HTTP there is one answer a request
+_JSON = {"Content-Type": "application/json; charset=utf-8"}
+
+
+class ApiError(Exception):
+    """A request that cannot be done, and the status that says so."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+def read_number(request: web.Request, key: str, default: int, low: int, high: int) -> int:
+    """A number of the query."""
+    text = request.query.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise ApiError(400, f"{key} must be a number from {low} to {high}")
+    return int(text)
+
+
+class Call:
+    """One command of one request, as a client of the writer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, namespace: str) -> None:
+        self.namespace = namespace
+        self.reply: asyncio.Future[Reply | None] = loop.create_future()
+
+    def denies(self, rule: SetRule) -> None:
+        """``put_rule`` looks at that itself."""
+
+    def render(self, request: Request, reply: Reply | None) -> Reply | None:  # noqa: ARG002
+        return reply
+
+    def render_failure(self, request: Request) -> ApiError:  # noqa: ARG002 - it needs no words
+        return ApiError(503, "internal: the change could not be recorded")
+
+    def answered(self, answers: list[Any]) -> None:
+        (reply,) = answers
+        if self.reply.done():
+            return  # whoever asked has gone
+        if isinstance(reply, ApiError):
+            self.reply.set_exception(reply)
+        else:
+            self.reply.set_result(reply)
+
+    def room(self) -> None:
+        """Not asked for: requests over HTTP are bounded by their connections."""
+
+    def drop(self) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(ApiError(503, "internal: the server is stopping"))
+
+
+class Api:
+    """Turns calls into replies."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        loop: asyncio.AbstractEventLoop,
+        latest_runs: Callable[[], Iterator[EndedRun]],
+    ) -> None:
+        self._writer = writer
+        self._loop = loop
+        self._latest_runs = latest_runs
+
+    async def ask(self, request: web.Request, command: Request) -> Reply | None:
+        reply = await self._ask(Call(self._loop, request["namespace"]), command)
+        if isinstance(reply, OutOfScope):
+            raise ApiError(403, "insufficient namespace scope")
+        if isinstance(reply, Reserved):
+            raise ApiError(400, f"job {json.dumps(reply.identifier)}: the identifier is reserved")
+        if isinstance(reply, JobNotFound | RuleNotFound):
+            kind = "job" if isinstance(reply, JobNotFound) else "rule"
+            raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")
+        return reply
+
+    async def stats(self, call: Call) -> Stats:
+        reply = await self._ask(call, Stat(_NO_ID))
+        assert isinstance(reply, Stats)
+        return reply
+
+    async def _ask(self, call: Call, command: Request) -> Reply | None:
+        self._writer.submit(call, [command])
+        return await call.reply
+
+    # -- jobs --
+
+    async def put_job(self, request: web.Request) -> web.Response:
+        identifier = _identifier(request)
+        body = await read_body(request)
+        execution_ns = _execution(body.get("execution"))
+        _check(JobSet(identifier, execution_ns, Status.PLANNED))
+        await self.ask(request, Set(_NO_ID, identifier, execution_ns))
+        return _json(_job(identifier, Status.PLANNED, execution_ns))
+
+    async def get_job(self, request: web.Request) -> web.Response:
+        identifier = _identifier(request)
+        state = await self.ask(request, Get(_NO_ID, identifier))
+        assert isinstance(state, JobState)
+        return _json(_job(identifier, state.status, state.execution_ns))
+
+    async def delete_job(self, request: web.Request) -> web.Response:
+        await self.ask(request, Remove(_NO_ID, _identifier(request)))
+        return web.Response(status=204)
+
+    async def list_jobs(self, request: web.Request) -> web.StreamResponse:
+        listing = await self.ask(request, Query(_NO_ID, request.query.get("prefix", "")))
+        assert isinstance(listing, JobListing)
+        return await send_list(request, (map(_dumps, starmap(_job, rows)) for rows in listing))
+
+    # -- rules --
+
+    async def put_rule(self, request: web.Request) -> web.Response:
+        identifier = _identifier(request)
+        body = await read_body(request)
+        pattern, name, args = body.get("pattern"), body.get("runner"), body.get("args", [])
+        if not isinstance(pattern, str):
+            raise ApiError(400, "pattern must be a string")
+        if not isinstance(name, str):
+            raise ApiError(400, "runner must be a string")
+        if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
+            raise ApiError(400, "args must be a list of strings")
+        runner = read_runner([name, *args])
+        if isinstance(runner, str):
+            raise ApiError(400, runner)
+        token: Token | None = request["token"]
+        if token is not None and (reason := token.refuses(runner)):
+            raise ApiError(403, reason)
+        rule = RuleSet(identifier, pattern, runner)
+        _check(rule)
+        await self.ask(request, SetRule(_NO_ID, identifier, pattern, runner))
+        return _json(_rule(rule))
+
+    async def get_rule(self, request: web.Request) -> web.Response:
+        identifier = _identifier(request)
+        for rule in await self._rules(request):
+            if rule.identifier == identifier:
+                return _json(_rule(rule))
+        raise ApiError(404, f"rule {json.dumps(identifier)} does not exist")
+
+    async def delete_rule(self, request: web.Request) -> web.Response:
+        await self.ask(request, RemoveRule(_NO_ID, _identifier(request)))
+        return web.Response(status=204)
+
+    async def list_rules(self, request: web.Request) -> web.Response:
+        prefix = request.query.get("prefix", "")
+        rules = await self._rules(request)
+        return _json([_rule(rule) for rule in rules if rule.identifier.startswith(prefix)])
+
+    async def list_runs(self, request: web.Request) -> web.Response:
+        namespace, prefix = request["namespace"], request.query.get("prefix", "")
+        scope = "" if namespace == ALL_NAMESPACES else namespace
+        return _json(
+            [
+                _run(run)
+                for run in self._latest_runs()
+                if run.identifier.startswith(prefix) and run.identifier.startswith(scope)
+            ]
+        )
+
+    async def _rules(self, request: web.Request) -> Iterator[RuleSet]:
+        listing = await self.ask(request, ListRules(_NO_ID))
+        assert isinstance(listing, RuleListing)
+        return iter(listing.rules)
+
+
+def add_routes(app: web.Application, api: Api) -> None:
+    router = app.router
+    router.add_get("/jobs", api.list_jobs, allow_head=False)
+    router.add_get("/rules", api.list_rules, allow_head=False)
+    router.add_get("/runs", api.list_runs, allow_head=False)
+    for kind, put, get, delete in (
+        ("jobs", api.put_job, api.get_job, api.delete_job),
+        ("rules", api.put_rule, api.get_rule, api.delete_rule),
+    ):
+        path = f"/{kind}/{{identifier:(?s:.*)}}"  # line breaks as well
+        router.add_put(path, put)
+        router.add_get(path, get, allow_head=False)
+        router.add_delete(path, delete)
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+def _identifier(request: web.Request) -> str:
+    identifier = request.match_info["identifier"]
+    if not identifier:
+        raise ApiError(400, "missing resource id")
+    try:
+        unquote_to_bytes(request.rel_url.raw_path).decode()
+    except UnicodeDecodeError:
+        # It would be taken as it is written, percent signs and all.
+        raise ApiError(400, "the identifier is not valid UTF-8") from None
+    return identifier
+
+
+async def send_list(request: web.Request, slices: Iterable[Iterable[str]]) -> web.StreamResponse:
+    """A JSON array of these texts, sent slice by slice: each is made when it can be sent."""
+    sender: HttpSender = request["sender"]
+    response = web.StreamResponse(headers=_JSON)
+    await response.prepare(request)
+    separator = b"["
+    remaining = iter(slices)
+    while True:
+        await sender.turn()  # others have theirs between two slices
+        data = _encoded(next(remaining, None))  # nothing else is kept of it while it is sent
+        if data is None:
+            break
+        if data:
+            async with asyncio.timeout(LIST_STALL_S):
+                await sender.write(response, separator)
+                await sender.write(response, data)
+            separator = b","
+    await sender.write(response, b"]" if separator == b"," else b"[]")
+    await response.write_eof()
+    return response
+
+
+def _encoded(texts: Iterable[str] | None) -> bytes | None:
+    return None if texts is None else ",".join(texts).encode()
+
+
+async def read_body(request: web.Request) -> dict[str, Any]:
+    data = await request.read()
+    request["body_is_in"]()
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "invalid json") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "invalid json: expected an object")
+    return body
+
+
+def _execution(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if MIN_NS <= value <= MAX_NS:
+            return value
+        raise ApiError(400, "execution is outside the range of 64-bit nanoseconds")
+    if not isinstance(value, str):
+        raise ApiError(400, "execution must be an ISO 8601 time or nanoseconds since 1970")
+    moment = read_timestamp([value.encode(errors="surrogatepass")])
+    if isinstance(moment, str):
+        raise ApiError(400, f"execution {json.dumps(value)}: {moment}")
+    return moment
+
+
+def _check(record: Record) -> None:
+    """A body may be larger than a line: what no log can hold is refused before it is decided."""
+    try:
+        CODEC.encode(record)
+    except EncodeError as error:
+        raise ApiError(400, str(error)) from None
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+def _job(identifier: str, status: Status, execution_ns: int) -> dict[str, Any]:
+    return {"id": identifier, "status": status.word, "execution": execution_ns}
+
+
+def _rule(rule: RuleSet) -> dict[str, Any]:
+    name, *args = runner_words(rule.runner)
+    return {"id": rule.identifier, "pattern": rule.pattern, "runner": name, "args": args}
+
+
+def _run(run: EndedRun) -> dict[str, Any]:
+    return {
+        "id": run.identifier,
+        "execution": run.execution_ns,
+        "started": run.started_ns,
+        "duration_ns": run.duration_ns,
+        "success": run.success,
+        "reason": run.reason,
+        "output": run.output.decode(errors="backslashreplace"),
+    }
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(text=_dumps(value), content_type="application/json")

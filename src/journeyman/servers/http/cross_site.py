@@ -1,0 +1,131 @@
+"""Requests that a web page made a browser send: refused before anything else is looked at.
+
+    Host           names this server: its listen address, a name or address of this machine if it
+                   listens there, or one of access.allowed_hosts. A page whose own host name was
+                   pointed at us (DNS rebinding) still sends its own name. A target
+                   that names a host (`PUT http://host/path`) must name this server, too.
+                                                                                    else 421
+    Origin         of a request that changes something is this server, or absent.   else 403
+    Content-Type   of a request with a body is application/json: a form cannot send that, and a
+                   script of another site may not without being allowed to, which is never so.
+                                                                                    else 415
+
+``/health`` answers under any name: it says nothing that a page could use.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from journeyman.config import Address
+from journeyman.servers.http.api import ApiError
+
+ANY_HOST = "*"
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class CrossSite:
+    """Knows under which names this server may be spoken to."""
+
+    def __init__(self, listen: Address, allowed_hosts: Iterable[str]) -> None:
+        self._allowed = {_plain(host) for host in (*allowed_hosts, listen.host)}
+        self._is_local = _is_local(listen.host)
+        self._is_everywhere = _is_everywhere(listen.host)
+
+    def check(self, request: web.Request) -> None:
+        """Raises ApiError if the request may come from a page of another site."""
+        hosts = request.headers.getall("Host", [])
+        host = self._allowed_host(hosts[0] if len(hosts) == 1 else "")
+        if not request.raw_path.startswith(("/", "*")):
+            self._allowed_host(request.raw_path.partition("://")[2].partition("/")[0])
+        if request.method not in _READING:
+            _check_origin(request, host)
+            _check_type(request)
+
+    def _allowed_host(self, text: str) -> tuple[str, int | None]:
+        host = _split(text)
+        if host is None:
+            raise ApiError(400, "a request needs one Host header, such as localhost or 127.0.0.1")
+        if not self._allows(host[0]):
+            raise ApiError(
+                421, f"host {json.dumps(host[0])} is not allowed: add it to access.allowed_hosts"
+            )
+        return host
+
+    def _allows(self, host: str) -> bool:
+        if ANY_HOST in self._allowed or host in self._allowed:
+            return True
+        # A name can be pointed anywhere by its owner, an address cannot.
+        if self._is_everywhere:
+            return _is_local(host) or _is_address(host)
+        return self._is_local and _is_local(host)
+
+
+def _check_origin(request: web.Request, host: tuple[str, int | None]) -> None:
+    for origin in request.headers.getall("Origin", []):
+        if not _is_same(origin, host):
+            raise ApiError(403, f"origin {json.dumps(origin)} may not change anything here")
+
+
+def _check_type(request: web.Request) -> None:
+    given = request.headers.getall("Content-Type", [])
+    is_json = [value.partition(";")[0].strip().lower() == "application/json" for value in given]
+    if not all(is_json) or (request.can_read_body and not given):
+        raise ApiError(415, "Content-Type must be application/json")
+
+
+def _is_same(origin: str, host: tuple[str, int | None]) -> bool:
+    try:
+        parts = urlsplit(origin)
+        port = parts.port
+    except ValueError:
+        return False
+    default = _DEFAULT_PORTS.get(parts.scheme)
+    if default is None or not parts.hostname:
+        return False
+    return (_plain(parts.hostname), port or default) == (host[0], host[1] or default)
+
+
+def _split(text: str) -> tuple[str, int | None] | None:
+    """Host and port of a Host header."""
+    if not _HOST.fullmatch(text):
+        return None
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return (_plain(host), port) if host else None
+
+
+def _plain(host: str) -> str:
+    """As it is compared: names without case and final dot, addresses in one spelling."""
+    host = host.strip().strip("[]").removesuffix(".").lower()
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_local(host: str) -> bool:
+    return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
+
+
+def _is_everywhere(host: str) -> bool:
+    return _is_address(host) and ip_address(host).is_unspecified

@@ -1,0 +1,294 @@
+"""The HTTP port: who may come in, how long they may take, and how errors look.
+
+    GET /health     200 {"status":"ok"}; for everyone
+    GET /metrics    the figures of STAT and some more, as Prometheus reads them
+    /jobs, /rules   the schedule; see http_api.py
+    /queues, ...    the work queue; see workq_http.py
+    /fan-out        the fan-out queues; see fanout_http.py
+
+With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
+wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
+
+With a certificate (controller.tls_cert) it is HTTPS, as the other ports are inside TLS then.
+
+Bounded like the rest: connections, the size of a body, the time a connection may take without a
+whole request, whether it sends nothing or a byte now and then, and what clients do not fetch: that
+counts against the budget of all ports (unsent.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from journeyman.config import ALL_NAMESPACES, Address, Token
+from journeyman.servers.core.listener import Listener, listen
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.http.api import Api, ApiError, Call, add_routes
+from journeyman.servers.http.cross_site import CrossSite
+from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
+from journeyman.servers.http.sender import HttpSender
+from journeyman.servers.kestrel.calls import FanOutCalls
+from journeyman.servers.kestrel.http import add_fan_out_routes
+from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.workq.calls import WorkqCalls
+from journeyman.servers.workq.history_http import add_history_routes
+from journeyman.servers.workq.http import add_work_routes
+from journeyman.servers.ztick.runs import EndedRun
+from journeyman.servers.ztick.session import Surroundings
+from journeyman.storage import Storage
+
+__all__ = ["HttpPort", "open_http"]
+
+SWEEP_S = 0.5
+MAX_REASON = 200  # characters; it may repeat what the client sent
+_PUBLIC_PATHS = ("/health", OPENAPI_PATH)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True)
+class HttpPort:
+    """An open port. ``close`` lets requests under way end first."""
+
+    address: Address
+    _runner: web.AppRunner
+    _listener: Listener
+    _doorway: _Doorway
+
+    async def close(self) -> None:
+        self._listener.close()
+        self._doorway.close()
+        await self._runner.cleanup()
+
+
+async def open_http(
+    around: Surroundings,
+    figures: ServerMetrics,
+    latest_runs: Callable[[], Iterator[EndedRun]],
+    address: Address,
+    *,
+    timeout_s: float,
+    body_bytes: int,
+    work: WorkqCalls | None = None,
+    fan_out: FanOutCalls | None = None,
+    store: Storage | None = None,
+    allowed_hosts: tuple[str, ...] = (),
+    handshake_timeout_s: float = 10.0,
+) -> HttpPort:
+    """Open the port; OSError, worded for people, when that cannot be."""
+    gate = _Gate(around, CrossSite(address, allowed_hosts))
+    app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
+    doorway = _Doorway(around, timeout_s)
+    app.middlewares.insert(0, doorway.note)
+    api = Api(around.writer, around.loop, latest_runs)
+
+    async def metrics(request: web.Request) -> web.Response:
+        stats = await api.stats(Call(around.loop, ALL_NAMESPACES))
+        namespace = request["namespace"]
+        prefix = "" if namespace == ALL_NAMESPACES else namespace
+        text = figures.render(around.metrics(stats), prefix)
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    app.router.add_get("/health", _health, allow_head=False)
+    app.router.add_get("/metrics", metrics, allow_head=False)
+    add_routes(app, api)
+    if work is not None:
+        add_work_routes(app, work)
+    if fan_out is not None:
+        add_fan_out_routes(app, fan_out)
+    if store is not None:
+        add_history_routes(app, store)
+    add_openapi_route(app)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        logger=_logger(around.messages),
+        keepalive_timeout=timeout_s,
+        handle_signals=False,
+        shutdown_timeout=5,
+    )
+    await runner.setup()
+    assert runner.server is not None
+    doorway.make = runner.server
+    try:
+        listener = await listen(
+            doorway,
+            address,
+            make_session=doorway,
+            tls=around.access.tls,
+            handshake_timeout_s=handshake_timeout_s,
+        )
+    except OSError:
+        await runner.cleanup()
+        raise
+    return HttpPort(listener.address, runner, listener, doorway)
+
+
+async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
+    return answer({"status": "ok"})
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return web.Response(text=text, status=status, content_type="application/json")
+
+
+def _logger(messages: ServerLog) -> logging.Logger:
+    """For aiohttp: what it has to say becomes a line among the messages."""
+    logger = logging.Logger("journeyman.http", logging.WARNING)
+    logger.addHandler(_Complaints(messages))
+    return logger
+
+
+class _Complaints(logging.Handler):
+    def __init__(self, messages: ServerLog) -> None:
+        super().__init__()
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            client = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+            reason = error.message.partition("\n")[0].rstrip(":")[:MAX_REASON]
+            self._messages.info("an HTTP request cannot be read", reason=reason, client=client)
+            return
+        trace = "".join(traceback.format_exception(error)) if error is not None else ""
+        self._messages.error(f"HTTP: {record.getMessage()}", trace=trace)
+
+
+class _Gate:
+    """Every request passes here: where it comes from, the token, and errors made into JSON."""
+
+    def __init__(self, around: Surroundings, cross_site: CrossSite) -> None:
+        self._around = around
+        self._cross_site = cross_site
+
+    @web.middleware
+    async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if request.path not in _PUBLIC_PATHS:
+                self._check_site(request)
+                token = request["token"] = await self._token(request)
+                request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
+            return await handler(request)
+        except ApiError as error:
+            return answer({"error": error.message}, error.status)
+        except web.HTTPRequestEntityTooLarge:
+            return answer({"error": "body too large"}, 413)
+        except web.HTTPException as error:
+            words = {404: "not found", 405: "method not allowed"}
+            response = answer({"error": words.get(error.status, error.reason)}, error.status)
+            if "Allow" in error.headers:
+                response.headers["Allow"] = error.headers["Allow"]
+            if error.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+
+    def _check_site(self, request: web.Request) -> None:
+        try:
+            self._cross_site.check(request)
+        except ApiError as error:
+            self._around.messages.warn(
+                f"HTTP request refused: {error.message}", client=request.remote or ""
+            )
+            raise
+
+    async def _token(self, request: web.Request) -> Token | None:
+        """None: nobody is asked for one."""
+        around, access = self._around, self._around.access
+        tokens = access.tokens
+        if tokens is None:
+            return None
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise web.HTTPUnauthorized(reason="auth_required")
+        host, key = request.remote or "", secret.strip().encode(errors="surrogateescape")
+        found: asyncio.Future[Token | None] = around.loop.create_future()
+        access.attempts.ask(
+            around.loop,
+            host,
+            lambda: tokens.find(key),
+            lambda token: None if found.done() else found.set_result(token),
+            is_wanted=lambda: not found.done(),
+        )
+        token = await found
+        if token is None:
+            around.messages.warn("authentication failed", client=host, over="http")
+            raise web.HTTPUnauthorized(reason="auth_failed")
+        return token
+
+
+class _Doorway:
+    """Makes the protocol of each connection, counts them, and closes those that only wait."""
+
+    def __init__(self, around: Surroundings, timeout_s: float) -> None:
+        self._around = around
+        self._timeout_s = timeout_s
+        self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
+        self._senders: dict[Any, HttpSender] = {}
+        self.loop, self.messages = around.loop, around.messages
+        self.max_connections, self.sessions = around.max_connections, self._since
+        self.make: Callable[[], Any]
+        self._timer = around.loop.call_later(SWEEP_S, self._sweep)
+
+    def __call__(self) -> asyncio.Protocol:
+        if len(self._since) >= self._around.max_connections:
+            self._around.messages.warn("HTTP connection refused: too many are open")
+            return _Refusal()
+        if self._around.shared.is_short_of_files():
+            self._around.messages.warn(
+                "HTTP connection refused: the file descriptors that are left are for the logs"
+            )
+            return _Refusal()
+        protocol = self.make()
+        self._since[protocol] = self._around.loop.time()
+        self._senders[protocol] = HttpSender(protocol, self._around.loop, self._around.shared)
+        assert isinstance(protocol, asyncio.Protocol)
+        return protocol
+
+    @web.middleware
+    async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The handler reads the body, so the time for that counts as well."""
+        sender = request["sender"] = self._senders[request.protocol]
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                request["body_is_in"] = lambda: limit.reschedule(None)
+                if not request.can_read_body:
+                    limit.reschedule(None)
+                self._since[request.protocol] = float("inf")
+                response = await handler(request)
+                sender.wrote_body(response)
+                return response
+        except TimeoutError:
+            return answer({"error": "request took too long to arrive"}, 408)
+        finally:
+            self._since[request.protocol] = self._around.loop.time()
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _sweep(self) -> None:
+        oldest = self._around.loop.time() - self._timeout_s
+        for protocol, since in list(self._since.items()):
+            if protocol.transport is None or protocol.transport.is_closing():
+                # Also true for one that is not connected yet, but not for longer than a sweep.
+                if since < self._around.loop.time() - SWEEP_S:
+                    del self._since[protocol]
+                    self._senders.pop(protocol).close()
+            elif since < oldest:
+                protocol.transport.abort()
+        self._timer = self._around.loop.call_later(SWEEP_S, self._sweep)
+
+
+class _Refusal(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.abort()  # type: ignore[attr-defined]  # every stream transport has it

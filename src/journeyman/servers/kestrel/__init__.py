@@ -1,0 +1,1 @@
+"""The fan-out queues as a service: connections, the writer, the journals."""

@@ -1,0 +1,304 @@
+"""The journals of all queues in one folder, as the writer of the fan-out door sees them.
+
+    write        in the writer's thread: items to append, readers to register, queues to erase
+    read_after   in another thread: items that are not in memory
+    save         in a third: checkpoints, retention, indexes
+
+    always      each journal is written and synced        in the writer's thread
+    interval    written; synced by the clock, see sync    here and now, if nothing would wait
+    os          written                                   here and now
+
+A batch may touch several journals, and each is a file of its own. If one of them cannot be written
+the others may have been: PartlyWritten says which items are stored all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, is_full
+from journeyman.engines.kestrel.messages import (
+    AddReader,
+    Append,
+    EraseQueue,
+    RemoveReader,
+    SaveCheckpoint,
+    Write,
+)
+from journeyman.errors import LogError, LogPoisoned
+from journeyman.folds.anomaly import Anomaly
+from journeyman.formats.kestrel import ItemPut
+from journeyman.logs.kestrel.kestrel2_files import OldFiles, find_old_journals
+from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
+from journeyman.logs.kestrel.opening import finish_publication, remove_stale_locks
+from journeyman.logs.segments import kestrel_queues
+from journeyman.logs.sync import SyncPolicy
+
+__all__ = ["JournalSize", "Journals", "PartlyWritten"]
+
+FETCH_ITEMS = 512
+_FOR_NOW = (errno.EMFILE, errno.ENFILE)  # no file can be opened: a matter of the moment
+FETCH_BYTES = 256 * 1024
+ITEM_HEAD_BYTES = 25  # of one that does not expire
+
+
+class JournalSize(NamedTuple):
+    stored_bytes: int  # items and their headers
+    closed_segments: int
+
+
+class PartlyWritten(LogError):
+    """One journal could not be written; others were all the same.
+
+    ``written`` are the items that are stored, by queue, ``erased`` the queues that are gone; those
+    that are in both were made anew behind that.
+    """
+
+    def __init__(
+        self, error: LogError, written: dict[str, list[ItemPut]], erased: set[str]
+    ) -> None:
+        super().__init__(error.path, error.reason)
+        self.written = written
+        self.erased = erased
+
+
+class Journals:
+    """``write`` and ``sync`` never run at the same time: the writer sees to that."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        *,
+        waits_for_sync: bool,
+        seal: bool = True,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        archive_directory: str | None = None,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._waits = waits_for_sync
+        self._seal = seal
+        self._segment_bytes = segment_bytes
+        self._archive_directory = archive_directory
+        self._journals: dict[str, KestrelJournal] = {}
+        self._unsynced: set[str] = set()
+        # Of readers that were not loaded, by queue and name; see AddReader.
+        self._serials: dict[str, dict[str, int]] = {}
+        self.old_journals: dict[str, OldFiles] = {}  # of kestrel 1.x and 2.x; they are left alone
+        self._notes: list[tuple[str, Anomaly]] = []  # by queue, of those that were opened
+        self._unindexed: set[str] = set()  # queues that have closed segments without an index
+
+    # -- start and end --
+
+    def open_all(self) -> dict[str, KestrelJournal]:
+        """Every queue that the folder holds; the folder is made if it is missing."""
+        self._disk.make_dirs(self._directory)
+        finish_publication(self._disk, self._directory)
+        names = self._disk.list_dir(self._directory)
+        remove_stale_locks(self._disk, self._directory, names)
+        self.old_journals = find_old_journals(self._disk, self._directory, names)
+        old = {name for files in self.old_journals.values() for name in files.names}
+        names = [name for name in names if name not in old]
+        by_queue: dict[str, list[str]] = {}  # so that not every queue looks through all names
+        for name in names:
+            by_queue.setdefault(name.partition(".")[0], []).append(name)
+        for queue in kestrel_queues(names):
+            if self._open(queue, by_queue[queue]).is_unindexed:
+                self._unindexed.add(queue)
+        return self._journals
+
+    def close(self) -> None:
+        """All of them, whatever goes wrong with one; that is raised in the end."""
+        errors: list[OSError | LogError] = []
+        for journal in self._journals.values():
+            try:
+                journal.close()
+            except (OSError, LogError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelJournal:
+        policy = SyncPolicy.always() if self._waits else SyncPolicy.os()
+        journal = KestrelJournal.open(
+            self._disk,
+            self._clock,
+            self._directory,
+            queue,
+            sync=policy,
+            seal=self._seal,
+            segment_bytes=self._segment_bytes,
+            archive_directory=self._archive_directory,
+            names=names,
+            notes=lambda anomaly: self._notes.append((queue, anomaly)),
+        )
+        self._journals[queue] = journal
+        return journal
+
+    # -- in the writer's thread --
+
+    @property
+    def is_unsynced(self) -> bool:
+        return bool(self._unsynced)
+
+    def is_quick(self, writes: Sequence[Write]) -> bool:
+        """Whether writing these now would wait for no disk."""
+        if self._waits:
+            return False
+        sizes: dict[str, int] = {}
+        for write in writes:
+            if type(write) is not Append or write.queue not in self._journals:
+                return False
+            sizes[write.queue] = sizes.get(write.queue, 0) + len(write.item.data) + 64
+        return all(self._fits(queue, size) for queue, size in sizes.items())
+
+    def _fits(self, queue: str, size: int) -> bool:
+        journal = self._journals[queue]
+        return journal.appender.has_begun and journal.has_room_for(size)
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """JourneymanError: nothing was written, unless it is PartlyWritten or LogPoisoned."""
+        written: dict[str, list[ItemPut]] = {}
+        erased: set[str] = set()
+        try:
+            self._write(writes, written, erased)
+        except LogPoisoned:
+            raise
+        except LogError as error:
+            if written or erased:
+                raise PartlyWritten(error, written, erased) from error
+            raise
+
+    def _write(
+        self, writes: Sequence[Write], written: dict[str, list[ItemPut]], erased: set[str]
+    ) -> None:
+        items: dict[str, list[ItemPut]] = {}
+        for write in writes:
+            if type(write) is Append:
+                items.setdefault(write.queue, []).append(write.item)
+                continue
+            if write.queue in items:
+                self._append(write.queue, items.pop(write.queue), written)
+            try:
+                self._change(write)
+            except OSError as error:
+                if error.errno not in _FOR_NOW and not is_full(error):
+                    raise
+                raise LogError(self._directory, error.strerror or str(error)) from error
+            if type(write) is EraseQueue:
+                written.pop(write.queue, None)
+                erased.add(write.queue)
+        for queue, its_items in items.items():
+            self._append(queue, its_items, written)
+
+    def _append(self, queue: str, items: list[ItemPut], written: dict[str, list[ItemPut]]) -> None:
+        if self._journals[queue].append(items):
+            self._unindexed.add(queue)
+        written.setdefault(queue, []).extend(items)
+        self._unsynced.add(queue)
+
+    def _change(self, write: AddReader | RemoveReader | EraseQueue | Append) -> None:
+        journal = self._journals.get(write.queue)
+        if isinstance(write, EraseQueue):
+            if journal is not None:
+                journal.erase()
+                del self._journals[write.queue]
+                self._serials.pop(write.queue, None)
+                self._unsynced.discard(write.queue)
+        elif isinstance(write, AddReader):
+            if journal is None:
+                journal = self._open(write.queue)
+            if write.reader not in journal.readers:
+                journal.add_reader(write.reader)
+            self._serials.setdefault(write.queue, {})[write.reader] = write.serial
+        elif isinstance(write, RemoveReader) and journal is not None:
+            journal.drop_reader(write.reader)
+            self._serials.get(write.queue, {}).pop(write.reader, None)
+
+    def sync(self) -> None:
+        """Make durable what was written. LogPoisoned: it is not, and never will be."""
+        unsynced, self._unsynced = self._unsynced, set()
+        for queue in unsynced:
+            if queue in self._journals:
+                self._journals[queue].appender.sync()
+
+    # -- in other threads --
+
+    def read_after(self, queue: str, item_id: int) -> tuple[ItemPut, ...]:
+        journal = self._journals.get(queue)
+        if journal is None:
+            return ()
+        return tuple(journal.read_after(item_id, max_items=FETCH_ITEMS, max_bytes=FETCH_BYTES))
+
+    @property
+    def is_unindexed(self) -> bool:
+        """Whether ``save`` has something to do without any checkpoint."""
+        return bool(self._unindexed)
+
+    def save(self, checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
+        """Write checkpoints, let go of what nobody needs, index what stays; what went.
+
+        What goes wrong with one queue does not keep the others; it is raised in the end.
+        """
+        went: list[str] = []
+        errors: list[OSError | LogError] = []
+        by_queue: dict[str, list[SaveCheckpoint]] = {queue: [] for queue in self._unindexed.copy()}
+        for checkpoint in checkpoints:
+            by_queue.setdefault(checkpoint.queue, []).append(checkpoint)
+        for queue, its_checkpoints in by_queue.items():
+            self._unindexed.discard(queue)  # before: the writer may say so again meanwhile
+            journal = self._journals.get(queue)
+            try:
+                if journal is not None:
+                    went += self._save_queue(journal, its_checkpoints)
+            except (OSError, LogError) as error:
+                self._unindexed.add(queue)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return went
+
+    def _save_queue(
+        self, journal: KestrelJournal, checkpoints: Sequence[SaveCheckpoint]
+    ) -> list[str]:
+        saved = False
+        for queue, reader, serial, state in checkpoints:
+            # If not: it is gone, and there may be another of its name.
+            is_the_same = self._serials.get(queue, {}).get(reader, 0) == serial
+            saved |= is_the_same and journal.checkpoint_if_known(reader, state)
+        went = journal.retain() if saved else []
+        journal.save_indexes()
+        return went
+
+    def new_notes(self) -> list[tuple[str, Anomaly]]:
+        """Readers that do not stand where their checkpoints said, by queue, since the last time."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def new_damages(self) -> list[tuple[str, int, str]]:
+        """Damage met in reading since the last time: path, offset, reason."""
+        found = []
+        for journal in list(self._journals.values()):
+            while journal.damages:
+                found.append(journal.damages.pop())
+        return found
+
+    def size_of(self, queue: str) -> JournalSize:
+        """What is stored of a queue now, without a look at the disk."""
+        journal = self._journals.get(queue)
+        segments = journal.segments if journal is not None else []
+        return JournalSize(
+            sum(segment.data_bytes + ITEM_HEAD_BYTES * segment.items for segment in segments),
+            max(0, len(segments) - 1),
+        )
+
+    @property
+    def folder(self) -> str:
+        return posixpath.normpath(self._directory)

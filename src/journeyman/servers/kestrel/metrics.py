@@ -1,0 +1,169 @@
+"""The figures of the fan-out queues, as families of metric_families.py.
+
+    writer   --told-->   commands by word and outcome, batches
+    the engine's own figures, read when somebody asks: queues, readers, items, who waits
+
+As in metrics.py: nothing is formatted while commands are served, and counters start at zero with
+the process. Labels are words of ours, but for the MOST_READERS readers with most to come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Sized
+from heapq import nlargest
+from typing import Any
+
+from journeyman.engines.kestrel.messages import Counts, FanOutStats, Reply
+from journeyman.engines.kestrel.queue import Queue
+from journeyman.protocols.kestrel import commands as ask
+from journeyman.servers.telemetry.metric_families import Family, Labels, Point
+
+__all__ = ["FanOutMetrics"]
+
+_WORDS: dict[type, str] = {
+    ask.Put: "set",
+    ask.PutTooLarge: "set",
+    ask.Get: "get",
+    ask.Monitor: "monitor",
+    ask.Confirm: "confirm",
+    ask.Delete: "delete",
+    ask.Flush: "flush",
+    ask.FlushAll: "flush_all",
+    ask.FlushExpired: "flush_expired",
+    ask.FlushAllExpired: "flush_all_expired",
+    ask.Stats: "stats",
+    ask.DumpStats: "dump_stats",
+    ask.Version: "version",
+    ask.Status: "status",
+    ask.Reload: "reload",
+    ask.Shutdown: "shutdown",
+    ask.Refused: "refused",
+}
+_PEEK = "peek"
+# By the first bytes of a reply; whatever else it begins with, it was done.
+_OUTCOMES = {
+    b"VAL": "item",
+    b"NOT": "not_stored",
+    b"ERR": "error",
+    b"CLI": "client_error",
+    b"SER": "server_error",
+}
+_FIRST = max(map(len, _OUTCOMES))
+_WAITS = b"..."
+
+HELD = object()  # the outcome of a command that is decided later, and counted then
+
+MOST_READERS = 100  # with figures of their own: clients make up names, and nobody may flood us
+OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
+
+
+class FanOutMetrics:
+    """Made once a door. ``stats`` and ``counts`` ask the engine."""
+
+    def __init__(
+        self,
+        stats: Callable[[], FanOutStats],
+        counts: Callable[[], Counts],
+        sessions: Sized,
+        queues: Callable[[], Iterable[Queue]],
+    ) -> None:
+        self._stats = stats
+        self._queues = queues
+        self._counts = counts
+        self._sessions = sessions
+        self._commands: Counter[tuple[type, bool, bytes]] = Counter()
+        self._batches = 0
+
+    def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object]) -> None:
+        """A batch was answered: (client, request), and in the same order what each came to."""
+        self._batches += 1
+        self._commands.update(
+            (type(request), type(request) is ask.Get and request.peek, _first_bytes(outcome))
+            for (_, request), outcome in zip(requests, outcomes, strict=False)
+            if outcome is not HELD
+        )
+
+    def asked(self, word: str) -> int:
+        """How often this was said."""
+        return sum(n for (command, _), n in self._by_word().items() if command == word)
+
+    def families(self) -> list[Family]:
+        stats, counts = self._stats(), self._counts()
+        return [
+            Family(
+                "kestrel.commands",
+                "counter",
+                "Commands of the fan-out queues that were decided.",
+                [
+                    Point({"command": command, "outcome": outcome}, n)
+                    for (command, outcome), n in sorted(self._by_word().items())
+                ],
+            ),
+            _counter("kestrel.batches", "Batches of commands of the queues.", self._batches),
+            _counter("kestrel.get_hits", "Reads that were given an item.", counts.hits),
+            _counter("kestrel.get_misses", "Reads that were given none.", counts.misses),
+            _gauge("kestrel.queues", "Fan-out queues.", stats.queues),
+            _gauge("kestrel.readers", "Readers of all queues.", stats.readers),
+            _gauge("kestrel.items", "Items that readers still have to be given.", stats.items),
+            _gauge("kestrel.bytes", "And their size.", stats.data_bytes),
+            _gauge("kestrel.open_reads", "Items given out and not confirmed.", stats.open_reads),
+            _gauge("kestrel.waiting", "Clients that wait for an item.", stats.waiting),
+            _gauge(
+                "kestrel.connections",
+                "Open connections of the kestrel protocol.",
+                len(self._sessions),
+            ),
+            *self._queue_families(),
+        ]
+
+    def _queue_families(self) -> list[Family]:
+        """Of the readers with most to come; all others together have a name that no queue has."""
+        readers = [
+            (reader.items, queue.name, reader.name, reader.data_bytes)
+            for queue in list(self._queues())
+            for reader in list(queue.readers.values())
+        ]
+        shown = nlargest(MOST_READERS, readers)
+        names: list[Labels] = [{"queue": queue, "reader": name} for _, queue, name, _ in shown]
+        names.append({"queue": OTHER_QUEUES, "reader": ""})
+        items = [each[0] for each in shown]
+        sizes = [each[3] for each in shown]
+        items.append(sum(each[0] for each in readers) - sum(items))
+        sizes.append(sum(each[3] for each in readers) - sum(sizes))
+        return [
+            Family(
+                "kestrel.reader_items",
+                "gauge",
+                "Items that a reader still has to be given, of those with most.",
+                [Point(labels, n) for labels, n in zip(names, items, strict=True)],
+            ),
+            Family(
+                "kestrel.reader_bytes",
+                "gauge",
+                "And their size.",
+                [Point(labels, n) for labels, n in zip(names, sizes, strict=True)],
+            ),
+        ]
+
+    def _by_word(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for (kind, peeks, first), count in dict(self._commands).items():
+            if kind in _WORDS:
+                outcome = "waits" if first == _WAITS else _OUTCOMES.get(first, "ok")
+                found[_PEEK if peeks else _WORDS[kind], outcome] += count
+        return found
+
+
+def _first_bytes(outcome: object) -> bytes:
+    if type(outcome) is Reply:
+        return outcome.data[:_FIRST]
+    return _WAITS if outcome is None else b"SER"
+
+
+def _counter(name: str, meaning: str, value: int) -> Family:
+    return Family(name, "counter", meaning, [Point({}, value)])
+
+
+def _gauge(name: str, meaning: str, value: int) -> Family:
+    return Family(name, "gauge", meaning, [Point({}, value)])

@@ -1,0 +1,331 @@
+"""The fan-out queues as a whole: built from the settings, started, and stopped in order.
+
+    start    every queue of the folder is locked and read; the port opens when all are loaded
+    stop     1 no new connections; who waits is let go, what was open goes back
+             2 what was received is answered, connections are closed
+             3 the last checkpoints are written, the journals synced and closed: ``close``
+
+It shares the process and the figures with the other doors, and nothing else: it has its own
+journals, writer and ticker. A failed sync stops all of them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+from journeyman.clock import Clock
+from journeyman.config import Address
+from journeyman.disk import Disk
+from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.messages import (
+    Checkpoint,
+    Effect,
+    SaveCheckpoint,
+    StopServer,
+)
+from journeyman.engines.kestrel.state import LoadedReader
+from journeyman.errors import JourneymanError
+from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.sync import SyncMode
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.closing import ANSWER_LIMIT_S, close_sessions
+from journeyman.servers.core.group_commit import RETRY_S
+from journeyman.servers.core.idle import IdleWatch
+from journeyman.servers.core.listener import Listener, listen
+from journeyman.servers.core.recovered import tell_recovery
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.ticker import Ticker
+from journeyman.servers.kestrel.calls import FanOutCalls
+from journeyman.servers.kestrel.journals import Journals
+from journeyman.servers.kestrel.metrics import FanOutMetrics
+from journeyman.servers.kestrel.plan import FanOutPlan
+from journeyman.servers.kestrel.session import FanOutSession, FanOutSurroundings
+from journeyman.servers.kestrel.stats import FanOutFacts
+from journeyman.servers.kestrel.writer import FanOutWriter
+from journeyman.servers.telemetry.metric_families import Family
+
+__all__ = ["FanOutServer"]
+
+FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
+NS_PER_MS = 1_000_000
+SHOWN_OLD_JOURNALS = 5
+
+
+class FanOutServer:
+    """The running door. ``failed`` is called, once, when it cannot go on."""
+
+    def __init__(
+        self,
+        plan: FanOutPlan,
+        disk: Disk,
+        clock: Clock,
+        messages: ServerLog,
+        *,
+        failed: Callable[[BaseException], None],
+        shared: Shared,
+        stop_server: Callable[[], None],
+        access: Access,
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._messages = messages
+        self._failed = failed
+        self._shared = shared
+        self._stop_server = stop_server
+        self._access = access
+        self._loop = asyncio.get_running_loop()
+        self._journals = Journals(
+            disk,
+            clock,
+            plan.directory,
+            waits_for_sync=plan.sync is SyncMode.ALWAYS,
+            seal=plan.seal,
+            segment_bytes=plan.segment_bytes,
+            archive_directory=plan.archive_directory,
+        )
+        self._engine = FanOut(plan.queues)
+        self._in_trouble = False
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
+        self._saving: Future[list[str]] | None = None
+        self._is_closing = False
+        self._save_trouble = ""  # what went wrong the last time
+        self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
+        self._saver = ThreadPoolExecutor(1, thread_name_prefix="journeyman-checkpoints")
+        self._listener: Listener
+        self.writer: FanOutWriter
+        self.around: FanOutSurroundings
+        self.facts: FanOutFacts
+        self.figures: FanOutMetrics
+        self.calls: FanOutCalls
+
+    @property
+    def address(self) -> Address:
+        return self._listener.address
+
+    def families(self) -> list[Family]:
+        """The figures; ready to be asked when the door has started."""
+        return self.figures.families()
+
+    async def put(self, queue: str, data: bytes) -> str:
+        """For the schedule's rules: why the item could not be put, or nothing."""
+        return await self.calls.put(queue, data)
+
+    # -- start --
+
+    async def start(self) -> None:
+        """Load and listen. Raises what stands in the way; nothing is left open then."""
+        begin_ns = self._clock.monotonic_ns()
+        try:
+            for queue, journal in self._journals.open_all().items():
+                self._load(queue, journal)
+            self._see_to_old_journals()
+            for queue, note in self._journals.new_notes():
+                self._messages.warn(f"{note.kind}: {note.detail}", queue=queue, reader=note.key)
+            self._build()
+            self._listener = await listen(
+                self.around,
+                self._plan.listen,
+                make_session=lambda: FanOutSession(self.around),
+                tls=self._access.tls,
+                handshake_timeout_s=self._plan.handshake_timeout_s,
+            )
+        except BaseException:
+            self._journals.close()
+            raise
+        stats = self._engine.stats()
+        self._messages.info(
+            f"loaded {stats.queues} fan-out queues with {stats.readers} readers",
+            folder=self._journals.folder,
+            took_ms=(self._clock.monotonic_ns() - begin_ns) // NS_PER_MS,
+        )
+        self._messages.info(f"the fan-out queues listen on {self._listener.address}")
+        self._plan_checkpoint()
+
+    def _see_to_old_journals(self) -> None:
+        """Say which queues wait to be imported; nothing is put into them until then."""
+        found = self._journals.old_journals
+        if not found:
+            return
+        self._engine.not_imported = frozenset(files.parent for files in found.values())
+        listed = sorted(found)
+        shown = ", ".join(listed[:SHOWN_OLD_JOURNALS])
+        more = len(listed) - SHOWN_OLD_JOURNALS
+        self._messages.warn(
+            f"found {len(listed)} journals of kestrel 1.x or 2.x, which are not read: stop the "
+            f"server and run `journeyman import-kestrel {os.path.abspath(self._journals.folder)}`",
+            queues=shown if more <= 0 else f"{shown} and {more} more",
+        )
+
+    def _load(self, queue: str, journal: KestrelJournal) -> None:
+        tell_recovery(self._messages, journal.recovery, path=self._journals.folder, queue=queue)
+        for anomaly in journal.anomalies:
+            self._messages.warn(
+                f"{anomaly.kind}: {anomaly.detail}", queue=queue, reader=str(anomaly.key)
+            )
+        readers = [
+            LoadedReader(name, place, *journal.left_for(place))
+            for name, place in journal.readers.items()
+        ]
+        now_ms = self._clock.now_ns() // NS_PER_MS
+        self._engine.load(queue, next_id=journal.next_id, created_ms=now_ms, readers=readers)
+
+    def _build(self) -> None:
+        plan = self._plan
+        sessions: set[FanOutSession] = set()
+        self.figures = FanOutMetrics(
+            self._engine.stats,
+            lambda: self._engine.counts,
+            sessions,
+            self._engine.queues.values,
+        )
+        self.facts = FanOutFacts(
+            self._engine, self._clock, lambda: self.around, self.figures, self._journals.size_of
+        )
+        self.writer = FanOutWriter(
+            self._loop,
+            self._clock,
+            self._engine,
+            self._journals,
+            facts=self.facts.answer,
+            usual=self.facts.usual,
+            on_effect=self._on_effect,
+            on_batch=self._on_batch,
+            on_trouble=self._on_trouble,
+            on_failure=self._on_failure,
+            on_unread=self._on_unread,
+            on_told=self.facts.told,
+            max_waiting=plan.waiting_commands,
+        )
+        self.calls = FanOutCalls(self._loop, self.writer)
+        self.around = FanOutSurroundings(
+            self._loop,
+            self.writer,
+            self._messages,
+            unsent_bytes=plan.unsent_bytes,
+            max_connections=plan.max_connections,
+            sessions=sessions,
+            shared=self._shared,
+            access=self._access,
+        )
+        self._idle = IdleWatch(self._loop, sessions, plan.idle_timeout_ms / 1000)
+        self._ticker = Ticker(
+            self._loop,
+            self._clock,
+            self._engine.next_due_ns,
+            self.writer.submit_due,
+            framerate=FRAMERATE,
+        )
+
+    # -- while it runs --
+
+    def _on_batch(self) -> None:
+        self._ticker.look()
+        interval = self._plan.sync is SyncMode.INTERVAL
+        if interval and self._sync_timer is None and self._journals.is_unsynced:
+            delay_s = self._plan.sync_interval_ms / 1000
+            self._sync_timer = self._loop.call_later(delay_s, self._sync)
+
+    def _sync(self) -> None:
+        self._sync_timer = None
+        self.writer.run_between(self._journals.sync)
+
+    def _on_effect(self, effect: Effect) -> None:
+        if isinstance(effect, SaveCheckpoint):
+            self._to_save[effect.queue, effect.reader] = effect
+            self._loop.call_soon(self._save)
+        elif isinstance(effect, StopServer):
+            self._messages.info("a client asked for shutdown")
+            self._stop_server()
+
+    def _plan_checkpoint(self) -> None:
+        delay_s = self._plan.checkpoint_ms / 1000
+        self._checkpoint_timer = self._loop.call_later(delay_s, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        if self._saving is None:
+            self.writer.submit_own(Checkpoint())
+            self._save()  # what could not be saved the last time, and indexes
+        self._plan_checkpoint()
+
+    def _save(self) -> None:
+        """Hand all that is to be saved to the thread; what comes meanwhile goes with the next."""
+        if self._is_closing:  # all that is left is saved at the very end
+            return
+        if self._saving is not None or not (self._to_save or self._journals.is_unindexed):
+            return
+        self._being_saved, self._to_save = self._to_save, {}
+        self._saving = self._saver.submit(self._journals.save, self._being_saved.values())
+        self._saving.add_done_callback(
+            lambda future: self._loop.call_soon_threadsafe(self._saved, future)
+        )
+
+    def _saved(self, future: Future[list[str]]) -> None:
+        self._saving = None
+        error = future.exception()
+        said, self._save_trouble = self._save_trouble, "" if error is None else str(error)
+        if error is not None:
+            # The journals are whole: after a crash a little more is delivered again.
+            if self._save_trouble != said:  # once, not every second
+                self._messages.warn("checkpoints could not be written", reason=error)
+            self._to_save = self._being_saved | self._to_save  # with the next ones
+        for path, offset, reason in self._journals.new_damages():
+            self._messages.warn(
+                f"damaged bytes in a journal: {reason}; the next items are read on",
+                file=path,
+                offset=offset,
+            )
+        if error is None and self._to_save:
+            self._save()
+
+    def _on_trouble(self, error: JourneymanError | None) -> None:
+        if error is None:
+            self._messages.info("the journals can be written again")
+            self._in_trouble = False
+        else:
+            if not self._in_trouble:  # once, not for every command
+                self._messages.error("a journal cannot be written: puts are refused", reason=error)
+            self._in_trouble = True
+            self._ticker.hold_off(RETRY_S)
+
+    def _on_unread(self, error: Exception) -> None:
+        self._messages.warn("items could not be read; that is tried again", reason=error)
+
+    def _on_failure(self, error: BaseException) -> None:
+        self._ticker.stop()
+        self._messages.error("the fan-out queues cannot go on", reason=str(error) or repr(error))
+        self._failed(error)
+
+    # -- stop --
+
+    async def stop(self) -> None:
+        """Take no more connections and commands; answer what was received."""
+        self._listener.close()
+        self._idle.stop()
+        await close_sessions(self.around.sessions)
+
+    async def close(self) -> None:
+        """Write what is left, and let go of the journals."""
+        self._is_closing = True
+        self._ticker.stop()
+        for timer in (self._sync_timer, self._checkpoint_timer):
+            if timer is not None:
+                timer.cancel()
+        if self.writer.failure is None:
+            self.writer.submit_own(Checkpoint())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
+        self.writer.close()
+        await self._loop.run_in_executor(None, self._saver.shutdown)
+        await asyncio.sleep(0)  # what came of the last save is told now
+        try:
+            await self._loop.run_in_executor(None, self._journals.save, self._to_save.values())
+        except (OSError, JourneymanError) as error:
+            self._messages.warn("checkpoints could not be written", reason=error)
+        await self._loop.run_in_executor(None, self._journals.close)

@@ -1,0 +1,245 @@
+"""One connection of the kestrel protocol: commands to the writer, answers out in order.
+
+The flow of bytes, commands and answers, and its bounds, are in connection.py. Here:
+
+    get, monitor    may wait; the writer keeps what stands behind them
+    monitor         is answered in parts: each item as it comes
+    some refusals   end the connection once they are said
+    large items     are taken on only as the ones before are answered, and not too many at once
+    slow clients    get no more until they have fetched what they were given
+    end of input    what was received is still answered, but nobody waits on
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from journeyman.engines.kestrel.messages import Reply
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.kestrel import Parser
+from journeyman.protocols.kestrel import replies as words
+from journeyman.protocols.kestrel.commands import Event, Get, Hangup, Monitor, Put, Refused
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.guarded import Guarded
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.kestrel.scope import in_scope
+from journeyman.servers.kestrel.writer import item_bytes
+
+if TYPE_CHECKING:
+    from journeyman.servers.kestrel.writer import FanOutWriter
+
+__all__ = ["FanOutSession", "FanOutSurroundings"]
+
+LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
+READ_AHEAD_BYTES = 64 * 1024
+MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
+
+_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
+_TOO_MUCH = Refused("too many large items are on their way", hangup=True)
+
+
+@dataclass(slots=True)
+class FanOutSurroundings:
+    """What all sessions of the door share."""
+
+    loop: asyncio.AbstractEventLoop
+    writer: FanOutWriter
+    messages: ServerLog
+    unsent_bytes: int = 1024 * 1024
+    max_connections: int = 1024
+    access: Access = field(default_factory=Access)
+    sessions: set[FanOutSession] = field(default_factory=set)
+    total_connections: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    kept_bytes: int = 0  # of items that are not whole yet
+    shared: Shared = field(kw_only=True)
+
+
+class FanOutSession(Guarded):
+    """See the module's docstring. Made by the listener, once a connection."""
+
+    __slots__ = ("_around", "_kept", "_load", "_parser", "is_lost")
+
+    window_bytes = LOAD_BYTES
+    welcome = words.STORED
+    secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
+    secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
+
+    def __init__(self, around: FanOutSurroundings) -> None:
+        super().__init__(around, around.access)
+        self._around = around
+        self._parser = Parser(auth_required=around.access.tokens is not None)
+        self._kept = 0  # bytes of an item that is not whole yet
+        self._load = 0  # bytes of items in flight, at most
+        self.is_lost = False
+
+    def _connected(self) -> None:
+        super()._connected()
+        self._around.total_connections += 1
+
+    def _parse(self, data: bytes) -> list[Event]:
+        around, parser = self._around, self._parser
+        around.bytes_read += len(data)
+        events = parser.feed(data)
+        kept = parser.kept_bytes
+        if kept != self._kept:
+            around.kept_bytes += kept - self._kept
+            self._kept = kept
+            if around.kept_bytes > MAX_KEPT_BYTES:
+                self._turn_one_away(events)
+        return [in_scope(event, self.prefix) for event in events] if self.prefix else events
+
+    def _turn_one_away(self, events: list[Event]) -> None:
+        """The one that keeps most goes, not the one that came last: ``events`` are our own."""
+        around = self._around
+        largest: FanOutSession = max(around.sessions, key=lambda session: session._kept)
+        around.kept_bytes -= largest._kept
+        largest._kept = 0
+        refused = largest._parser.give_up(_TOO_MUCH)
+        if largest is self:
+            events.append(refused)
+        else:
+            largest._backlog.append(refused)
+            around.loop.call_soon(largest._advance)
+
+    def _is_for_the_door(self, event: Any) -> bool:
+        return type(event) in _FOR_THE_DOOR
+
+    def _handle(self, event: Any) -> None:
+        if type(event) is Auth:
+            self._unparsed = self._parser.take_rest() + self._unparsed
+            self._authenticate(event.secret)
+            return
+        if type(event) is AuthRequired:
+            self._refuse(self.secret_is_missing)
+            return
+        if type(event) is Foreign:
+            self._turn_away(event)
+            return
+        self._drop_input()
+        self._ending = True
+
+    def _stands_alone(self, event: Any) -> bool:
+        kind = type(event)
+        if kind is Monitor or (kind is Get and event.wait_ms > 0):
+            return True
+        size = item_bytes(event)
+        self._load = size if self._in_flight == 1 else self._load + size
+        return self._load >= LOAD_BYTES
+
+    def _take_run(self, batch: list[Any], window: int) -> None:
+        """The same as that of all doors, with what _stands_alone asks written out: for speed."""
+        backlog = self._backlog
+        in_flight = self._in_flight
+        load = self._load if in_flight else 0
+        while backlog and in_flight < window and not self._alone:
+            event = backlog[0]
+            kind = type(event)
+            if kind in _FOR_THE_DOOR:
+                break
+            batch.append(backlog.popleft())
+            in_flight += 1
+            if kind is Put:
+                load += len(event.data)
+                self._alone = load >= LOAD_BYTES
+            elif kind is Monitor or (kind is Get and event.wait_ms > 0):
+                self._alone = True
+        self._in_flight, self._load = in_flight, load
+
+    def _may_read_on(self) -> bool:
+        return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
+
+    @property
+    def is_slow(self) -> bool:
+        return self._must_wait()
+
+    @property
+    def is_held_back(self) -> bool:
+        if self._budget.is_tight:
+            self._budget.wait(self)
+        return self._budget.is_tight
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._resume()
+
+    def room_to_send(self) -> None:
+        super().room_to_send()
+        self._resume()
+
+    def _answer_left(self) -> None:
+        """What was in flight is no longer counted since ``answered``."""
+        self._out.popleft()
+        self._resume()
+
+    def _resume(self) -> None:
+        if not self._out and not self._sending_paused:
+            self._around.writer.resume(self)
+
+    # -- the end --
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._ending or self._closing
+
+    def eof_received(self) -> bool:
+        self._ending = True
+        if self._alone and self._in_flight:
+            self._around.writer.stop_waiting(self)
+        self._close_if_done()
+        return not self._closing
+
+    def finish(self) -> None:
+        super().finish()
+        if self._alone and self._in_flight:
+            self._around.writer.stop_waiting(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self._around.kept_bytes -= self._kept
+        self._kept = 0
+        super().connection_lost(exc)
+        self._around.writer.leave(self)
+
+    # -- from the writer --
+
+    def answered(self, answers: list[tuple[Reply, bool]]) -> None:  # type: ignore[override]
+        """Answers to the oldest commands in flight, in order; some in parts."""
+        if self._closing:
+            return
+        said: list[bytes] = []
+        for reply, is_last in answers:
+            if reply.item:
+                self._say(said)
+                said = []
+                self._around.bytes_written += reply.size
+                self._out.append(reply.whole)
+            else:
+                said.append(reply.data)
+            self._in_flight -= is_last
+            if reply.hangup:
+                self._ending = True
+                self._drop_input()
+                self._in_flight = 0
+                break
+        self._alone = self._alone and self._in_flight > 0
+        self._say(said)
+        self._pump()
+        if self._backlog or self._unparsed or self._ending:
+            self._advance()
+
+    def _say(self, said: list[bytes]) -> None:
+        """Small answers at once, unless a large one is still to be sent before them."""
+        if not said:
+            return
+        data = said[0] if len(said) == 1 else b"".join(said)
+        self._around.bytes_written += len(data)
+        if self._out:
+            self._out.append(data)
+        else:
+            self._write(data)

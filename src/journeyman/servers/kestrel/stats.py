@@ -1,0 +1,214 @@
+"""What clients may ask of the fan-out server itself: figures, version, status.
+
+    UP           everything
+    WRITEAVOID   everything; says that puts should rather go elsewhere
+    READONLY     no set, delete, flush
+    QUIESCENT    no items either: open reads can be confirmed, closed and aborted, and questions
+                 like these are answered
+
+The names of the figures, and their order, are those of the original. Where it counts something
+that does not exist here the figure is 0.
+
+The version begins with that of the last kestrel whose protocol this is: libmemcached refuses to
+talk to servers of a major version 0, and older clients choose commands by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from journeyman import __version__
+from journeyman.clock import Clock
+from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.messages import FORBIDDEN, Reply
+from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.reader import FanReader
+from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel import replies as words
+from journeyman.servers.kestrel.journals import JournalSize
+from journeyman.servers.kestrel.metrics import FanOutMetrics
+from journeyman.servers.kestrel.session import FanOutSurroundings
+
+__all__ = ["Described", "FanOutFacts"]
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
+STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
+VERSION = f"2.4.1-journeyman-{__version__}"
+
+_NOT_RELOADED = Reply(words.server_error("settings are read when the server starts"))
+_BAD_STATUS = Reply(words.CLIENT_ERROR, hangup=True)
+_CHANGES = (ask.Put, ask.PutTooLarge, ask.Delete, ask.Flush, ask.FlushAll)
+_CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
+_USUAL: frozenset[type] = frozenset({ask.Put, ask.Get, ask.Confirm})
+_NONE: frozenset[type] = frozenset()
+
+
+class Described(NamedTuple):
+    """Queues as JSON, by name; asked over HTTP."""
+
+    queue: str | None = None  # one; nothing is said if there is none of this name
+    offset: int = 0
+    limit: int = 100
+
+
+class FanOutFacts:
+    """Made once a door."""
+
+    def __init__(
+        self,
+        engine: FanOut,
+        clock: Clock,
+        around: Callable[[], FanOutSurroundings],
+        figures: FanOutMetrics,
+        size_of: Callable[[str], JournalSize],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._around = around
+        self._size_of = size_of
+        self.figures = figures
+        self._started_ns = clock.monotonic_ns()
+        self.status = UP
+
+    def usual(self) -> frozenset[type]:
+        """The commands that are for the queues and may be done now: no need for ``answer``."""
+        return _USUAL if self.status in (UP, WRITEAVOID) else _NONE
+
+    def answer(self, request: Any) -> Reply | None:
+        """The answer, if the request is for the server; None: it is for the queues."""
+        kind = type(request)
+        if kind is ask.Refused:
+            return self._refused(request)
+        if kind is ask.Stats:
+            return Reply(words.stat_lines(self._all_figures(request.prefix)))
+        if kind is ask.DumpStats:
+            return Reply(words.queue_dump(self._dumped(request.queues, request.prefix)))
+        if kind is Described:
+            return Reply(self._described(request))
+        if kind is ask.Version:
+            return Reply(words.version(VERSION))
+        if kind is ask.Reload:
+            return _NOT_RELOADED
+        if kind is ask.Status:
+            return self._tell_status(request.word)
+        return self._forbidden(kind)
+
+    def _refused(self, refused: ask.Refused) -> Reply:
+        """The client hears what the original says; why is for whoever reads the messages."""
+        if refused.hangup:  # no client can say more than one of these
+            self._around().messages.info("connection refused", reason=refused.reason)
+        return Reply(words.CLIENT_ERROR, refused.hangup)
+
+    def _tell_status(self, word: str | None) -> Reply:
+        if word is None:
+            return Reply(words.word(self.status))
+        if word not in STATUSES:
+            return _BAD_STATUS
+        self.status = word
+        self._engine.gives_items = word != QUIESCENT
+        return Reply(words.END)
+
+    def _forbidden(self, kind: type) -> Reply | None:
+        changes = kind in _CHANGES or kind in _CHANGES_MORE
+        return FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
+
+    def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
+        """A batch was answered."""
+        self.figures.told(requests, outcomes)
+
+    # -- figures --
+
+    def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
+        stats, around, counts = self._engine.stats(), self._around(), self._engine.counts
+        figures: list[tuple[str, object]] = [
+            ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
+            ("time", self._clock.now_ns() // NS_PER_S),
+            ("version", VERSION),
+            ("curr_items", stats.items),
+            ("total_items", counts.puts),
+            ("bytes", stats.data_bytes),
+            ("reserved_memory_ratio", "0.000"),
+            ("curr_connections", len(around.sessions)),
+            ("total_connections", around.total_connections),
+            ("cmd_get", self.figures.asked("get")),
+            ("cmd_set", self.figures.asked("set")),
+            ("cmd_peek", self.figures.asked("peek")),
+            ("get_hits", counts.hits),
+            ("get_misses", counts.misses),
+            ("bytes_read", around.bytes_read),
+            ("bytes_written", around.bytes_written),
+            ("queue_creates", counts.queues_made),
+            ("queue_deletes", counts.queues_deleted),
+            ("queue_expires", counts.queues_expired),
+        ]
+        for name, its_figures in self._dumped((), prefix).items():
+            figures += ((f"queue_{name}_{key}", value) for key, value in its_figures)
+        return figures
+
+    def _dumped(self, names: Iterable[str], prefix: str) -> dict[str, list[tuple[str, object]]]:
+        queues = self._engine.queues
+        chosen = list(names) or sorted(queues)
+        found = [queues[name] for name in chosen if name in queues and name.startswith(prefix)]
+        return {
+            (f"{queue.name}+{reader.name}" if reader.name else queue.name): self._of_reader(
+                queue, reader
+            )
+            for queue in found
+            for reader in queue.readers.values()
+        }
+
+    def _described(self, asked: Described) -> bytes:
+        queues = self._engine.queues
+        if asked.queue is not None:
+            found = queues.get(asked.queue)
+            return b"" if found is None else json.dumps(self._as_json(found)).encode()
+        names = sorted(queues)[asked.offset : asked.offset + asked.limit]
+        return json.dumps([self._as_json(queues[name]) for name in names]).encode()
+
+    def _as_json(self, queue: Queue) -> dict[str, object]:
+        return {
+            "name": queue.name,
+            "created": queue.created_ms * NS_PER_MS,
+            "puts": queue.puts,
+            "stored_bytes": self._size_of(queue.name).stored_bytes,
+            "readers": [
+                {
+                    "name": reader.name,
+                    "items": reader.items,
+                    "bytes": reader.data_bytes,
+                    "open": reader.open_items,
+                    "waiting": len(reader.waiters),
+                    "expired": reader.tally.expired,
+                    "discarded": reader.tally.discarded,
+                    "given_back": reader.tally.given_back,
+                    "age_ms": reader.age_ms,
+                }
+                for reader in queue.readers.values()
+            ],
+        }
+
+    def _of_reader(self, queue: Queue, reader: FanReader) -> list[tuple[str, object]]:
+        tally, size = reader.tally, self._size_of(queue.name)
+        return [
+            ("items", reader.items),
+            ("bytes", reader.data_bytes),
+            ("total_items", queue.puts),
+            ("logsize", size.stored_bytes),
+            ("expired_items", tally.expired),
+            ("mem_items", len(queue.window)),
+            ("mem_bytes", queue.window_bytes),
+            ("age", reader.age_ms),
+            ("discarded", tally.discarded),
+            ("waiters", len(reader.waiters)),
+            ("open_transactions", reader.open_items),
+            ("transactions", tally.opened),
+            ("canceled_transactions", tally.given_back),
+            ("total_flushes", queue.flushes),
+            ("journal_rewrites", 0),
+            ("journal_rotations", size.closed_segments),
+            ("create_time", queue.created_ms // 1000),
+        ]

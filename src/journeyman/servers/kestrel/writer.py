@@ -1,0 +1,369 @@
+"""The single writer of the fan-out queues: every command passes through here, in batches.
+
+    sessions       --commands--> +--------+ --items--> journals
+    ticker         --Due-------> | writer | --answers--> clients, also those that waited
+    a client went  --Gone------> |        | --Fetch----> a thread that reads --Fetched--> here again
+    checkpoints    --Checkpoint> +--------+ --Save-----> a thread that writes them
+
+How batches are made, written and taken back is in group_commit.py and queue_writer.py. Here:
+
+- Many gets of one connection may be decided in one batch. One that has to wait holds up those
+  behind it: they are kept aside, and come back when it is answered.
+- A client that asks for more than it fetches is put off in the same way, until it has fetched.
+- To make or remove a queue or reader waits several times for the disk. A batch has a few of these;
+  who asks for more is put off until the next, and holds up nobody else.
+- Behind an answer that ends a connection nothing of that client is done.
+- A client that went away gets nothing: its open reads go back before anything else is decided.
+- When a batch was taken back for lack of room, puts that were stored all the same stand; other
+  changes are answered with an error, reads are decided anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from journeyman.clock import Clock
+from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.messages import (
+    Answer,
+    Append,
+    Due,
+    Effect,
+    EraseQueue,
+    Fetch,
+    Gone,
+    Outcome,
+    Reply,
+    StopWaiting,
+)
+from journeyman.errors import JourneymanError
+from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel import replies as words
+from journeyman.servers.core.group_commit import Batch, Submitter, Told
+from journeyman.servers.core.queue_writer import QueueWriter
+from journeyman.servers.kestrel.fetching import ItemFetcher
+from journeyman.servers.kestrel.journals import Journals, PartlyWritten
+from journeyman.servers.kestrel.metrics import HELD
+
+__all__ = ["Client", "FanOutWriter", "item_bytes"]
+
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
+MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way
+_LONG_ANSWERS = (ask.Get, ask.Monitor, ask.Stats, ask.DumpStats)  # or maybe so
+MAX_CHANGES = 8  # queues and readers that one batch makes or removes
+NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
+NO_ROOM = Reply(words.server_error("the journal cannot be written"))
+STORED = Reply(words.STORED)
+
+
+def item_bytes(request: Any) -> int:
+    """How much memory a request takes, beyond a little."""
+    return len(request.data) if type(request) is ask.Put else 0
+
+
+class _Released(NamedTuple):
+    """An effect of the writer's own: this client waits no longer."""
+
+    client: Any
+    goes_on: bool = True
+
+
+class Client(Submitter, Protocol):
+    """Whoever submits commands; ``answered`` is given (reply, whether it is the last) pairs."""
+
+    @property
+    def is_leaving(self) -> bool: ...
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    @property
+    def is_slow(self) -> bool:
+        """It does not fetch its answers; ``resume`` is called when it has."""
+        ...
+
+    @property
+    def is_held_back(self) -> bool:
+        """The clients together have too much unsent; ``resume`` is called when they have not."""
+        ...
+
+
+class FanOutWriter(QueueWriter):
+    """See the module's docstring. All methods are called on the event loop."""
+
+    max_waiting_bytes = MAX_WAITING_BYTES
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        engine: FanOut,
+        journals: Journals,
+        *,
+        facts: Callable[[Any], Reply | None],
+        usual: Callable[[], frozenset[type]] = frozenset,
+        on_effect: Callable[[Effect], None],
+        on_batch: Callable[[], None],
+        on_trouble: Callable[[JourneymanError | None], None],
+        on_failure: Callable[[BaseException], None],
+        on_unread: Callable[[Exception], None] = lambda _: None,
+        on_told: Told | None = None,
+        max_waiting: int = 10_000,
+    ) -> None:
+        """``facts`` answers what is asked of the server, and refuses what its status forbids.
+
+        ``usual`` are the commands of clients for which it need not be asked now. ``on_unread``:
+        items could not be read; that is tried again.
+        """
+        super().__init__(
+            loop,
+            clock,
+            engine,
+            is_recorded=True,
+            on_batch=on_batch,
+            on_trouble=on_trouble,
+            on_failure=on_failure,
+            on_told=on_told,
+            max_waiting=max_waiting,
+        )
+        self._fan_out = engine
+        self._journals = journals
+        self._facts = facts
+        self._usual = usual
+        self._on_effect = on_effect
+        self._held: dict[Any, list[Any]] = {}  # what stands behind a command that waits
+        self._newly_held: set[Any] = set()  # by the batch that is decided or written
+        self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
+        self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
+        self._all_said = 0  # to all of them
+        self._changes = 0  # queues and readers that it makes or removes
+        self._fetcher = ItemFetcher(
+            loop, journals.read_after, self.submit_own, on_unread=on_unread, on_failure=self._fail
+        )
+
+    # -- from clients and from the server itself --
+
+    def stop_waiting(self, client: Any) -> None:
+        """The client will say no more: what it waits for is answered now."""
+        self._waiting.appendleft((None, StopWaiting(client)))
+        self._set_turn()
+
+    def resume(self, client: Any) -> None:
+        """The client has fetched its answers: what was put off comes before all else."""
+        if client in self._put_off:
+            self._release(_Released(client))
+            self._set_turn()
+
+    def close(self) -> None:
+        super().close()
+        self._fetcher.close()
+
+    def _weigh(self, requests: Sequence[Any]) -> int:
+        return sum([len(request.data) for request in requests if type(request) is ask.Put])
+
+    def _due(self) -> Due:
+        return Due()
+
+    def _gone(self, client: Any) -> Gone:
+        return Gone(client)
+
+    # -- deciding --
+
+    def _decide(self, batch: Batch) -> None:
+        now_ns = batch.begun_ns = self._clock.now_ns()
+        self._newly_held.clear()
+        self._said.clear()
+        self._all_said = 0
+        self._changes = 0
+        decide, held, said = self._fan_out.decide, self._held, self._said
+        usual, outcomes = self._usual(), batch.outcomes
+        last, is_well = None, False
+        for client, request in batch.requests:
+            if client is not last:  # it comes with many at a time, and does not change meanwhile
+                last = client
+                is_well = client is not None and not (
+                    client.is_lost or client.is_slow or client.is_held_back
+                )
+            if (
+                not is_well
+                or type(request) not in usual
+                or client in held
+                or said.get(client, 0) >= MAX_SAID_BYTES
+                or self._all_said >= MAX_ALL_SAID_BYTES
+                or self._changes >= MAX_CHANGES
+            ):
+                outcomes.append(self._decide_one(batch, client, request, now_ns))
+                usual = self._usual()  # it may have been a change of status
+                continue
+            # The same as _decide_one does, without all that it need not ask.
+            outcome = decide(request, now_ns, client)
+            writes, reply, effects = outcome
+            if reply is None or effects or reply.hangup:
+                outcomes.append(self._finish_one(batch, client, type(request), outcome, now_ns))
+                continue
+            if writes:
+                batch.records += writes
+                self._changes += type(writes[0]) is not Append
+            said[client] = said.get(client, 0) + reply.size
+            self._all_said += reply.size
+            batch.answer(client, (reply, True))
+            outcomes.append(reply)
+
+    def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
+        kind = type(request)
+        if client is None:
+            self._due_waits = self._due_waits and kind is not Due
+        elif kind is Gone:
+            batch.effects.append(_Released(client, goes_on=False))
+        elif client in self._held:
+            self._held[client].append(request)
+            return HELD
+        elif client.is_lost and kind in NOT_FOR_THE_LOST:
+            return None
+        elif (
+            client.is_slow
+            or self._says_enough(client)
+            or self._is_held_back(client, kind)
+            or (self._changes >= MAX_CHANGES and self._fan_out.changes_files(request))
+        ):
+            self._hold(client, [request])
+            self._put_off.add(client)
+            if not client.is_slow and not self._is_held_back(client, kind):
+                batch.effects.append(_Released(client))
+            return HELD
+        else:
+            reply = self._facts(request)
+            if reply is not None:
+                self._say(batch, client, reply, final=True)
+                return reply
+        outcome = self._fan_out.decide(request, now_ns, client)
+        return self._finish_one(batch, client, kind, outcome, now_ns)
+
+    def _says_enough(self, client: Any) -> bool:
+        """Whether the rest of what this client asks is for the next batch."""
+        is_enough = self._said.get(client, 0) >= MAX_SAID_BYTES
+        return is_enough or self._all_said >= MAX_ALL_SAID_BYTES
+
+    def _is_held_back(self, client: Any, kind: type) -> bool:
+        return kind in _LONG_ANSWERS and client.is_held_back
+
+    def _finish_one(
+        self, batch: Batch, client: Any, kind: type, outcome: Outcome, now_ns: int
+    ) -> Reply | None:
+        self._gather(batch, client, kind, outcome)
+        if outcome.reply is None and client is not None and kind is not Gone and client.is_leaving:
+            self._decide_one(batch, None, StopWaiting(client), now_ns)
+        return outcome.reply
+
+    def _gather(self, batch: Batch, client: Any, kind: type, outcome: Outcome) -> None:
+        writes, reply, effects = outcome
+        batch.records += writes
+        self._changes += sum(type(write) is not Append for write in writes)
+        if client is not None and kind is not Gone:
+            if reply is not None:
+                self._say(batch, client, reply, final=True)
+            else:
+                self._hold(client, [])  # until its Answer comes
+        for effect in effects:
+            if type(effect) is Answer:
+                self._say(batch, effect.client, effect.reply, final=effect.final)
+                if effect.final:
+                    batch.effects.append(_Released(effect.client))
+            else:
+                batch.effects.append(effect)
+
+    def _say(self, batch: Batch, client: Any, reply: Reply, *, final: bool) -> None:
+        self._said[client] = self._said.get(client, 0) + reply.size
+        self._all_said += reply.size
+        batch.answer(client, (reply, final))
+        if reply.hangup:
+            self._hold(client, [])  # what stands behind it would never be answered: for good
+
+    def _hold(self, client: Any, behind: list[Any]) -> None:
+        self._held[client] = behind
+        self._newly_held.add(client)
+
+    def _release(self, released: _Released) -> None:
+        """The command that waited is answered: what stood behind it comes before all else."""
+        self._put_off.discard(released.client)
+        behind = self._held.pop(released.client, ())
+        if released.goes_on:
+            for request in reversed(behind):
+                self._waiting.appendleft((released.client, request))
+
+    # -- writing --
+
+    def _is_quick(self, batch: Batch) -> bool:
+        return self._journals.is_quick(batch.records)
+
+    def _write(self, batch: Batch) -> None:
+        self._journals.write(batch.records)
+
+    def _carry_out(self, batch: Batch) -> None:
+        for effect in batch.effects:
+            if type(effect) is Fetch:
+                self._fetcher.fetch(effect)
+            elif type(effect) is _Released:
+                self._release(effect)
+            else:
+                self._on_effect(effect)
+
+    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        self._changes = 0
+        for client in self._newly_held:
+            self._held.pop(client, None)
+        self._put_off.difference_update(self._newly_held)
+        waited_before = set(self._held)
+        partly = error if isinstance(error, PartlyWritten) else None
+        written = partly.written if partly is not None else {}
+        stored = {id(item.data) for items in written.values() for item in items}
+        anew = Batch([])
+        self._fan_out.begin_batch()
+        for queue in partly.erased if partly is not None else ():
+            self._gather(anew, None, EraseQueue, self._fan_out.forget(queue))
+        for queue, items in written.items():
+            outcome = self._fan_out.adopt(queue, items, self._clock.now_ns())
+            self._gather(anew, None, Append, outcome)
+        self._fan_out.commit_batch()
+        outcomes: list[Any] = []
+        for client, request in batch.requests:
+            if client in waited_before and type(request) is not Gone:
+                outcomes.append(None)  # it is kept aside already
+            else:
+                outcomes.append(self._decide_again(anew, client, request, stored, error))
+        self._carry_out(anew)
+        return anew, outcomes
+
+    def _decide_again(
+        self, anew: Batch, client: Any, request: Any, stored: set[int], error: JourneymanError
+    ) -> object:
+        """What needs no room is decided anew; the rest is told that there is none."""
+        kind = type(request)
+        if client is None:
+            if kind is not Due:  # the ticker sees for itself what is due
+                self._say_again_later(request)
+            return error
+        if kind is Gone:
+            self.leave(client)
+            return error
+        if kind is ask.Put and id(request.data) in stored:
+            anew.answer(client, (STORED, True))
+            return STORED
+        self._fan_out.begin_batch()
+        trial = Batch([])
+        reply = self._decide_one(trial, client, request, self._clock.now_ns())
+        if trial.records:
+            self._fan_out.undo_batch()
+            self._held.pop(client, None)
+            self._put_off.discard(client)
+            anew.answer(client, (NO_ROOM, True))
+            return error
+        self._fan_out.commit_batch()
+        anew.effects += trial.effects
+        for told, answers in trial.answers.items():
+            for answer in answers:
+                anew.answer(told, answer)
+        return reply

@@ -1,0 +1,157 @@
+"""Figures about the disk: how long syncs take, how large the logs are, how much room is left.
+
+    logs --sync--> MeasuredDisk     every sync of a log is timed, whichever thread does it
+    watch() --a thread, every SAMPLE_S--> bytes of each log, free bytes of its file system
+
+Sizes are sampled in a thread, because a directory may hold thousands of files and a file system may
+be slow; who asks for the figures gets the last sample. A log is known by its service: ``schedule``,
+``workq`` or ``kestrel``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from journeyman.clock import Clock
+from journeyman.config import Persistence, Settings, WorkqPersistence
+from journeyman.disk import AppendFile, RealAppendFile, RealDisk
+from journeyman.logs.segments import ZtickNames
+from journeyman.servers.telemetry.metric_families import Family, Histogram, Labels, Point
+
+SAMPLE_S = 5.0
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    log_bytes: int
+    free_bytes: int
+
+
+class MeasuredDisk(RealDisk):
+    """The machine's file system, with a clock at the syncs of the logs."""
+
+    def __init__(self, clock: Clock, places: Mapping[str, str]) -> None:
+        """``places``: the path of each service's log."""
+        super().__init__()
+        self._clock = clock
+        self._places = {name: os.path.abspath(path) for name, path in places.items()}
+        self._lock = threading.Lock()
+        self._syncs = {name: Histogram() for name in places}
+        self.samples: dict[str, _Sample] = {}
+
+    def open_append(self, path: str) -> AppendFile:
+        service = self._service_of(os.path.abspath(path))
+        if service is None:
+            return super().open_append(path)
+        return _TimedFile(path, self.append_descriptor(path), self, service)
+
+    def timed_sync(self, service: str, fd: int) -> None:
+        begin_ns = self._clock.monotonic_ns()
+        os.fdatasync(fd)
+        took_ns = self._clock.monotonic_ns() - begin_ns
+        with self._lock:
+            self._syncs[service].add(took_ns / _NS_PER_MS)
+
+    async def watch(self) -> None:
+        """Sample sizes, again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self.samples = await loop.run_in_executor(None, self.sample)
+            await asyncio.sleep(SAMPLE_S)
+
+    def sample(self) -> dict[str, _Sample]:
+        """The sizes now; those that cannot be told are left out. Blocks."""
+        found = {}
+        for service, path in self._places.items():
+            try:
+                system = os.statvfs(_existing(path))
+                found[service] = _Sample(_size_of(path), system.f_bavail * system.f_frsize)
+            except OSError:
+                continue  # gone for a moment, or not made yet: the next sample sees it
+        return found
+
+    def families(self) -> list[Family]:
+        with self._lock:
+            syncs = {name: each.copy() for name, each in self._syncs.items()}
+        samples = self.samples
+        return [
+            Family(
+                "sync.duration_ms",
+                "histogram",
+                "How long a sync of a log took.",
+                [Point(_of(name), each) for name, each in syncs.items()],
+                unit="ms",
+            ),
+            Family(
+                "log.bytes",
+                "gauge",
+                "Size of a log on the disk.",
+                [Point(_of(name), each.log_bytes) for name, each in samples.items()],
+            ),
+            Family(
+                "disk.free_bytes",
+                "gauge",
+                "Room left on the file system of a log.",
+                [Point(_of(name), each.free_bytes) for name, each in samples.items()],
+            ),
+        ]
+
+    def _service_of(self, path: str) -> str | None:
+        for name, place in self._places.items():
+            if path == place or path.startswith((place + ".", place + os.sep)):
+                return name
+        return None
+
+
+class _TimedFile(RealAppendFile):
+    def __init__(self, path: str, fd: int, disk: MeasuredDisk, service: str) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+        self._service = service
+
+    def sync(self) -> None:
+        self._disk.timed_sync(self._service, self._open_fd())
+
+
+def places_of(settings: Settings) -> dict[str, str]:
+    """Where the open services keep their logs; those in memory have none."""
+    places = {}
+    if settings.database.persistence is Persistence.LOGFILE:
+        places["schedule"] = settings.database.logfile_path
+    if settings.workq.enabled and settings.workq.persistence is WorkqPersistence.LOG:
+        places["workq"] = settings.workq.cmdlog_path
+    if settings.kestrel.enabled:
+        places["kestrel"] = settings.kestrel.queue_path
+    return places
+
+
+def _of(service: str) -> Labels:
+    return {"log": service}
+
+
+def _existing(path: str) -> str:
+    return path if os.path.exists(path) else os.path.dirname(path)
+
+
+def _size_of(path: str) -> int:
+    """Of all files of a log: those of a directory, or a ztick log with what is beside it."""
+    if os.path.isdir(path):
+        return sum(_sizes_in(path))
+    names = ZtickNames(path)
+    files = (names.active, names.compressed, names.to_compress)
+    return sum(os.stat(file).st_size for file in files if os.path.exists(file))
+
+
+def _sizes_in(directory: str) -> Iterator[int]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # removed since

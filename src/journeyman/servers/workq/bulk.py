@@ -1,0 +1,292 @@
+"""The rows of a command log, decoded in bulk, -> a WorkQueue.
+
+    columns of a chunk --numpy--> heads of specs, keys of expiries --slices--> jobs of a BulkLoader
+    rows that are no add ---------------------------------------------> its events, one by one
+    rows of odd ids ------- decoded once more, with the codec --------> a Loader, which folds
+
+The server reads large logs in a process of its own (bulk_child.py): ``calls_of`` there notes what
+``read_all`` would call here.
+
+The two dtypes below are the layout of a spec and of a key in engines.workq_job, as numpy writes it.
+Columns are narrower than records (see columnar.workq); rows that may have been cut are left to the
+codec as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from journeyman.columnar.workq import decode as columnar
+from journeyman.columnar.workq.scan import UNKNOWN_KIND
+from journeyman.disk import Disk, RealDisk
+from journeyman.engines.workq.bulk import BulkLoader
+from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.job import BIAS, HAS_TIME, HEAD_BYTES, IS_SCHEDULE, TOP_PRIORITY
+from journeyman.engines.workq.loading import Loader
+from journeyman.formats.framing import Buffer, Stop
+from journeyman.formats.workq import CODEC, Command
+from journeyman.logs.recovery import FileReport, RecoveryReport
+
+__all__ = ["read_all"]
+
+Ints = npt.NDArray[Any]
+
+_MOMENT = [("high", ">u4"), ("low", ">u8")]
+_HEAD = np.dtype(
+    [
+        ("urgency", ">u4"),
+        ("ready", _MOMENT),
+        ("created", _MOMENT),
+        ("job_id", "V16"),
+        ("queue", ">u4"),
+        ("ttr", ">u8"),
+        ("ttl", ">u8"),
+        ("attempts", ">u8"),
+        ("fails", ">u8"),
+        ("time", _MOMENT),
+        ("flags", "u1"),
+    ]
+)
+_KEY = np.dtype([("moment", _MOMENT), ("job_id", "V16")])
+assert _HEAD.itemsize == HEAD_BYTES
+
+CHUNK_ROWS = 16_384  # with larger ones more memory stays behind that nobody needs any more
+_NS_PER_MS = 1_000_000
+_ID_BYTES = 16
+_LAST_ADD = int(Command.SCHEDULE)
+_SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
+_SANE_MS = 2**40
+_REPLACED = "\ufffd"  # in a name: bytes that are no text
+
+
+def read_all(
+    disk: Disk, files: list[str], *, now_ns: int, paused: frozenset[str], seed: int
+) -> tuple[WorkQueue, RecoveryReport] | None:
+    """None if a file does not end where its last record does."""
+    loader = BulkLoader(now_ns=now_ns, paused=paused, seed=seed)
+    reports = []
+    for file in files:
+        view = disk.view(file)
+        records = 0
+        for chunk in columnar.iter_batches(view, payloads=True, max_records=CHUNK_ROWS):
+            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
+                return None
+            _load_rows(chunk.batch, loader)
+            records += chunk.batch.num_rows
+        reports.append(FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0))
+    fold = Loader()
+    if loader.odd:
+        for file in files:
+            _fold_odd(disk.view(file), loader.odd, fold)
+    return loader.finish(fold), RecoveryReport(tuple(reports))
+
+
+class _Recorder:
+    """A BulkLoader's place: it keeps the calls, to be made on one in another process."""
+
+    def __init__(self, now_ns: int, numbers: dict[str, int]) -> None:
+        """``numbers`` are those of the queues that the loader has already."""
+        self.now_ns = now_ns
+        self._numbers = numbers
+        self.calls: list[tuple[Any, ...]] = []
+
+    def number_of(self, name: str) -> int:
+        if name not in self._numbers:
+            self._numbers[name] = len(self._numbers)
+            self.calls.append(("number_of", name))
+        return self._numbers[name]
+
+    def note_latest(self, created_ns: int) -> None:
+        self.calls.append(("note_latest", created_ns))
+
+    def add_ready(
+        self, queue: int, jobs: Iterable[tuple[bytes, bytes]], expiries: Sequence[bytes]
+    ) -> None:
+        self.calls.append(("add_ready", queue, list(jobs), expiries))
+
+    def add_job(self, job_id: bytes, spec: bytes) -> None:
+        self.calls.append(("add_job", job_id, spec))
+
+    def add_event(self, job_id: bytes, command: int, logged_ns: int, result: bytes | None) -> None:
+        self.calls.append(("add_event", job_id, command, logged_ns, result))
+
+    def mark_odd(self, job_id: bytes) -> None:
+        self.calls.append(("mark_odd", job_id))
+
+
+def calls_of(files: list[str], now_ns: int, numbers: dict[str, int]) -> Iterator[Any]:
+    """What ``read_all`` would call: lists of calls, then a report of each file. None: it is odd."""
+    for file in files:
+        view = RealDisk().view(file)
+        records = 0
+        for chunk in columnar.iter_batches(view, payloads=True, max_records=CHUNK_ROWS):
+            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
+                yield None
+                return
+            recorder = _Recorder(now_ns, numbers)
+            _load_rows(chunk.batch, recorder)
+            records += chunk.batch.num_rows
+            yield recorder.calls
+        yield FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0)
+
+
+def offsets_of(files: list[str], odd: set[bytes]) -> Iterator[list[int]]:
+    """Where the records of these ids stand, in each file."""
+    for file in files:
+        found: list[int] = []
+        for chunk in columnar.iter_batches(RealDisk().view(file)):
+            found += _odd_offsets(chunk.batch, odd)
+        yield found
+
+
+def _load_rows(batch: pa.RecordBatch, loader: BulkLoader | _Recorder) -> None:
+    if not batch.num_rows:
+        return
+    kinds = batch.column("kind").to_numpy()
+    id_bytes = _values(batch.column("job_id"))
+    adds = np.flatnonzero(kinds <= _LAST_ADD)
+    if len(adds):
+        _load_adds(batch, kinds, id_bytes, adds, loader)
+    if len(adds) < len(kinds):
+        _load_events(batch, kinds, id_bytes, adds, loader)
+
+
+def _load_adds(
+    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, rows: Ints, loader: BulkLoader | _Recorder
+) -> None:
+    column = batch.column("name").dictionary_encode()
+    names = [str(name) for name in column.dictionary.to_pylist()]
+    codes = column.indices.fill_null(0).to_numpy()[rows]
+    is_text = np.array([_REPLACED not in name for name in names])
+    queues = np.array(
+        [loader.number_of(name) if _REPLACED not in name else 0 for name in names], np.int64
+    )
+    has_time = batch.column("time_ns").is_valid().to_numpy(zero_copy_only=False)[rows]
+    created, times = _numbers(batch, "created_ns", rows), _numbers(batch, "time_ns", rows)
+    ttrs, ttls = _numbers(batch, "ttr_ms", rows), _numbers(batch, "ttl_ms", rows)
+    attempts, fails = _numbers(batch, "max_attempts", rows), _numbers(batch, "max_fails", rows)
+    is_sane = (
+        is_text[codes]
+        & (np.abs(created) < _SANE_NS)
+        & (np.abs(times) < _SANE_NS)
+        & (np.maximum.reduce((ttrs, ttls, attempts)) < _SANE_MS)
+        & (fails < 2**62)
+    )
+    is_schedule = kinds[rows] == _LAST_ADD
+    begins = np.where(is_schedule & has_time, times, created)
+    expires = begins + np.where(is_sane, ttls, 0) * _NS_PER_MS
+    heads = np.zeros(len(rows), _HEAD)
+    heads["urgency"] = TOP_PRIORITY - _numbers(batch, "priority", rows)
+    _set_moment(heads["ready"], np.where(has_time, np.maximum(times, created), created))
+    _set_moment(heads["created"], created)
+    heads["job_id"] = _ids(id_bytes)[rows]
+    heads["queue"] = queues[codes]
+    heads["ttr"], heads["ttl"], heads["attempts"], heads["fails"] = ttrs, ttls, attempts, fails
+    _set_moment(heads["time"], times)
+    heads["time"][~has_time] = 0
+    heads["flags"] = IS_SCHEDULE * is_schedule + HAS_TIME * has_time
+    keys = np.zeros(len(rows), _KEY)
+    _set_moment(keys["moment"], expires)
+    keys["job_id"] = heads["job_id"]
+
+    specs = _specs(heads, batch.column("payload"), rows)
+    ids = _slices(_values_of(heads["job_id"]), _ID_BYTES)
+    key_list = _slices(keys.tobytes(), _KEY.itemsize)
+    loader.note_latest(int(created[is_sane].max(initial=0)))
+    is_ready = is_sane & (expires > loader.now_ns) & (~has_time | (times <= loader.now_ns))
+    for code, queue in enumerate(queues.tolist()):
+        chosen = np.flatnonzero(is_ready & (codes == code))
+        if len(chosen) == len(rows):
+            loader.add_ready(queue, zip(ids, specs, strict=True), key_list)
+        elif len(chosen):
+            at = chosen.tolist()
+            jobs = [(ids[row], specs[row]) for row in at]
+            loader.add_ready(queue, jobs, [key_list[row] for row in at])
+    for row in np.flatnonzero(~is_ready).tolist():
+        if is_sane[row]:
+            loader.add_job(ids[row], specs[row])
+        else:
+            loader.mark_odd(ids[row])
+
+
+def _load_events(
+    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, adds: Ints, loader: BulkLoader | _Recorder
+) -> None:
+    """The adds of the batch are in already; what stands before the add of its id is odd."""
+    ids = _slices(id_bytes, _ID_BYTES)
+    added_at = {ids[row]: row for row in adds.tolist()}
+    logged = batch.column("logged_ns").to_numpy().tolist()
+    results = batch.column("result").to_pylist()
+    kind_list = kinds.tolist()
+    for row in np.flatnonzero((kinds > _LAST_ADD) & (kinds != UNKNOWN_KIND)).tolist():
+        job_id = ids[row]
+        if row < added_at.get(job_id, -1):
+            loader.mark_odd(job_id)
+        loader.add_event(job_id, kind_list[row], logged[row], results[row])
+
+
+def _fold_odd(view: Buffer, odd: set[bytes], fold: Loader) -> None:
+    for chunk in columnar.iter_batches(view):
+        for offset in _odd_offsets(chunk.batch, odd):
+            entry = CODEC.decode(view, offset)
+            assert entry is not None
+            fold.add(entry.record)
+
+
+def _odd_offsets(batch: pa.RecordBatch, odd: set[bytes]) -> list[int]:
+    ids = _slices(_values(batch.column("job_id")), _ID_BYTES)
+    offsets = batch.column("offset").to_numpy()
+    return [int(offsets[row]) for row, job_id in enumerate(ids) if job_id in odd]
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+def _numbers(batch: pa.RecordBatch, name: str, rows: Ints) -> Ints:
+    """Whole numbers of these rows, 0 where there is none."""
+    column = batch.column(name).fill_null(0).to_numpy(zero_copy_only=False)
+    return column[rows].astype(np.int64)
+
+
+def _set_moment(field: Any, moments: Ints) -> None:
+    """Big-endian and biased, in 96 bits: see engines.workq_job.moment_key."""
+    field["high"] = (BIAS >> 64) + (moments >> 63)
+    field["low"] = moments.view(np.uint64)
+
+
+def _ids(id_bytes: bytes) -> npt.NDArray[np.void]:
+    return np.frombuffer(id_bytes, "V16")
+
+
+def _values(column: Any) -> bytes:
+    """The bytes of a binary column without nulls, end to end."""
+    values = column.buffers()[2]
+    return b"" if values is None else bytes(values)
+
+
+def _values_of(array: Any) -> bytes:
+    return bytes(np.ascontiguousarray(array).tobytes())
+
+
+def _slices(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def _specs(heads: Any, payloads: Any, rows: Ints) -> list[bytes]:
+    _, offsets, values = payloads.buffers()
+    ends = np.frombuffer(offsets, np.int32)
+    data = b"" if values is None else bytes(values)
+    return [
+        head + data[start:end]
+        for head, start, end in zip(
+            _slices(heads.tobytes(), HEAD_BYTES),
+            ends[rows].tolist(),
+            ends[rows + 1].tolist(),
+            strict=True,
+        )
+    ]

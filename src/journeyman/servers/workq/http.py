@@ -1,0 +1,220 @@
+"""The work queue over HTTP: what is in it, and the few things that a person does to it.
+
+    GET  /queues?offset=0&limit=100           [{"name", "ready", "scheduled", "paused"}, ...]
+    GET  /queues/{name}                       {"name", "ready", "scheduled", "paused"}        404
+    GET  /queues/{name}/jobs?list=ready&...   [{"id", "name", "state", ...}, ...]             404
+    PUT  /queues/{name}/paused                {"paused": true}: pause, or resume
+    GET  /work-jobs/{id}                      {"id", "name", "state", ...}                    404
+    POST /work-jobs/{id}/requeue              204: a dead job is queued again            404, 409
+
+``list`` is ready, scheduled or dead. ``payload`` is text where it is UTF-8, else ``payload_base64``
+is there instead. Times are nanoseconds since 1970.
+
+Queues know no namespaces, so this is for tokens of all namespaces: others hear 403.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from journeyman.config import ALL_NAMESPACES
+from journeyman.protocols.workq.commands import (
+    MAX_CURSOR_OFFSET,
+    MAX_LISTED,
+    Command,
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    PauseQueue,
+    Refused,
+    Requeue,
+    ResumeQueue,
+)
+from journeyman.protocols.workq.fields import read_id, read_name
+from journeyman.protocols.workq.replies import (
+    JobList,
+    JobView,
+    NotFound,
+    QueueList,
+    QueueView,
+    Reply,
+    id_text,
+)
+from journeyman.servers.http.api import ApiError, read_body, read_number, send_list
+from journeyman.servers.workq.calls import NotDone, WorkqCalls
+
+__all__ = [
+    "add_work_routes",
+    "all_namespaces",
+    "json_answer",
+    "path_id",
+    "query_name",
+    "text_or_base64",
+]
+
+_LISTS: dict[str, Callable[[str, int, int], Command]] = {
+    "ready": InspectJobs,
+    "scheduled": InspectScheduledJobs,
+    "dead": InspectDeadJobs,
+}
+_STATES = ("new", "completed", "failed", "pending", "leased")
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def add_work_routes(app: web.Application, calls: WorkqCalls) -> None:
+    api = _WorkApi(calls)
+    routes: tuple[tuple[str, str, _Handler], ...] = (
+        ("GET", "/queues", api.queues),
+        ("GET", "/queues/{name}", api.queue),
+        ("GET", "/queues/{name}/jobs", api.jobs),
+        ("PUT", "/queues/{name}/paused", api.pause),
+        ("GET", "/work-jobs/{id}", api.job),
+        ("POST", "/work-jobs/{id}/requeue", api.requeue),
+    )
+    for method, path, handler in routes:
+        app.router.add_route(method, path, handler)
+
+
+class _WorkApi:
+    def __init__(self, calls: WorkqCalls) -> None:
+        self._calls = calls
+
+    async def queues(self, request: web.Request) -> web.Response:
+        listing = await self._ask(request, InspectQueues(*_page(request)))
+        assert isinstance(listing, QueueList)
+        return json_answer([_queue(queue) for queue in listing.queues])
+
+    async def queue(self, request: web.Request) -> web.Response:
+        listing = await self._ask(request, InspectQueue(_name(request)))
+        assert isinstance(listing, QueueList)
+        return json_answer(_queue(listing.queues[0]))
+
+    async def jobs(self, request: web.Request) -> web.StreamResponse:
+        which = request.query.get("list", "ready")
+        if which not in _LISTS:
+            raise ApiError(400, f"list must be one of {', '.join(_LISTS)}")
+        listing = await self._ask(request, _LISTS[which](_name(request), *_page(request)))
+        assert isinstance(listing, JobList)
+        return await send_list(request, map(_one_text, listing.jobs))
+
+    async def pause(self, request: web.Request) -> web.Response:
+        body = await read_body(request)
+        paused = body.get("paused")
+        if not isinstance(paused, bool):
+            raise ApiError(400, "paused must be true or false")
+        name = _name(request)
+        await self._ask(request, PauseQueue(name) if paused else ResumeQueue(name))
+        return json_answer({"name": name, "paused": paused})
+
+    async def job(self, request: web.Request) -> web.Response:
+        listing = await self._ask(request, InspectJob(path_id(request)))
+        assert isinstance(listing, JobList)
+        await request["sender"].turn()  # it may be large: it is made when it can be sent
+        return json_answer(_job(listing.jobs[0]))
+
+    async def requeue(self, request: web.Request) -> web.Response:
+        await self._ask(request, Requeue(path_id(request)))
+        return web.Response(status=204)
+
+    async def _ask(self, request: web.Request, command: Command) -> Reply:
+        all_namespaces(request)
+        reply = await self._calls.ask(command)
+        if isinstance(reply, NotDone):
+            raise ApiError(503, f"internal: {reply.reason}")
+        if isinstance(reply, NotFound):
+            raise ApiError(404, "not found")
+        if isinstance(reply, Refused):
+            raise ApiError(409, reply.complaint)
+        return reply
+
+
+def all_namespaces(request: web.Request) -> None:
+    """Queues know no namespaces."""
+    if request["namespace"] != ALL_NAMESPACES:
+        raise ApiError(403, "insufficient namespace scope")
+
+
+def _name(request: web.Request) -> str:
+    return _checked_name(request.match_info["name"])
+
+
+def query_name(request: web.Request, key: str) -> str | None:
+    """The name of a queue behind the question mark, None if it is not given."""
+    text = request.query.get(key)
+    return None if text is None else _checked_name(text)
+
+
+def _checked_name(text: str) -> str:
+    name = read_name(text.encode(errors="surrogateescape"))
+    if name is None:
+        raise ApiError(400, "a name is 1 to 255 of A-Z a-z 0-9 _ . -")
+    return name
+
+
+def path_id(request: web.Request) -> bytes:
+    job_id = read_id(request.match_info["id"].encode(errors="surrogateescape"))
+    if job_id is None:
+        raise ApiError(400, "an id is a UUID")
+    return job_id
+
+
+def _page(request: web.Request) -> tuple[int, int]:
+    offset = read_number(request, "offset", 0, 0, MAX_CURSOR_OFFSET)
+    return offset, read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
+
+
+def _queue(queue: QueueView) -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "ready": queue.ready,
+        "scheduled": queue.scheduled,
+        "paused": queue.paused,
+    }
+
+
+def _job(job: JobView) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": id_text(job.job_id),
+        "name": job.name,
+        "state": _STATES[job.state],
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "fails": job.fails,
+        "max_fails": job.max_fails,
+        "priority": job.priority,
+        "ttr_ms": job.ttr_ms,
+        "ttl_ms": job.ttl_ms,
+        "created": job.created_ns,
+    }
+    if job.time_ns is not None:
+        shown["time"] = job.time_ns
+    return shown | text_or_base64("payload", job.payload)
+
+
+def text_or_base64(name: str, data: bytes) -> dict[str, str]:
+    """Bytes under a name that says what they are."""
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}
+
+
+def json_answer(value: Any) -> web.Response:
+    return web.Response(text=_dumps(value), content_type="application/json")
+
+
+def _one_text(job: JobView) -> tuple[str]:
+    return (_dumps(_job(job)),)
+
+
+def _dumps(value: Any) -> str:
+    # A log of the original may hold names that are no text; JSON can say those only escaped.
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,73 @@
+"""What a token with a namespace may ask of the work queue: only its own queues are there for it.
+
+    a queue by its name       outside the namespace: Insufficient namespace scope
+    a job by its id           of such a queue: not found
+    lists of queues           show those of the namespace
+
+Asked when a command is decided, because what a job is on may have been decided just before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.messages import Gone
+from journeyman.protocols.workq.commands import (
+    Add,
+    Complaint,
+    Complete,
+    Delete,
+    Fail,
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectPausedQueues,
+    InspectQueue,
+    InspectQueues,
+    InspectScheduledJobs,
+    InspectServer,
+    Lease,
+    PauseQueue,
+    Refused,
+    Requeue,
+    Result,
+    ResumeQueue,
+    Run,
+    Schedule,
+)
+from journeyman.protocols.workq.replies import NOT_FOUND, NotFound
+
+REFUSALS = (Refused, NotFound)
+
+_OUTSIDE = Refused(Complaint.SCOPE)
+_OF_A_NAME = frozenset(
+    {
+        *(Add, Schedule, Run, PauseQueue, ResumeQueue),
+        *(InspectQueue, InspectJobs, InspectScheduledJobs, InspectDeadJobs),
+    }
+)
+_OF_AN_ID = frozenset({Result, Complete, Fail, Delete, InspectJob, Requeue})
+_HARMLESS = frozenset({InspectServer, Refused, Gone})
+_LISTS = frozenset({InspectQueues, InspectPausedQueues})
+
+
+def in_scope(queue: WorkQueue, request: Any, prefix: str) -> Any:
+    """The request as it may be decided, or what to answer instead: one of REFUSALS.
+
+    A command that is not known here is refused.
+    """
+    kind = type(request)
+    if not prefix:
+        return request
+    if kind in _OF_A_NAME:
+        return request if request.name.startswith(prefix) else _OUTSIDE
+    if kind is Lease:
+        return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
+    if kind in _OF_AN_ID:
+        name = queue.queue_of(request.job_id)
+        return request if name is None or name.startswith(prefix) else NOT_FOUND
+    if kind in _LISTS:
+        return replace(request, prefix=prefix)
+    return request if kind in _HARMLESS else _OUTSIDE

@@ -1,0 +1,197 @@
+"""One workq connection: commands to the writer, one at a time where one may wait.
+
+The flow of bytes, commands and answers, and its bounds, are in connection.py. Here:
+
+    lease, result, run   nothing behind it starts before it is answered: only this connection waits
+    inspect              the same, so that what a client does not fetch stays bounded
+    large answers        are made when they can be sent: until then they share the job's bytes
+    many megabytes       are taken on only as the ones before are answered
+    end of input         what was received is still answered, in order. A lease or run that waits
+                         is answered with TIMEOUT at once, because the client may be gone: a worker
+                         that closed its connection gets no job. A result is waited for.
+
+So that the end of a connection is seen while its command waits, a little is read ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.workq import Parser
+from journeyman.protocols.workq.commands import (
+    Event,
+    Hangup,
+    InspectDeadJobs,
+    InspectJob,
+    InspectJobs,
+    InspectPausedQueues,
+    InspectQueues,
+    InspectScheduledJobs,
+    Result,
+)
+from journeyman.protocols.workq.replies import (
+    DONE,
+    READ_ONLY,
+    Finished,
+    JobList,
+    Leased,
+    Reply,
+    ServerView,
+    job_list_parts,
+    reply_bytes,
+)
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.connection import Answer
+from journeyman.servers.core.guarded import Guarded
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.workq.writer import CAN_WAIT, payload_bytes
+
+if TYPE_CHECKING:
+    from journeyman.servers.workq.writer import WorkqWriter
+
+__all__ = ["WorkqSession", "WorkqSurroundings"]
+
+LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer holds at a time
+READ_AHEAD_BYTES = 64 * 1024
+LARGE_BYTES = 16 * 1024  # an answer with more payload than this is made when it can be sent
+
+_OK = reply_bytes(DONE)
+_ALONE = CAN_WAIT | {
+    InspectJob,
+    InspectJobs,
+    InspectScheduledJobs,
+    InspectDeadJobs,
+    InspectQueues,
+    InspectPausedQueues,
+}
+_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
+
+
+@dataclass(slots=True)
+class WorkqSurroundings:
+    """What all sessions of the door share."""
+
+    loop: asyncio.AbstractEventLoop
+    writer: WorkqWriter
+    messages: ServerLog
+    started_ns: int
+    unsent_bytes: int = 1024 * 1024
+    max_connections: int = 1024
+    access: Access = field(default_factory=Access)
+    sessions: set[WorkqSession] = field(default_factory=set)
+    shared: Shared = field(kw_only=True)
+
+
+class WorkqSession(Guarded):
+    """See the module's docstring. Made by the listener, once a connection."""
+
+    __slots__ = ("_around", "_is_finishing", "_load", "_parser", "_waits_for_result", "is_lost")
+
+    window_bytes = LOAD_BYTES
+
+    welcome = _OK
+    secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
+    secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
+
+    def __init__(self, around: WorkqSurroundings) -> None:
+        super().__init__(around, around.access)
+        self._around = around
+        self._parser = Parser(auth_required=around.access.tokens is not None)
+        self._load = 0  # bytes of payload in flight, at most
+        self._waits_for_result = False  # the command that stands alone is a result
+        self._is_finishing = False  # the server stops
+        self.is_lost = False
+
+    def _parse(self, data: bytes) -> list[Event]:
+        return self._parser.feed(data)
+
+    def _is_for_the_door(self, event: Any) -> bool:
+        return type(event) in _FOR_THE_DOOR
+
+    def _handle(self, event: Any) -> None:
+        if type(event) is Auth:
+            self._authenticate(event.secret)
+            return
+        if type(event) is AuthRequired:
+            self._refuse(self.secret_is_missing)
+            return
+        if type(event) is Foreign:
+            self._turn_away(event)
+            return
+        self._around.messages.debug("not the workq protocol: closing", client=self._peer)
+        self._drop_input()
+        self._ending = True
+
+    def _stands_alone(self, event: Any) -> bool:
+        if type(event) in _ALONE:
+            self._waits_for_result = type(event) is Result
+            return True
+        size = payload_bytes(event)
+        self._load = size if self._in_flight == 1 else self._load + size
+        return self._load >= LOAD_BYTES
+
+    def _may_read_on(self) -> bool:
+        return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
+
+    # -- the end --
+
+    def gives_up(self, request: Any) -> bool:
+        if type(request) is Result:
+            return self._is_finishing or self._closing
+        return self._ending or self._closing
+
+    def eof_received(self) -> bool:
+        self._ending = True
+        if not self._waits_for_result:
+            self._leave()
+        self._close_if_done()
+        return not self._closing
+
+    def finish(self) -> None:
+        self._is_finishing = True
+        super().finish()
+        self._leave()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        super().connection_lost(exc)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._alone and self._in_flight:
+            self._around.writer.leave(self)
+
+    # -- from the writer --
+
+    def render(self, reply: Reply) -> Answer:
+        if reply is DONE:  # most often, so it is asked first
+            return _OK
+        if type(reply) is Leased:
+            return _made_when_sent(reply, len(reply.payload))
+        if type(reply) is Finished:
+            return _made_when_sent(reply, len(reply.result))
+        if isinstance(reply, JobList):
+            return _jobs(reply)
+        if isinstance(reply, ServerView):
+            clients, started_ns = len(self._around.sessions), self._around.started_ns
+            reply = reply._replace(active_clients=clients, started_ns=started_ns)
+        return reply_bytes(reply)
+
+    def render_failure(self) -> Answer:
+        return READ_ONLY
+
+
+def _jobs(reply: JobList) -> Answer:
+    parts: Iterator[bytes] = job_list_parts(reply)
+    return b"".join(parts) if reply.payload_bytes < LARGE_BYTES else parts
+
+
+def _made_when_sent(reply: Reply, size: int) -> Answer:
+    return reply_bytes(reply) if size < LARGE_BYTES else partial(reply_bytes, reply)

@@ -1,0 +1,234 @@
+"""The store, as the writer of the work queue sees it: a batch of records goes in, and is durable.
+
+    records of a batch --> the ids in them --engine: how each job is now--> one commit of the store
+
+    the job is there             its record is written, and all index keys that follow from it
+    deleted                      its record is removed
+    TTL over, finished before    nothing: its record is history, until its retention is over
+    TTL over, never finished     its record says failed, with an empty result, at the end of its TTL
+
+A record holds where a job stands, not what happened to it, so nothing is read to write it. The
+engine decides nothing while a batch is written, and may be looked at meanwhile.
+
+That a job is due is no record (it is a matter of time), but a status of the store: ``promote``
+turns delayed into waiting, between two batches. Which ones are delayed is remembered here.
+
+Pauses are the states of the queues. They are in the same commit as the records.
+
+One key more is kept, LONGEST_TTL_KEY: no job of the queue has a longer TTL. It bounds how far back
+a start has to look for finished jobs. Whoever else puts jobs into the store removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from journeyman.errors import (
+    InvalidData,
+    JourneymanError,
+    LogClosed,
+    LogFull,
+    LogPoisoned,
+    LogUnavailable,
+    StorageClosed,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+)
+from journeyman.folds.keyspace import (
+    LONGEST_TTL_KEY,
+    Defaults,
+    queue_record,
+    record_of_workq,
+    wakes_ns_of,
+    workq_of_record,
+)
+from journeyman.folds.workq import Job, JobState, State, apply, expires_ns
+from journeyman.formats.keyspace.values import JobRecord
+from journeyman.formats.workq import Command, Instant, JobAdded, Record
+from journeyman.storage import Operation, PutQueue, Remove, SetStatus, Storage, Upsert
+
+__all__ = ["Look", "StoreJournal", "ended"]
+
+# A job as it is now, and the time of its last timeout-attempt; None if there is none.
+Look: TypeAlias = Callable[[bytes], tuple[Job, int] | None]
+
+PROMOTED_AT_ONCE: Final = 1000
+UNWRITTEN_AT_ONCE: Final = 1000
+_FINISHED: Final = (JobState.COMPLETED, JobState.FAILED)
+
+
+def ended(job: Job) -> Job:
+    """How a job is remembered whose TTL is over: as it was finished, or else as failed then."""
+    if job.state not in _FINISHED:
+        job.state, job.result, job.finished = JobState.FAILED, b"", Instant(expires_ns(job))
+    return job
+
+
+class StoreJournal:
+    """``write`` and ``promote`` never run at the same time: the writer sees to that."""
+
+    is_quick: Final = False  # a commit waits for the disk, under every policy
+
+    def __init__(
+        self,
+        storage: Storage,
+        look: Look,
+        delayed: Iterable[tuple[int, bytes]] = (),
+        *,
+        longest_ttl_ms: int = 0,
+        unwritten: Sequence[Operation] = (),
+    ) -> None:
+        """``delayed``: when these jobs become ready, and their ids. ``longest_ttl_ms`` is what
+        LONGEST_TTL_KEY says. ``unwritten`` is made before anything else: a start on a full disk
+        leaves it."""
+        self._storage = storage
+        self._look = look
+        self._longest_ttl_ms = longest_ttl_ms
+        self._unwritten = list(unwritten)
+        self._delayed = {job_id: wakes_ns for wakes_ns, job_id in delayed}
+        self._wakings = [(wakes_ns, job_id) for job_id, wakes_ns in self._delayed.items()]
+        heapify(self._wakings)
+
+    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+        """Durable when it returns. JourneymanError: nothing was written, unless it is final."""
+        operations, delayed = self._changes(records)
+        if paused is not None:
+            operations += self._pauses(frozenset(paused))
+        if operations:
+            with _as_log_errors():
+                self._keep_longest_ttl(records)
+                self._apply(operations)
+        for job_id, wakes_ns in delayed.items():
+            self._remember(job_id, wakes_ns)
+
+    def promote(self, now_ns: int) -> bool:
+        """Delayed jobs that are due are waiting ones. Whether there may be more."""
+        due: list[tuple[int, bytes]] = []
+        while self._wakings and self._wakings[0][0] <= now_ns and len(due) < PROMOTED_AT_ONCE:
+            wakes_ns, job_id = heappop(self._wakings)
+            if self._delayed.get(job_id) == wakes_ns:  # else it has left or been put off meanwhile
+                due.append((wakes_ns, job_id))
+        if due:
+            try:
+                with _as_log_errors():
+                    self._apply([SetStatus(UUID(bytes=job_id), "waiting") for _, job_id in due])
+            except JourneymanError:
+                self._wakings += due
+                heapify(self._wakings)
+                raise
+        for _, job_id in due:
+            del self._delayed[job_id]
+        return len(due) == PROMOTED_AT_ONCE
+
+    def has_due(self, now_ns: int) -> bool:
+        """Whether ``promote`` may have something to do."""
+        return bool(self._wakings) and self._wakings[0][0] <= now_ns
+
+    # -- jobs --
+
+    def _changes(
+        self, records: Sequence[Record]
+    ) -> tuple[list[Operation], dict[bytes, int | None]]:
+        """What to do to the store; and for each job touched when it wakes, None if it is awake."""
+        operations: list[Operation] = []
+        delayed: dict[bytes, int | None] = {}
+        over: list[bytes] = []
+        for job_id, record in {record.job_id: record for record in records}.items():
+            found = self._look(job_id)
+            delayed[job_id] = None
+            if found is not None:
+                kept = record_of_workq(found[0], record.logged.unix_ns, found[1])
+                if kept.status == "delayed":
+                    delayed[job_id] = wakes_ns_of(*found)
+                operations.append(Upsert(kept))
+            elif record.command == Command.EXPIRE:
+                over.append(job_id)
+            else:
+                operations.append(Remove(UUID(bytes=job_id)))
+        if over:
+            operations += self._endings(over, records)
+        return operations, delayed
+
+    def _endings(self, over: list[bytes], records: Sequence[Record]) -> list[Operation]:
+        """The jobs are gone from the engine: what they were is in the store, and in the batch."""
+        stored, _ = self._storage.get_jobs([UUID(bytes=job_id) for job_id in over])
+        states: dict[bytes, State] = dict.fromkeys(over)
+        states |= {record.job_uuid.bytes: _job_of(record) for record in stored}
+        changed = {job_id for job_id, job in states.items() if not _is_finished(job)}
+        for record in records:
+            job_id = record.job_id
+            if job_id in states and record.command != Command.EXPIRE:
+                states[job_id] = apply(states[job_id], record)
+                changed.add(job_id)
+        return [
+            Upsert(record_of_workq(ended(job), expires_ns(job)))
+            for job_id in over
+            if job_id in changed and isinstance(job := states[job_id], Job)
+        ]
+
+    def _remember(self, job_id: bytes, wakes_ns: int | None) -> None:
+        if wakes_ns is None:
+            self._delayed.pop(job_id, None)
+        elif self._delayed.get(job_id) != wakes_ns:
+            self._delayed[job_id] = wakes_ns
+            heappush(self._wakings, (wakes_ns, job_id))
+
+    # -- queues --
+
+    def _pauses(self, names: frozenset[str]) -> list[Operation]:
+        """What makes these queues the paused ones."""
+        queues = {queue.name: queue for queue in self._storage.load_queues().queues}
+        wanted = {name: queues.get(name) or queue_record(name) for name in queues.keys() | names}
+        states = {name: "paused" if name in names else "active" for name in wanted}
+        return [
+            PutQueue(replace(queue, state=states[name]))
+            for name, queue in sorted(wanted.items())
+            if name not in queues or queue.state != states[name]
+        ]
+
+    # -- the store --
+
+    def _apply(self, operations: list[Operation]) -> None:
+        while self._unwritten:
+            self._storage.apply(self._unwritten[:UNWRITTEN_AT_ONCE])
+            del self._unwritten[:UNWRITTEN_AT_ONCE]
+        self._storage.apply(operations)
+
+    def _keep_longest_ttl(self, records: Sequence[Record]) -> None:
+        """Before the jobs themselves: it may be too long, never too short."""
+        longest_ms = max((r.ttl_ms for r in records if isinstance(r, JobAdded)), default=0)
+        if longest_ms > self._longest_ttl_ms:
+            self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
+            self._longest_ttl_ms = longest_ms
+
+
+@contextmanager
+def _as_log_errors() -> Iterator[None]:
+    """An error in a commit leaves open whether it was done, unless the engine knows better."""
+    try:
+        yield
+    except StorageClosed as error:
+        raise LogClosed(error.place, error.reason) from error
+    except StorageFull as error:
+        raise LogFull(error.place, error.reason) from error
+    except StorageUnavailable as error:
+        raise LogUnavailable(error.place, error.reason) from error
+    except StorageError as error:
+        raise LogPoisoned(error.place, error.reason) from error
+
+
+def _job_of(record: JobRecord) -> Job | None:
+    try:
+        return workq_of_record(record, Defaults())
+    except InvalidData:
+        return None  # told when it was loaded; `storage check` names it
+
+
+def _is_finished(state: State) -> bool:
+    return isinstance(state, Job) and state.state in _FINISHED

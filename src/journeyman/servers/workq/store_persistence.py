@@ -1,0 +1,202 @@
+"""The work queue keeps its jobs in the store (workq.persistence = "storage").
+
+    start          the store is opened and the jobs are loaded, before any port opens
+    every second   delayed jobs that are due become waiting ones   \\  between two batches, in the
+    every minute   finished jobs leave when their retention ends   /   writer's thread, in steps
+
+Neither may fail for good: what could not be done is told, and done the next time. A store that
+cannot be opened is a matter of the settings: one line, exit code 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from journeyman.config import Settings
+from journeyman.errors import (
+    JourneymanError,
+    StorageError,
+    StorageLocked,
+    UsageError,
+)
+from journeyman.servers.workq.persistence import Surroundings, tell_loaded
+from journeyman.servers.workq.retention import Retention
+from journeyman.servers.workq.store import StoreJournal
+from journeyman.servers.workq.store_loading import load_store
+from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.storage import Storage
+
+__all__ = ["StoreKeeping", "StoreUpkeep"]
+
+PROMOTE_S: Final = 1.0
+SWEEP_S: Final = 60.0
+TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is told
+
+
+class StoreKeeping:
+    """The store: opened and read when this is made."""
+
+    what = "the store"
+
+    def __init__(self, settings: Settings, around: Surroundings) -> None:
+        """UsageError: it cannot be opened."""
+        self._around = around
+        self._upkeep: StoreUpkeep | None = None
+        self._told = 0
+        begin_ns = around.clock.monotonic_ns()
+        try:
+            self.storage = Storage.from_settings(settings.storage, say=around.messages.info)
+        except StorageError as error:
+            raise UsageError(f"storage: {error}") from error
+        try:
+            self._be_alone()
+            loaded = load_store(
+                self.storage,
+                now_ns=around.clock.now_ns(),
+                seed=random.getrandbits(63),
+                report=self._tell_unreadable,
+            )
+        except BaseException:
+            self.close()
+            raise
+        self.queue = loaded.queue
+        if loaded.unreadable:
+            around.messages.warn(
+                "records that cannot be read were stepped over; see: journeyman storage check",
+                records=loaded.unreadable,
+            )
+        tell_loaded(
+            around,
+            self.queue,
+            begin_ns,
+            engine=self.storage.engine,
+            store=self.storage.path,
+            ended_meanwhile=loaded.ended,
+        )
+        if loaded.full is not None:
+            around.messages.error(
+                "the store cannot be written: changes are refused until it can", reason=loaded.full
+            )
+        self.journal = StoreJournal(
+            self.storage,
+            self.queue.job,
+            loaded.delayed,
+            longest_ttl_ms=loaded.longest_ttl_ms,
+            unwritten=loaded.unwritten,
+        )
+        self._retention = Retention(
+            self.storage, self.queue.job, retention_ms=settings.workq.retention_ms
+        )
+
+    def begin_upkeep(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        writer: WorkqWriter,
+        *,
+        cleaned: Callable[[bool], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        del on_failure
+        self._upkeep = StoreUpkeep(
+            loop, writer, self._around, self.journal, self._retention, cleaned=cleaned
+        )
+
+    def look(self) -> None:
+        """A batch is durable when it is answered: there is nothing to sync."""
+
+    def stop(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.stop()
+
+    def close(self) -> None:
+        self.storage.close()
+
+    def _be_alone(self) -> None:
+        """Two work queues on one store would lease the same jobs."""
+        try:
+            self.storage.backend.be_alone()
+        except StorageLocked as error:
+            reason = "another work queue has its jobs here; stop it, or choose another storage.path"
+            raise UsageError(f"storage: {self.storage.path}: {reason}") from error
+
+    def _tell_unreadable(self, key: str, reason: str) -> None:
+        self._told += 1
+        if self._told <= TOLD_ONE_BY_ONE:
+            self._around.messages.warn(
+                "a record cannot be read, and is stepped over", key=key, reason=reason
+            )
+
+
+class StoreUpkeep:
+    """Both tasks, at intervals. ``cleaned`` is told whether a sweep went well."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        writer: WorkqWriter,
+        around: Surroundings,
+        journal: StoreJournal,
+        retention: Retention,
+        *,
+        cleaned: Callable[[bool], None],
+    ) -> None:
+        self._loop = loop
+        self._writer = writer
+        self._around = around
+        self._journal = journal
+        self._retention = retention
+        self._cleaned = cleaned
+        self._removed = 0
+        self._promoting = loop.call_later(PROMOTE_S, self._look_for_due)
+        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
+
+    def stop(self) -> None:
+        self._promoting.cancel()
+        self._sweeping.cancel()
+
+    def _look_for_due(self) -> None:
+        if self._journal.has_due(self._around.clock.now_ns()):
+            self._writer.run_between(self._promote)
+        self._promoting = self._loop.call_later(PROMOTE_S, self._look_for_due)
+
+    def _sweep(self) -> None:
+        self._writer.run_between(self._sweep_step)
+
+    # -- in the writer's thread --
+
+    def _promote(self) -> None:
+        try:
+            has_more = self._journal.promote(self._around.clock.now_ns())
+        except JourneymanError as error:
+            self._around.messages.warn("the store cannot be written: due jobs", reason=error)
+            return
+        if has_more:
+            self._later(self._writer.run_between, self._promote)
+
+    def _sweep_step(self) -> None:
+        try:
+            swept = self._retention.step(self._around.clock.now_ns())
+        except JourneymanError as error:
+            self._around.messages.warn("finished jobs could not be removed", reason=error)
+            self._later(self._end_sweep, False)
+            return
+        self._removed += swept.removed
+        if swept.has_more:
+            self._later(self._writer.run_between, self._sweep_step)
+        else:
+            self._later(self._end_sweep, True)
+
+    def _later(self, call: Callable[..., None], *args: object) -> None:
+        self._loop.call_soon_threadsafe(call, *args)
+
+    # -- on the loop again --
+
+    def _end_sweep(self, went_well: bool) -> None:
+        removed, self._removed = self._removed, 0
+        if removed:
+            self._around.messages.info("finished jobs were removed from the store", jobs=removed)
+        self._cleaned(went_well)
+        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)

@@ -1,0 +1,259 @@
+"""The single writer of the work queue: every command passes through here, in batches.
+
+    sessions, HTTP, queue runs --commands--> +--------+ --records--> command log, or store
+    ticker         --Due-------------------> | writer | --answers--> clients, also those that waited
+    a client went  --Gone------------------> +--------+ --paused---> beside them
+
+How batches are made, written and taken back is in group_commit.py and queue_writer.py. Here:
+
+- A command may wait (lease, result, run). Its client has nothing else in flight then; the answer
+  comes out of a later decision, and leaves when that one's records are durable.
+- A client that went away gets no job: it is taken out of the engine before anything else of the
+  next batch is decided, and what it asked for and could wait is not even decided. One that only
+  ended its input hears TIMEOUT, so that the answers to what it sent afterwards are in step.
+- When a batch was taken back for lack of room, changes are answered with the original's error,
+  reads and waits are decided anew.
+- What waits to be decided is bounded in bytes as well: a job may bring a megabyte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Protocol, TypeAlias
+
+from journeyman.clock import Clock
+from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.messages import Answer, Due, Gone, Outcome
+from journeyman.errors import JourneymanError
+from journeyman.formats.workq import Record
+from journeyman.protocols.workq.commands import (
+    Add,
+    Command,
+    Complete,
+    Delete,
+    Fail,
+    Lease,
+    PauseQueue,
+    Refused,
+    Requeue,
+    Result,
+    ResumeQueue,
+    Run,
+    Schedule,
+)
+from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
+from journeyman.servers.core.group_commit import Batch, Submitter, Told
+from journeyman.servers.core.queue_writer import QueueWriter
+from journeyman.servers.workq.scope import REFUSALS, in_scope
+
+__all__ = ["CAN_WAIT", "Client", "Journal", "Request", "WorkqWriter", "payload_bytes"]
+
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+
+Request: TypeAlias = Command | Refused
+
+CAN_WAIT = frozenset({Lease, Result, Run})
+_CHANGES = frozenset({Add, Schedule, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue})
+_PAYLOADS: dict[type, Callable[[Any], bytes]] = {
+    Add: attrgetter("payload"),
+    Schedule: attrgetter("payload"),
+    Run: attrgetter("payload"),
+    Complete: attrgetter("result"),
+    Fail: attrgetter("result"),
+}
+
+
+def payload_bytes(request: Any) -> int:
+    """How much memory a request takes, beyond a little."""
+    payload = _PAYLOADS.get(type(request))
+    return len(payload(request)) if payload is not None else 0
+
+
+class Client(Submitter, Protocol):
+    """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
+
+    def gives_up(self, request: Request) -> bool:
+        """Whether it takes answers, but does not wait for one to this request."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """It takes no answers any more."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its queues must begin with."""
+        ...
+
+    def render(self, reply: Reply) -> Any: ...
+
+    def render_failure(self) -> Any:
+        """The command could not be recorded."""
+        ...
+
+
+class Journal(Protocol):
+    """What keeps the records: a command log, or a store."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a write now would wait for no disk and no lock."""
+        ...
+
+    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+        """JourneymanError: nothing was written, unless it is final."""
+        ...
+
+
+class WorkqWriter(QueueWriter):
+    """See the module's docstring. All methods are called on the event loop."""
+
+    max_waiting_bytes = MAX_WAITING_BYTES
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        queue: WorkQueue,
+        journal: Journal | None,
+        *,
+        on_batch: Callable[[], None],
+        on_trouble: Callable[[JourneymanError | None], None],
+        on_failure: Callable[[BaseException], None],
+        on_told: Told | None = None,
+        max_waiting: int = 10_000,
+    ) -> None:
+        """``journal`` None: memory only. ``on_trouble``: a batch was taken back; None: over."""
+        super().__init__(
+            loop,
+            clock,
+            queue,
+            is_recorded=journal is not None,
+            on_batch=on_batch,
+            on_trouble=on_trouble,
+            on_failure=on_failure,
+            on_told=on_told,
+            max_waiting=max_waiting,
+        )
+        self._queue = queue
+        self._journal = journal
+
+    def _weigh(self, requests: Sequence[Any]) -> int:
+        return sum(map(payload_bytes, requests))
+
+    def _due(self) -> Due:
+        return Due()
+
+    def _gone(self, client: Any) -> Gone:
+        return Gone(client)
+
+    # -- deciding --
+
+    def _decide(self, batch: Batch) -> None:
+        now_ns = batch.begun_ns = self._clock.now_ns()
+        decide, outcomes = self._queue.decide, batch.outcomes
+        for client, request in batch.requests:
+            kind = type(request)
+            if kind is Refused:
+                batch.answer(client, client.render(request))
+                outcomes.append(request)
+                continue
+            if client is None:
+                self._due_waits = False
+            elif client.is_lost and kind in CAN_WAIT:
+                outcomes.append(None)
+                continue
+            if client is not None and client.prefix:
+                request = in_scope(self._queue, request, client.prefix)  # noqa: PLW2901
+                if type(request) in REFUSALS:
+                    batch.answer(client, client.render(request))
+                    outcomes.append(request)
+                    continue
+            outcome = decide(request, now_ns, client)
+            records, reply, effects = outcome
+            outcomes.append(reply)
+            if effects or reply is None or client is None or kind is Gone:
+                self._gather(batch, client, request, outcome, now_ns)
+            else:  # nearly always
+                batch.answer(client, client.render(reply))
+                if records:
+                    batch.records += records
+
+    def _gather(
+        self, batch: Batch, client: Any, request: Any, outcome: Outcome, now_ns: int
+    ) -> None:
+        """Put into the batch what was decided."""
+        records, reply, effects = outcome
+        if records:
+            batch.records += records
+        for effect in effects:
+            if type(effect) is Answer:
+                waiter: Any = effect.client
+                batch.answer(waiter, waiter.render(effect.reply))
+            else:
+                batch.effects.append(effect)
+        if client is None:
+            return
+        if type(request) is Gone:
+            if reply is DONE and not client.is_lost:
+                batch.answer(client, client.render(TIMED_OUT))
+        elif reply is not None:
+            batch.answer(client, client.render(reply))
+        elif client.gives_up(request):
+            self._gather(batch, client, Gone(client), self._queue.decide(Gone(client), now_ns), 0)
+
+    # -- writing --
+
+    def _is_written(self, batch: Batch) -> bool:
+        return bool(batch.records or batch.effects)
+
+    def _is_quick(self, batch: Batch) -> bool:
+        assert self._journal is not None
+        return self._journal.is_quick and not batch.effects
+
+    def _write(self, batch: Batch) -> None:
+        assert self._journal is not None
+        paused = batch.effects[-1].names if batch.effects else None  # the last ones are all
+        self._journal.write(batch.records, paused)
+
+    def _carry_out(self, batch: Batch) -> None:
+        """Nothing: pauses are saved with the records, answers leave by themselves."""
+
+    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        anew = Batch(batch.requests)
+        outcomes: list[Any] = [error] * len(batch.requests)
+        now_ns = self._clock.now_ns()
+        for index, (client, request) in enumerate(batch.requests):
+            kind = type(request)
+            if client is None:
+                continue  # the ticker sees for itself what is due
+            if kind is Gone:
+                self.leave(client)
+            elif kind is Refused:
+                outcomes[index] = request
+                anew.answer(client, client.render(request))
+            elif kind in _CHANGES or not self._decide_again(anew, client, request, now_ns):
+                anew.answer(client, client.render_failure())
+            else:
+                outcomes[index] = None
+        return anew, outcomes
+
+    def _decide_again(self, anew: Batch, client: Any, request: Any, now_ns: int) -> bool:
+        """Whether it could be decided without a record."""
+        if client.is_lost and type(request) in CAN_WAIT:
+            return True
+        request = in_scope(self._queue, request, client.prefix)
+        if type(request) in REFUSALS:
+            anew.answer(client, client.render(request))
+            return True
+        self._queue.begin_batch()
+        outcome = self._queue.decide(request, now_ns, client)
+        if outcome.records:
+            self._queue.undo_batch()
+            return False
+        self._queue.commit_batch()
+        self._gather(anew, client, request, outcome, now_ns)
+        return True

@@ -1,0 +1,1 @@
+"""The schedule as a service: connections, the writer, runs, compaction while serving."""

@@ -1,0 +1,184 @@
+"""A log on disk -> a Schedule, with the log open for writing.
+
+    small or damaged log     formats: one record after another, past any damage, which is repaired
+    large and clean log      columnar, where it is installed: millions of rows in a second
+
+The fast way runs in a process of its own (bulk_child.py), whose libraries go with it.
+
+Both give the same Schedule (the twins are proved equal elsewhere). The fast way only ever reads a
+log that is whole to its last byte; at the first thing that is odd it is given up, and the log is
+read the careful way from the beginning. So damage never stops a server: it is put aside, and
+``recovery`` says what was found.
+
+Under both ways the log's lock is held before a byte is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, RealDisk
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.loading import REMOVED, Loader
+from journeyman.formats.framing import Stop
+from journeyman.formats.ztick import CODEC, Record
+from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
+from journeyman.logs.recovery import FileReport, RecoveryReport
+from journeyman.logs.sealing import in_blocks
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.ztick.log import ZtickLog
+from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
+
+__all__ = ["BULK_BYTES", "LogJournal", "OpenedLog", "open_log"]
+
+# Below this, importing the libraries takes longer than reading with the formats.
+BULK_BYTES = 8 * 1024 * 1024
+
+_FILE, _JOBS, _RULES, _REPORT = range(4)  # what is read in bulk comes in pieces of these kinds
+_OF_JOBS = (JOB, JOB_REMOVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    log: ZtickLog
+    schedule: Schedule
+    in_bulk: bool
+
+
+class LogJournal:
+    """What the writer writes to."""
+
+    def __init__(self, log: ZtickLog) -> None:
+        self._log = log
+
+    def write(self, records: Sequence[Record]) -> None:
+        # Pieces of a block, not one a record: nobody asks where in the log a record stands.
+        blocks = in_blocks([CODEC.encode(record) for record in records])
+        future = self._log.appender.append_many([b"".join(block) for block in blocks])
+        self._log.commit()
+        future.result()  # the writer is the only one who commits, so it has been decided by now
+
+
+def open_log(
+    disk: Disk,
+    clock: Clock,
+    path: str,
+    *,
+    sync: SyncPolicy,
+    max_runs: int,
+    seal: bool = True,
+    bulk_bytes: int = BULK_BYTES,
+) -> OpenedLog:
+    """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
+    reading = _Reading(disk, bulk_bytes)
+    log = ZtickLog.open(
+        disk,
+        clock,
+        path,
+        sync=sync,
+        seal=seal,
+        each=reading.each,
+        in_bulk=reading.all_at_once,
+    )
+    return OpenedLog(log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk)
+
+
+class _Reading:
+    """Gives a log to a Loader, all at once if that is worth it and works, else record by record."""
+
+    def __init__(self, disk: Disk, bulk_bytes: int) -> None:
+        self._disk = disk
+        self._bulk_bytes = bulk_bytes
+        self.loader = Loader()
+        self.was_in_bulk = False
+
+    def each(self, record: Record) -> None:
+        self.loader.add(record)
+
+    def all_at_once(self, files: list[str]) -> RecoveryReport | None:
+        """None: too small, not possible here, or the log needs care."""
+        if sum(self._disk.size(file) for file in files) < self._bulk_bytes:
+            return None
+        reports: list[FileReport] = []
+        view = memoryview(b"")
+        try:
+            for message in self._messages(files):
+                if message is None:
+                    raise BulkFailed("the log is not whole")
+                kind, value = message
+                if kind == _FILE:
+                    view = self._disk.view(value)
+                elif kind == _REPORT:
+                    reports.append(value)
+                elif kind == _JOBS:
+                    self.loader.add_jobs(*value)
+                else:
+                    _add_rules(self.loader, view, value)
+        except (BulkFailed, ImportError):
+            self.loader = Loader()  # what was read so far is read again
+            return None
+        self.was_in_bulk = True
+        return RecoveryReport(tuple(reports))
+
+    def _messages(self, files: list[str]) -> Iterator[tuple[int, Any] | None]:
+        if can_use(self._disk):
+            return read(f"{__name__}:rows_of", files)
+        return _rows_of(self._disk, files)
+
+
+def rows_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
+    """For the process that reads in bulk: see bulk_child.py."""
+    return _rows_of(RealDisk(), files)
+
+
+def _rows_of(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None]:
+    """The rows of the files, in pieces; None: one does not end where its last record does."""
+    from journeyman.columnar.seals import is_proven
+    from journeyman.columnar.ztick import decode as columnar
+
+    for path in files:
+        view = disk.view(path)
+        if not is_proven(CODEC, view):
+            yield None
+            return
+        records = 0
+        yield _FILE, path
+        for chunk in columnar.iter_batches(view):
+            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
+                yield None
+                return
+            yield from _pieces(chunk.batch)
+            records += chunk.batch.num_rows
+        yield _REPORT, FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
+
+
+def _pieces(batch: Any) -> Iterator[tuple[int, Any]]:
+    """Columns of jobs, for the loader; and where rules stand, which are few and of many shapes."""
+    kinds = _numbers(batch.column("kind"))
+    identifiers = batch.column("identifier").to_pylist()
+    times = _numbers(batch.column("execution_ns"))
+    statuses = _numbers(batch.column("status"))
+    if any(kinds):
+        offsets = _numbers(batch.column("offset"))
+        of_jobs = [row for row, kind in enumerate(kinds) if kind in _OF_JOBS]
+        yield _RULES, [at for kind, at in zip(kinds, offsets, strict=True) if kind not in _OF_JOBS]
+        identifiers = [identifiers[row] for row in of_jobs]
+        times = [times[row] for row in of_jobs]
+        statuses = [statuses[row] if kinds[row] == JOB else REMOVED for row in of_jobs]
+    yield _JOBS, (identifiers, times, statuses)
+
+
+def _add_rules(loader: Loader, view: memoryview, offsets: Sequence[int]) -> None:
+    for offset in offsets:
+        entry = CODEC.decode(view, offset)
+        assert entry is not None
+        loader.add(entry.record)
+
+
+def _numbers(column: Any) -> list[int]:
+    """Plain whole numbers, 0 where there is none."""
+    numbers: list[int] = column.fill_null(0).to_numpy(zero_copy_only=False).tolist()
+    return numbers

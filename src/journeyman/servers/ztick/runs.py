@@ -1,0 +1,197 @@
+"""Runs: starts what the engine says is to be started, and reports how each of them ended.
+
+    StartRun --task--> runner --RunResult--> Finished --> writer --> the job is executed or failed
+
+How many run at a time is the engine's business: it gives out a StartRun only when a slot is free,
+and the slot is free again when Finished was decided. A run that a stop cuts off is not Finished:
+in the log its job stays triggered, and the next start sees to it.
+
+The last runs are remembered, a bounded number of them, for whoever wants to look. ``before`` are
+those of an earlier process, if anybody knows of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from journeyman.clock import Clock
+from journeyman.engines.ztick.messages import Finished, StartRun
+from journeyman.formats.ztick import JobSet
+from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.runners.contract import Runner, RunRequest, RunResult
+from journeyman.servers.core.server_log import ServerLog
+
+__all__ = ["REMEMBERED_RUNS", "EndedRun", "Runs"]
+
+REMEMBERED_RUNS = 1_000
+STARTS_A_TURN = 4
+NO_RULE = "no rule matches"  # the reason of a job that failed without a run
+MOST_LINES = 20  # warnings of jobs that were due together; further ones are counted in one
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """How a run went; times are wall time."""
+
+    identifier: str
+    execution_ns: int
+    started_ns: int
+    duration_ns: int
+    success: bool
+    reason: str
+    output: bytes = b""  # what the program or server said: its beginning and its end
+
+
+class Runs:
+    """The runs under way. ``finished`` is told of every one that ends by itself."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        runner: Runner[RunnerRecord],
+        log: ServerLog,
+        finished: Callable[[Finished], None],
+        ended: Callable[[StartRun, EndedRun], None] | None = None,
+        *,
+        without_rule: Callable[[EndedRun], None] | None = None,
+        cut_off: Callable[[StartRun, int, int], None] | None = None,
+        before: Iterable[EndedRun] = (),
+    ) -> None:
+        """``cut_off`` is told when a run began (wall time), and after how many ns it was ended."""
+        self._loop = loop
+        self._clock = clock
+        self._runner = runner
+        self._log = log
+        self._finished = finished
+        self._tell_ended = ended
+        self._tell_without_rule = without_rule
+        self._tell_cut_off = cut_off
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._to_start: deque[StartRun] = deque()
+        self._stopped = False
+        self._ended: deque[EndedRun] = deque(before, maxlen=REMEMBERED_RUNS)
+        self.succeeded = 0
+        self.failed = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks) + len(self._to_start)
+
+    def latest(self) -> Iterator[EndedRun]:
+        """The last runs, newest first."""
+        return reversed(self._ended)
+
+    def start(self, effects: Sequence[StartRun]) -> None:
+        """They start a few in a turn of the loop: starting a program takes milliseconds."""
+        is_set = bool(self._to_start)
+        self._to_start += effects
+        if not is_set:
+            self._start_some()
+
+    def _start_some(self) -> None:
+        if self._stopped:
+            self._to_start.clear()  # the log says triggered: the next start runs them
+        for _ in range(min(STARTS_A_TURN, len(self._to_start))):
+            task = self._loop.create_task(self._run(self._to_start.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if self._to_start:
+            self._loop.call_soon(self._start_some)
+
+    def note_without_rule(self, jobs: Sequence[JobSet]) -> None:
+        """These were due, and failed because no rule matches them."""
+        now_ns = self._clock.now_ns()
+        for number, job in enumerate(jobs):
+            run = EndedRun(job.identifier, job.execution_ns, now_ns, 0, False, NO_RULE)
+            self._ended.append(run)
+            self.failed += 1
+            if number < MOST_LINES:
+                self._log.warn("a job is due and no rule matches it: failed", job=job.identifier)
+            if self._tell_without_rule is not None:
+                self._tell_without_rule(run)
+        if len(jobs) > MOST_LINES:
+            self._log.warn(f"{len(jobs) - MOST_LINES} more due jobs that no rule matches: failed")
+
+    async def stop(self, timeout_s: float, hurry: asyncio.Event) -> int:
+        """Start nothing more; wait, then end what still runs. How many had to be ended.
+
+        ``hurry`` cuts the waiting short.
+        """
+        self._stopped = True
+        if self._tasks and timeout_s > 0 and not hurry.is_set():
+            hurried = self._loop.create_task(hurry.wait())
+            ended = self._loop.create_task(asyncio.wait(set(self._tasks)))
+            await asyncio.wait(
+                (hurried, ended), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in (hurried, ended):
+                task.cancel()
+        left = list(self._tasks)
+        for each in left:
+            each.cancel()
+        if left:
+            await asyncio.wait(left)
+        await self._runner.close()
+        return len(left)
+
+    async def _run(self, effect: StartRun) -> None:
+        started_ns = self._clock.now_ns()
+        begin_ns = self._clock.monotonic_ns()
+        late_ns = started_ns - effect.execution_ns
+        request = RunRequest(effect.identifier, effect.execution_ns, effect.runner)
+        try:
+            result = await self._runner.run(request)
+        except asyncio.CancelledError:
+            if self._tell_cut_off is not None:
+                self._tell_cut_off(effect, started_ns, self._clock.monotonic_ns() - begin_ns)
+            raise
+        except Exception as error:  # noqa: BLE001 - the job must not stay triggered for ever
+            self._log.error("a runner broke its contract", job=effect.identifier, error=repr(error))
+            result = RunResult(False, f"internal error: {type(error).__name__}")
+        duration_ns = self._clock.monotonic_ns() - begin_ns
+        ended = EndedRun(
+            effect.identifier,
+            effect.execution_ns,
+            started_ns,
+            duration_ns,
+            result.success,
+            result.reason,
+            result.output,
+        )
+        self._ended.append(ended)
+        if result.success:
+            self.succeeded += 1
+        else:
+            self.failed += 1
+        if not result.success:
+            self._log.warn("a run failed", **_facts(effect, result, duration_ns))
+        if self._log.debugging:
+            self._tell(effect, result, late_ns, duration_ns)
+        self._finished(Finished(effect.run_id, result.success, result.reason))
+        if self._tell_ended is not None:
+            self._tell_ended(effect, ended)
+
+    def _tell(self, effect: StartRun, result: RunResult, late_ns: int, duration_ns: int) -> None:
+        fields: dict[str, object] = {
+            "job": effect.identifier,
+            "success": str(result.success).lower(),
+            "late_ms": f"{late_ns / 1e6:.3f}",
+            "duration_ms": f"{duration_ns / 1e6:.3f}",
+        }
+        if result.reason:
+            fields["reason"] = result.reason
+        if result.output:
+            fields["output"] = result.output.decode(errors="backslashreplace")
+        self._log.debug("execution outcome", **fields)
+
+
+def _facts(effect: StartRun, result: RunResult, duration_ns: int) -> dict[str, object]:
+    return {
+        "job": effect.identifier,
+        "rule": effect.rule,
+        "reason": result.reason,
+        "duration_ms": f"{duration_ns / 1e6:.3f}",
+    }

@@ -1,0 +1,387 @@
+"""The schedule as a whole: built from the settings, started, and stopped in order.
+
+    start    the log is locked and read        ports open only when all of it is loaded
+             what a stop had cut off is queued again
+    stop     1 no new connections, no new due jobs
+             2 what was received is answered, connections are closed
+             3 runs end by themselves, up to a limit; then they are ended
+             4 their outcomes are written, the log is synced and closed
+             5 the last lines of the history of runs are written
+             6 the last telemetry is sent, if the collector takes it
+
+A failed sync stops it at once, without step 2: nothing that is said would be true any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from journeyman.clock import Clock
+from journeyman.config import (
+    Configuration,
+    Interrupted,
+    Overdue,
+    Persistence,
+)
+from journeyman.disk import Disk
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.loading import notes
+from journeyman.engines.ztick.messages import (
+    Finished,
+    NotRun,
+    Reply,
+    Resume,
+    Resumed,
+    StartRun,
+    Stats,
+)
+from journeyman.errors import JourneymanError
+from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.ztick.compaction import Compactor
+from journeyman.logs.ztick.log import ZtickLog
+from journeyman.protocols.ztick import Metrics
+from journeyman.runners.contract import Runner
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.closing import ANSWER_LIMIT_S, close_sessions
+from journeyman.servers.core.idle import IdleWatch
+from journeyman.servers.core.listener import Listener, listen
+from journeyman.servers.core.recovered import tell_recovery
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.ticker import Ticker
+from journeyman.servers.telemetry.metric_families import Family
+from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.telemetry.telemetry import Telemetry
+from journeyman.servers.ztick.compaction import CompactionWatch
+from journeyman.servers.ztick.loading import LogJournal, open_log
+from journeyman.servers.ztick.run_history import RunHistory, directory_of, remembered
+from journeyman.servers.ztick.runs import EndedRun, Runs
+from journeyman.servers.ztick.session import Session, Surroundings
+from journeyman.servers.ztick.stat import ServerFacts
+from journeyman.servers.ztick.writer import RETRY_S, Writer
+from journeyman.servers.ztick.ztick_files import tell_of_ztick_files
+
+if TYPE_CHECKING:
+    from journeyman.servers.http.server import HttpPort
+    from journeyman.servers.kestrel.service import FanOutServer
+    from journeyman.servers.workq.service import WorkQueueServer
+
+__all__ = ["ScheduleServer"]
+
+
+class ScheduleServer:
+    """One running schedule. ``failed`` is called, once, when it cannot go on."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        disk: Disk,
+        clock: Clock,
+        log: ServerLog,
+        runner: Runner[RunnerRecord],
+        *,
+        failed: Callable[[BaseException], None],
+        shared: Shared,
+        access: Access,
+        work: WorkQueueServer | None = None,
+        fan_out: FanOutServer | None = None,
+        more_figures: Callable[[], list[Family]] | None = None,
+    ) -> None:
+        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port.
+
+        ``more_figures`` are told together with those of the doors.
+        """
+        self._settings = configuration.settings
+        self._disk = disk
+        self._clock = clock
+        self._log = log
+        self._runner = runner
+        self._failed = failed
+        self._shared = shared
+        self._access = access
+        self._work = work
+        self._fan_out = fan_out
+        self._loop = asyncio.get_running_loop()
+        self._ztick_log: ZtickLog | None = None
+        self._listener: Listener | None = None
+        self._http: HttpPort | None = None
+        self._compaction: CompactionWatch | None = None
+        self._in_trouble = False
+        self._telemetry: Telemetry | None = None
+        self._history: RunHistory | None = None
+        others = [door.families for door in (work, fan_out) if door is not None]
+        self.figures = ServerMetrics(*others, *([more_figures] if more_figures else []))
+        self.around: Surroundings
+        self.writer: Writer
+        self.runs: Runs
+
+    # -- start --
+
+    async def start(self) -> None:
+        """Load and listen. Raises what stands in the way; nothing is left open then."""
+        controller, limits = self._settings.controller, self._settings.limits
+        schedule = self._open_log()
+        try:
+            self._build(schedule)
+            if controller.enabled:
+                self._listener = await listen(
+                    self.around,
+                    controller.listen,
+                    make_session=lambda: Session(self.around),
+                    tls=self._access.tls,
+                    handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+                )
+                self._log.info(f"the schedule listens on {self._listener.address}")
+            await self._open_http()
+        except BaseException:
+            if self._ztick_log is not None:
+                self._ztick_log.close()
+            raise
+        if self._telemetry is not None:
+            self._telemetry.start()
+        if self._history is not None:
+            self._history.start()
+        rerun = self._settings.schedule.interrupted is Interrupted.RUN
+        skip = self._settings.schedule.overdue is Overdue.SKIP
+        self.writer.submit_own(Resume(rerun=rerun, skip_overdue=skip))
+
+    async def _open_http(self) -> None:
+        address, limits = self._settings.http.listen, self._settings.limits
+        if address is None:
+            return
+        from journeyman.servers.http.server import open_http
+
+        self._http = await open_http(
+            self.around,
+            self.figures,
+            self.runs.latest,
+            address,
+            timeout_s=limits.http_timeout_ms / 1000,
+            body_bytes=limits.http_body_bytes,
+            work=None if self._work is None else self._work.calls,
+            fan_out=None if self._fan_out is None else self._fan_out.calls,
+            store=None if self._work is None else self._work.store,
+            allowed_hosts=self._settings.access.allowed_hosts,
+            handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+        )
+        self._log.info(f"HTTP listens on {self._http.address}")
+
+    def _open_log(self) -> Schedule:
+        database, max_runs = self._settings.database, self._settings.schedule.max_runs
+        if database.persistence is Persistence.MEMORY:
+            if self._settings.controller.enabled:
+                self._log.warn(
+                    'the schedule is in memory only (database.persistence = "memory"): '
+                    "its jobs and rules end with the process"
+                )
+            return Schedule(max_runs=max_runs)
+        sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
+        begin_ns = self._clock.monotonic_ns()
+        opened = open_log(
+            self._disk,
+            self._clock,
+            database.logfile_path,
+            sync=sync,
+            seal=database.seals,
+            max_runs=max_runs,
+        )
+        self._ztick_log = opened.log
+        self._tell_recovery(opened.log)
+        stats = opened.schedule.stats()
+        self._log.info(
+            f"loaded {stats.jobs_total} jobs, {stats.rules_total} rules",
+            log=database.logfile_path,
+            took_ms=(self._clock.monotonic_ns() - begin_ns) // 1_000_000,
+        )
+        tell_of_ztick_files(self._disk, database.logfile_path, self._log)
+        self._tell_overdue(opened.schedule)
+        return opened.schedule
+
+    def _tell_overdue(self, schedule: Schedule) -> None:
+        overdue = schedule.overdue(self._clock.now_ns())
+        if not overdue:
+            return
+        what = f"{overdue} planned jobs were due before this start"
+        if self._settings.schedule.overdue is Overdue.SKIP:
+            self._log.warn(f'{what}: they are failed, not run (schedule.overdue = "skip")')
+        else:
+            self._log.info(f'{what}: they run now (schedule.overdue = "run")')
+
+    def _tell_recovery(self, log: ZtickLog) -> None:
+        path = self._settings.database.logfile_path
+        tell_recovery(self._log, log.recovery, path=path)
+        if log.leftover_error is not None:
+            self._log.warn(
+                "a compaction that was cut short could not be finished", reason=log.leftover_error
+            )
+
+    def _build(self, schedule: Schedule) -> None:
+        settings, limits, loop = self._settings, self._settings.limits, self._loop
+        journal = LogJournal(self._ztick_log) if self._ztick_log is not None else None
+        self.runs = self._build_runs()
+        self.writer = Writer(
+            loop,
+            self._clock,
+            schedule,
+            journal,
+            start_runs=self.runs.start,
+            on_batch=self._on_batch,
+            on_trouble=self._on_trouble,
+            on_failure=self._on_failure,
+            on_reply=self._on_reply,
+            on_told=self._on_told,
+            max_waiting=limits.waiting_commands,
+        )
+        self._ticker = Ticker(
+            loop,
+            self._clock,
+            schedule.next_due_ns,
+            self.writer.submit_due,
+            framerate=settings.database.framerate,
+        )
+        if self._ztick_log is not None:
+            self._compaction = CompactionWatch(
+                loop,
+                self._clock,
+                Compactor(
+                    self._ztick_log.compact,
+                    interval_s=settings.database.compression_interval_s,
+                    now_ns=self._clock.monotonic_ns(),
+                ),
+                self._log,
+                log_is_poisoned=lambda: (
+                    self._ztick_log is not None and self._ztick_log.appender.poisoned is not None
+                ),
+                on_failure=self._on_failure,
+                on_end=self.figures.compaction_ended,
+            )
+        self.around = Surroundings(
+            loop,
+            self.writer,
+            self._log,
+            self._metrics,
+            self._access,
+            unsent_bytes=limits.unsent_bytes,
+            max_connections=limits.connections,
+            shared=self._shared,
+        )
+        self._idle = IdleWatch(loop, self.around.sessions, limits.idle_timeout_ms / 1000)
+        self.facts = ServerFacts(
+            self._clock,
+            self._clock.monotonic_ns(),
+            self.around.sessions,
+            "memory" if self._ztick_log is None else "logfile",
+            lambda: self._compaction.status if self._compaction is not None else "idle",
+            auth_enabled=self._access.tokens is not None,
+            tls_enabled=self._access.tls is not None,
+            framerate=settings.database.framerate,
+        )
+        if settings.telemetry.enabled:
+            self._telemetry = Telemetry(
+                settings.telemetry,
+                self.figures,
+                lambda: self.facts.metrics(schedule.stats()),
+                self._clock,
+                self._log,
+            )
+
+    def _build_runs(self) -> Runs:
+        history, database = self._settings.history, self._settings.database
+        before: list[EndedRun] = []
+        if history.enabled and self._ztick_log is not None:
+            directory = directory_of(history, database)
+            before = remembered(self._disk, directory, self._log)
+            self._history = RunHistory(history, directory, self._disk, self._clock, self._log)
+        return Runs(
+            self._loop,
+            self._clock,
+            self._runner,
+            self._log,
+            self._finished,
+            self._ended,
+            without_rule=self._without_rule,
+            cut_off=None if self._history is None else self._history.cut_off,
+            before=before,
+        )
+
+    # -- while it runs --
+
+    def _on_batch(self) -> None:
+        self._ticker.look()
+
+    def _metrics(self, stats: Stats) -> Metrics:
+        return self.facts.metrics(stats)
+
+    def _finished(self, finished: Finished) -> None:
+        self.writer.submit_own(finished)
+
+    def _ended(self, effect: StartRun, run: EndedRun) -> None:
+        late_ns = run.started_ns - run.execution_ns
+        self.figures.run_ended(effect.runner, run.success, run.duration_ns, late_ns)
+        if self._telemetry is not None:
+            self._telemetry.run(effect.runner, run)
+        if self._history is not None:
+            self._history.ended(effect, run)
+
+    def _without_rule(self, run: EndedRun) -> None:
+        self.figures.run_without_rule()
+        if self._history is not None:
+            self._history.without_rule(run)
+
+    def _on_told(
+        self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], begun_ns: int
+    ) -> None:
+        self.figures.told(requests, outcomes)
+        if self._telemetry is not None:
+            self._telemetry.requests(requests, outcomes, begun_ns)
+
+    def _on_reply(self, reply: Reply) -> None:
+        if isinstance(reply, NotRun):
+            self.runs.note_without_rule(reply.without_rule)
+        if isinstance(reply, Resumed):
+            for note in notes(reply):
+                self._log.warn(note)
+
+    def _on_trouble(self, error: JourneymanError | None) -> None:
+        if error is None:
+            self._log.info("the log can be written again")
+            self._in_trouble = False
+        else:
+            if not self._in_trouble:  # once, not for every command
+                self._log.error("the log cannot be written: commands are refused", reason=error)
+            self._in_trouble = True
+            self._ticker.hold_off(RETRY_S)
+
+    def _on_failure(self, error: BaseException) -> None:
+        self._ticker.stop()
+        self._log.error("cannot go on", reason=str(error) or repr(error))
+        self._failed(error)
+
+    # -- stop --
+
+    async def stop(self, hurry: asyncio.Event) -> int:
+        """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
+        self._idle.stop()
+        if self._listener is not None:
+            self._listener.close()
+        self._ticker.stop()
+        if self._compaction is not None:
+            self._compaction.stop()
+        await close_sessions(self.around.sessions)
+        if self._http is not None:
+            await self._http.close()
+        cut_off = await self.runs.stop(self._settings.limits.stop_timeout_ms / 1000, hurry)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
+        self.writer.close()
+        if self._ztick_log is not None:
+            self._ztick_log.close()
+        if self._history is not None:
+            await self._loop.run_in_executor(None, self._history.stop)
+        if self._telemetry is not None and not hurry.is_set():
+            await self._loop.run_in_executor(None, self._telemetry.stop)
+        return cut_off

@@ -1,0 +1,176 @@
+"""The single writer of the schedule: every command passes through here, one batch after another.
+
+    clients, HTTP --commands--> +--------+ --records--> log     one write and one sync a batch
+    ticker       --Due--------> | writer | --StartRun-> runs    only when durable
+    runs         --Finished---> +--------+ --replies--> clients, rendered by each in its own way
+
+How batches are made, written and taken back is in group_commit.py. When a batch was taken back,
+those who wanted to change something hear ``ERROR internal``.
+
+Not here: what commands do (the engine), how answers look (the clients render them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from journeyman.clock import Clock
+from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.messages import (
+    OUT_OF_SCOPE,
+    Due,
+    Finished,
+    Reply,
+    Resume,
+    StartRun,
+)
+from journeyman.errors import JourneymanError
+from journeyman.protocols.ztick import (
+    SETTLED,
+    Command,
+    Refused,
+    Remove,
+    RemoveRule,
+    Set,
+    SetRule,
+    Settled,
+)
+from journeyman.servers.core.group_commit import (
+    MAX_BATCH,
+    RETRY_S,
+    Batch,
+    GroupCommit,
+    Journal,
+    Submitter,
+    Told,
+)
+
+__all__ = ["MAX_BATCH", "RETRY_S", "Client", "Journal", "Request", "Writer"]
+
+Request: TypeAlias = Command | Settled
+
+_CHANGES = (Set, Remove, SetRule, RemoveRule)
+_OWN = (Due, Finished, Resume)
+
+
+class Client(Submitter, Protocol):
+    """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    def denies(self, rule: SetRule) -> Refused | None:
+        """What to answer instead, if the client may not have such a rule."""
+        ...
+
+    def render(self, request: Request, reply: Reply | None) -> Any:
+        """``reply`` is None for what is Settled."""
+        ...
+
+    def render_failure(self, request: Request) -> Any:
+        """The command could not be recorded."""
+        ...
+
+
+class Writer(GroupCommit):
+    """See the module's docstring. All methods are called on the event loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        schedule: Schedule,
+        journal: Journal | None,
+        *,
+        start_runs: Callable[[Sequence[StartRun]], None],
+        on_batch: Callable[[], None],
+        on_trouble: Callable[[JourneymanError | None], None],
+        on_failure: Callable[[BaseException], None],
+        on_reply: Callable[[Reply], None],
+        on_told: Told | None = None,
+        max_waiting: int = 10_000,
+    ) -> None:
+        """``journal`` None: memory only. ``on_trouble``: a batch was taken back; None: over."""
+        super().__init__(
+            loop,
+            clock,
+            schedule,
+            is_recorded=journal is not None,
+            on_batch=on_batch,
+            on_trouble=on_trouble,
+            on_failure=on_failure,
+            on_told=on_told,
+            max_waiting=max_waiting,
+        )
+        self._schedule = schedule
+        self._journal = journal
+        self._start_runs = start_runs
+        self._on_reply = on_reply
+        self._due_waits = False
+
+    def submit_due(self) -> None:
+        """What is due is due before whatever else waits."""
+        if not self._due_waits:
+            self._due_waits = True
+            self._waiting.appendleft((None, Due()))
+            self._set_turn()
+
+    def _decide(self, batch: Batch) -> None:
+        decide, now_ns = self._schedule.decide, self._clock.now_ns()
+        records, effects, outcomes = batch.records, batch.effects, batch.outcomes
+        batch.begun_ns = now_ns
+        for client, request in batch.requests:
+            if client is None:
+                if type(request) is Due:
+                    self._due_waits = False
+                outcome = decide(request, now_ns)
+                if outcome.reply is not None:
+                    batch.replies.append(outcome.reply)
+            else:
+                if isinstance(request, SETTLED):
+                    batch.answer(client, client.render(request, None))
+                    outcomes.append(None)
+                    continue
+                if type(request) is SetRule and (denied := client.denies(request)) is not None:
+                    batch.answer(client, client.render(denied, None))
+                    outcomes.append(OUT_OF_SCOPE)
+                    continue
+                outcome = decide(request, now_ns, client.namespace)
+                batch.answer(client, client.render(request, outcome.reply))
+            outcomes.append(outcome.reply)
+            if outcome.records:
+                records += outcome.records
+            if outcome.effects:
+                effects += outcome.effects
+
+    def _write(self, batch: Batch) -> None:
+        assert self._journal is not None
+        self._journal.write(batch.records)
+
+    def _carry_out(self, batch: Batch) -> None:
+        if batch.effects:
+            self._start_runs(batch.effects)
+        for reply in batch.replies:
+            self._on_reply(reply)
+
+    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        anew = Batch(batch.requests)
+        outcomes: list[Any] = [error] * len(batch.requests)
+        now_ns = self._clock.now_ns()
+        for index, (client, request) in enumerate(batch.requests):
+            if client is None:
+                if not isinstance(request, Due):  # the ticker sees for itself what is due
+                    self._say_again_later(request)
+            elif isinstance(request, _CHANGES):
+                anew.answer(client, client.render_failure(request))
+            elif isinstance(request, SETTLED):
+                outcomes[index] = None
+                anew.answer(client, client.render(request, None))
+            else:
+                assert not isinstance(request, _OWN)
+                reply = self._schedule.decide(request, now_ns, client.namespace).reply
+                outcomes[index] = reply
+                anew.answer(client, client.render(request, reply))
+        return anew, outcomes

@@ -1,0 +1,216 @@
+"""Failed or lost jobs back onto a server: selected by SQL, recorded, none of them twice.
+
+    state table "jobs" --condition--> minus what the record has as done --order, limit--> rows
+    rows --batches, paced--> intend | send | done --> Redriven: counts
+
+    ztick   SET again, at a given time or now. Planned a nanosecond apart from its old time if these
+            are equal, so that whether the SET arrived can be seen
+    workq   added again under a new id, made of the record and the old id; ready at once, or
+            scheduled for a given time; with its payload, read by its place in the log
+
+What was meant to go when a redrive was killed may have arrived, or not. A workq job is sent once
+more under the same new id, which the server takes once. A ztick job is looked at first. The server
+has it with its new time: it arrived. With its old time, or not at all: it did not, and goes. With
+another: somebody has planned it otherwise meanwhile, and it is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from journeyman.client.errors import Refused
+from journeyman.clock import Clock
+from journeyman.errors import UsageError
+from journeyman.spark.redrive.record import Ledger, Mark
+from journeyman.spark.replay.payloads import with_payloads
+from journeyman.spark.sinks.sending import (
+    MAX_SHOWN,
+    Door,
+    Pace,
+    ZtickDoor,
+    is_there_already,
+    job_uuid,
+    open_door,
+    put_all,
+    workq_job,
+)
+from journeyman.spark.sinks.server_options import ServerOptions
+from journeyman.spark.tables import states
+
+__all__ = ["DEFAULT_CONDITIONS", "Redriven", "redrive", "selection"]
+
+DEFAULT_CONDITIONS = {"ztick": "status = 'failed'", "workq": "state = 'failed'"}
+_KEYS = {"ztick": ("identifier", "execution_ns"), "workq": ("key", "created_ns")}
+_BATCH_ROWS = 100
+_MAX_NS = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Redriven:
+    """What became of the selected jobs."""
+
+    sent: int = 0
+    arrived_before: int = 0  # by a redrive that was killed before it knew
+    changed_meanwhile: int = 0  # left alone
+    refused: int = 0
+    first_refused: list[tuple[str, str]] = field(default_factory=list)
+
+    def refuse(self, job: str, refusal: Refused) -> None:
+        self.refused += 1
+        if len(self.first_refused) < MAX_SHOWN:
+            self.first_refused.append((job, str(refusal)))
+
+
+def selection(
+    spark: SparkSession,
+    dialect: str,
+    paths: Sequence[str],
+    condition: str | None = None,
+    *,
+    done: Sequence[Mark] = (),
+    limit: int | None = None,
+    **options: Any,
+) -> DataFrame:
+    """The jobs that would go, oldest record first; without payloads.
+
+    Of a job that several logs have, the one planned or created last goes. ``options`` are those of
+    the source.
+    """
+    if dialect not in _KEYS:
+        raise UsageError(f"jobs of ztick and workq can be redriven, {dialect} has none")
+    key, ns = _KEYS[dialect]
+    jobs = states(spark, dialect, paths, **options)["jobs"]
+    chosen = jobs.where(condition or DEFAULT_CONDITIONS[dialect])
+    if done:
+        gone = spark.createDataFrame([tuple(mark) for mark in done], f"`{key}` string, `{ns}` long")
+        chosen = chosen.join(gone, [key, ns], "left_anti").select(*jobs.columns)
+    newest = chosen.groupBy(key).agg(
+        F.max_by(F.struct(*jobs.columns), F.struct(ns, "_log")).alias("job")
+    )
+    ordered = newest.select("job.*").orderBy("_log", "_position")
+    return ordered if limit is None else ordered.limit(limit)
+
+
+def redrive(
+    jobs: DataFrame, options: ServerOptions, ledger: Ledger, clock: Clock, *, at_ns: int | None
+) -> Redriven:
+    """Send the selected jobs; ``at_ns`` is when they are due, None is at once.
+
+    The rows are fetched batch by batch. Raises ConnectionFailed when the server stays away; what
+    was sent until then is in the record.
+    """
+    if options.door == "workq":
+        jobs = with_payloads(jobs)
+    rows = (row.asDict() for row in jobs.toLocalIterator(prefetchPartitions=True))
+    return redrive_rows(rows, options, ledger, clock, at_ns=at_ns)
+
+
+def redrive_rows(
+    rows: Iterable[dict[str, Any]],
+    options: ServerOptions,
+    ledger: Ledger,
+    clock: Clock,
+    *,
+    at_ns: int | None,
+    door: Door | None = None,
+) -> Redriven:
+    """The same for rows that are at hand."""
+    work = _Redrive(options, ledger, clock, at_ns, door or open_door(options))
+    pace = Pace(options, clock)
+    size = min(pace.batch, _BATCH_ROWS)
+    try:
+        waiting = iter(rows)
+        while batch := list(islice(waiting, size)):
+            work.send(batch)
+            pace.keep(len(batch))
+    finally:
+        work.door.close()
+    return work.outcome
+
+
+class _Redrive:
+    def __init__(
+        self, options: ServerOptions, ledger: Ledger, clock: Clock, at_ns: int | None, door: Door
+    ) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._clock = clock
+        self._at_ns = at_ns
+        self._key, self._ns = _KEYS[options.door]
+        self.door = door
+        self.outcome = Redriven()
+
+    def send(self, batch: list[dict[str, Any]]) -> None:
+        marked = {self._mark(row): row for row in batch}
+        fresh = {mark: row for mark, row in marked.items() if mark not in self._ledger.done}
+        in_doubt = [mark for mark in fresh if mark in self._ledger.intended]
+        self._ledger.intend((mark, self._becomes(mark)) for mark in fresh)
+        settled = [mark for mark in in_doubt if self._is_settled(mark)]
+        self._ledger.finish(settled)
+        going = [mark for mark in fresh if mark not in settled]
+        arrived: list[Mark] = []
+        try:
+            self._send(going, fresh, arrived)
+        finally:
+            self._ledger.finish(arrived)
+
+    def _send(
+        self, marks: list[Mark], rows: dict[Mark, dict[str, Any]], arrived: list[Mark]
+    ) -> None:
+        """Notes each job that the server has then, as the answers come."""
+        jobs, sending = [], []
+        for mark in marks:
+            job = self._job(mark, rows[mark])
+            if isinstance(job, Refused):
+                self.outcome.refuse(mark.key, job)
+            else:
+                jobs.append(job)
+                sending.append(mark)
+        outcomes = put_all(self._options, self.door, jobs, self._clock)
+        for mark, (_, refusal) in zip(sending, outcomes, strict=True):
+            if refusal is None:
+                self.outcome.sent += 1
+            elif is_there_already(refusal):
+                self.outcome.arrived_before += 1
+            else:
+                self.outcome.refuse(mark.key, refusal)
+                continue
+            arrived.append(mark)
+
+    def _mark(self, row: dict[str, Any]) -> Mark:
+        return Mark(row[self._key], row[self._ns])
+
+    def _becomes(self, mark: Mark) -> str:
+        if self._options.door == "workq":
+            return str(job_uuid(self._ledger.run_id, mark.key))
+        planned = self._clock.now_ns() if self._at_ns is None else self._at_ns
+        if planned == mark.ns:
+            planned += 1 if planned < _MAX_NS else -1
+        return str(planned)
+
+    def _job(self, mark: Mark, row: dict[str, Any]) -> Any:
+        becomes = self._ledger.intended[mark]
+        if self._options.door == "ztick":
+            return mark.key, int(becomes)
+        changed = {"job_id": UUID(becomes).bytes, "time_ns": self._at_ns}
+        return workq_job(self._options, row | changed)
+
+    def _is_settled(self, mark: Mark) -> bool:
+        """Whether a job that was meant to go before is not to be sent now."""
+        if not isinstance(self.door, ZtickDoor):
+            return False  # the id settles it
+        found = self.door.client.get(mark.key)
+        if found is None or found.execution_ns == mark.ns:
+            return False
+        if found.execution_ns == int(self._ledger.intended[mark]):
+            self.outcome.arrived_before += 1
+        else:
+            self.outcome.changed_meanwhile += 1
+        return True

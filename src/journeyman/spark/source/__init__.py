@@ -1,0 +1,1 @@
+"""Logs as Spark data sources: planning, splits, tasks, rows."""

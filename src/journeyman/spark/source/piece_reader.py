@@ -1,0 +1,375 @@
+"""A piece of a file -> its items in order: chunks of rows, and damages.
+
+    bytes --window--> columnar.decode --> Chunk, Chunk, ...      as long as entries are good
+                      logs.damage     --> Damage                 where they are not, then on
+
+The items of a file, read from its start, are those of ``read_past_damage``, found faster: the bulk
+decoder takes the good stretches, and at a fault the same Judge says how far the damage goes. A
+piece begins at the first item that begins in it; to get there the same reading is done from the
+piece's anchor, without making rows.
+
+    file     |-entry-|-entry-|-entry-|-entry-|-entry-|-entry-|##
+    rows     ===============>|                                        what is handed on
+    scout    --------------------------------------------------->|    what was found good
+
+Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES. So a
+scout runs ahead, over entries that it only looks at, and rows are made of what is sure by then.
+
+A file is read through a window, which is moved on to the place where decoding stopped; so an entry
+cut by the end of one window is read whole in the next. Only what is wrong in a window that begins
+there is a fault. The bytes in a window are a copy: a file that is written to in place holds still
+while it is decoded. What was appended since planning is not read.
+
+The end of a log is not damage: zeros up to the end of a file, and an entry cut short at the end of
+the last one.
+
+Sealed stretches are read block by block, by the rule of journeyman.logs.sealed_reading: what is an
+item elsewhere is a block there, and a block whose seal does not fit is damage as a whole.
+
+Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
+does not take of them is decoded for it.
+
+Where seams are compared (journeyman.spark.seams) the way to a piece may be spared: it begins where
+entries seem to begin, and at its end a Seam says where that was, and how far it came.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from journeyman.columnar.chunks import MAX_RECORDS, Chunk
+from journeyman.errors import FormatError, IncompleteEntry, LogError
+from journeyman.formats.framing import Ending, Entry
+from journeyman.logs.damage import HELD_BYTES, Damage, Judge
+from journeyman.logs.sealed_reading import is_in_flight, sealed_inside, unsealed_end
+from journeyman.spark.source.dialects import seek_of, walk_of
+from journeyman.spark.source.filesystem import filesystem_of
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.scouting import FEW, Scout, Step
+from journeyman.spark.source.sealed_stretches import Items, SealedReading
+from journeyman.spark.source.splits import Piece, Seam, Stretch
+from journeyman.spark.source.windows import Window
+
+__all__ = ["Stretch", "first_boundary", "read_damages", "read_piece", "read_reduced"]
+
+WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
+_HEADER_BYTES = 64
+_LITTLE_BYTES = 64 * 1024
+_TRIED_BYTES = 5 * 256 * 1024  # for what seems to be a boundary: more than the longest payload
+_LIKELY_BYTES = 128 * 1024  # behind it: more than an identifier can quote
+
+
+def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
+    """The items of a piece but for the end of the log; offsets are those in the file."""
+    for item in read_reduced(piece, options, stretches=False):
+        assert isinstance(item, Chunk | Damage)
+        yield item
+
+
+def read_damages(piece: Piece, options: SourceOptions) -> Iterator[Damage]:
+    """The damages of a piece alone: no row is made, so this is as fast as walking is."""
+    with _opened(piece, options) as window:
+        if window is None:
+            return
+        reading = _Reading(window, piece, options)
+        begin = reading.first_boundary(piece.anchor, piece.begin)
+        end = piece.end if piece.file.reader is None else window.size
+        for item in reading.items(begin, end, None):
+            if isinstance(item, Damage) and not _is_end(item, piece, window.size):
+                yield item
+
+
+def read_reduced(
+    piece: Piece, options: SourceOptions, *, stretches: bool
+) -> Iterator[Chunk | Damage | Stretch | Seam]:
+    """The same, and last a seam if these were asked for.
+
+    With ``stretches`` the bytes of what is to be decoded next are offered first.
+    """
+    with _opened(piece, options) as window:
+        if window is None:
+            return
+        reading = _Reading(window, piece, options)
+        begin = reading.likely_boundary(piece) if options.may_guess else None
+        if begin is None:
+            reading = _Reading(window, piece, options)
+            begin = reading.first_boundary(piece.anchor, piece.begin)
+        end = piece.end if piece.file.reader is None else window.size
+        for item in reading.items(begin, end, reading.decode, stretches=stretches):
+            if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
+                yield item
+        if options.seams and piece.is_part:
+            yield Seam(reading.proven_begin(begin), reading.reached)
+
+
+def first_boundary(piece: Piece, options: SourceOptions) -> int:
+    """Where the first item begins that is at or behind ``piece.begin``; or the end of the file.
+
+    The piece's anchor, if who begins to read there could judge damage in another way.
+    """
+    with _opened(piece, options) as window:
+        if window is None:
+            return piece.file.size
+        reading = _Reading(window, piece, options)
+        boundary = reading.first_boundary(piece.anchor, piece.begin)
+        return boundary if reading.is_settled_at(boundary) else piece.anchor
+
+
+@contextmanager
+def _opened(piece: Piece, options: SourceOptions) -> Iterator[Window | None]:
+    """A window on the file; None when it is gone and that was said to be no matter."""
+    path = piece.file.path
+    try:
+        file = filesystem_of(path).open(path)
+    except FileNotFoundError:
+        if not options.ignore_missing_files:
+            raise LogError(path, "is gone since the query was planned; load it again") from None
+        yield None
+        return
+    with file:
+        yield Window(file, path, _size_now(file, piece), WINDOW_BYTES)
+
+
+def _size_now(file: BinaryIO, piece: Piece) -> int:
+    """How much of the file is to be read.
+
+    A log that was compacted or rotated meanwhile has another file under the same name, which is
+    not the one that was planned. A checkpoint is replaced again and again; the newest will do.
+    """
+    if piece.file.reader is not None:
+        return file.seek(0, os.SEEK_END)
+    if piece.file.identity is not None and os.fstat(file.fileno()).st_ino != piece.file.identity:
+        raise LogError(piece.file.path, "was replaced since the query was planned; load it again")
+    return piece.file.size
+
+
+def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
+    if damage.length == 0 or (is_in_flight(damage) and piece.file.reader is None):
+        return True
+    may_end = damage.kind == "padding" or (damage.kind == "torn" and piece.file.is_last)
+    return may_end and damage.end == size
+
+
+_Stepper = Callable[[int, int, int], Step]
+
+
+class _Reading(SealedReading):
+    """One file being read; all offsets are those in the file."""
+
+    def __init__(self, window: Window, piece: Piece, options: SourceOptions) -> None:
+        super().__init__(window, piece, options)
+        self._walk = walk_of(options.dialect)
+        self._seek = seek_of(options.dialect)
+        self._judge = Judge(self._codec, file=piece.file.path, salvage=options.salvage)
+        self._is_guessed = False
+        self._came_to = 0  # a place, and the stamp if what follows there is sealed
+        self._stamp: int | None = None
+        self.reached = 0
+
+    def is_settled_at(self, boundary: int) -> bool:
+        return self._judge.is_settled_at(boundary)
+
+    def proven_begin(self, begin: int) -> int:
+        """What a seam says; nowhere, if it was guessed and what came before may have counted."""
+        return -1 if self._is_guessed and self._judge.has_reread else begin
+
+    def first_boundary(self, anchor: int, target: int) -> int:
+        """The first boundary at or behind ``target``, reached from the boundary ``anchor``."""
+        if anchor < target:
+            for _ in self.items(anchor, target, None):
+                pass
+            return self.reached
+        return anchor
+
+    def likely_boundary(self, piece: Piece) -> int | None:
+        """What seems to be the first boundary of the piece; None if nothing does, or it is known.
+
+        That many good entries follow proves nothing: a payload may quote a log. Nor may a fault
+        follow so near that entries in front of the boundary would have to be looked at.
+        """
+        if self._seek is None or piece.begin <= piece.anchor:
+            return None
+        window = self._window
+        window.move(piece.begin, window.size)
+        is_whole = window.end == window.size
+        at = self._seek(window.data, _TRIED_BYTES, _LIKELY_BYTES, is_whole)
+        if at < 0:
+            return None
+        self._is_guessed = True
+        begin = self._likely_block(piece.begin, piece.begin + at)
+        if self._stamp_before(begin) is not None:
+            return begin
+        if self._judge.holds_back:
+            scout = Scout(self, begin)
+            scout.run(begin)
+            if scout.sure < begin or scout.is_at_fault:
+                return None
+        return begin
+
+    def items(
+        self, offset: int, end: int, step: _Stepper | None, *, stretches: bool = False
+    ) -> Iterator[Chunk | Damage | Stretch]:
+        """Items from the boundary ``offset`` on that begin before ``end``; then ``reached``.
+
+        Without a ``step`` only the damages among them.
+        """
+        if offset == 0 and end > 0:
+            offset, damage = self._behind_header()
+            if damage is not None:
+                yield damage
+        if self._judge.holds_back:
+            # What led here knows more than the bytes before: these may be damaged.
+            known = self._came_to == offset and offset > 0
+            stamp = self._stamp if known else self._stamp_before(offset)
+            while offset < end:
+                offset, stamp = yield from (
+                    self._scouted_items(offset, end, step, stretches=stretches)
+                    if stamp is None
+                    else self._sealed_items(
+                        offset, end, stamp, rows=step is not None, stretches=stretches
+                    )
+                )
+            self.reached = self._came_to = offset
+            self._stamp = stamp
+            return
+        window = self._window
+        step = step or self.walk
+        stale, at_least = True, 0  # whether the window has to be moved, and what it has to hold
+        while offset < end:
+            if stale:
+                window.move(offset, end, at_least)
+            chunk, reached, ending = step(offset, end, MAX_RECORDS)
+            if reached > offset:
+                if chunk is not None:
+                    yield chunk
+                offset, stale, at_least = reached, ending is not None, 0
+            elif window.begin < offset:
+                stale = True  # judged only in a window that begins here
+            elif ending is not None and self.is_cut_by_window(ending):
+                stale, at_least = True, self.needed(ending)
+            else:
+                damage, _ = self.damage_at(offset, offset)
+                yield damage
+                offset, stale, at_least = damage.end, True, 0
+        self.reached = offset
+
+    def _scouted_items(
+        self, offset: int, end: int, step: _Stepper | None, *, stretches: bool
+    ) -> Items:
+        """The same, where a fault may show that entries in front of it are damage.
+
+        Up to an opening seal. Where that was, and the stamp of what follows.
+        """
+        scout = Scout(self, offset)
+        at_least = 0
+        while offset < end:
+            self._window.move(offset, end + 2 * HELD_BYTES, at_least)
+            scout.run(end)
+            if step is not None:
+                yield from self._sure_items(offset, min(end, scout.sure), step, stretches=stretches)
+            offset, at_least = scout.sure, scout.reached - scout.sure + scout.needed
+            if scout.is_at_fault and offset < end:
+                damage = scout.damage
+                yield damage
+                offset, at_least = damage.end, 0
+                if scout.stamp is not None:
+                    return offset, scout.stamp
+                scout = Scout(self, offset)
+            elif scout.stamp is not None and offset == scout.reached and offset < end:
+                assert self._format is not None
+                return offset + self._format.size, scout.stamp
+        return offset, None
+
+    def _sure_items(
+        self, offset: int, end: int, step: _Stepper, *, stretches: bool
+    ) -> Iterator[Chunk | Stretch]:
+        """Entries that begin before ``end``, all of them good and in the window."""
+        while offset < end:
+            if self.seal_at(offset):
+                offset += self.seal_bytes
+                continue
+            max_records = MAX_RECORDS
+            if stretches:
+                stretch = self._stretch(offset, end)
+                yield stretch
+                if stretch.reached is not None:
+                    max_records = FEW  # a few more, and it may take bytes again
+                    if stretch.reached > stretch.begin:
+                        offset = self._window.begin + stretch.reached
+                        continue
+            chunk, offset, _ = step(offset, end, max_records)
+            if chunk is not None:
+                yield chunk
+
+    def walk(self, offset: int, end: int, _: int) -> Step:
+        """No rows: entry by entry while all is well, else a few of them by the decoder."""
+        begin = self._window.begin
+        if self._walk is None:
+            return self.decode(offset, end, MAX_RECORDS)
+        reached = begin + self._walk(self._window.data, offset - begin, end - begin)
+        return Step(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
+
+    def decode(self, offset: int, end: int, max_records: int) -> Step:
+        """The rows of one chunk that begin before ``end``, and before the next seal."""
+        return self._decode(offset, end, max_records, limit=self._limit(offset))
+
+    def is_cut_by_window(self, ending: Ending) -> bool:
+        cut = isinstance(ending.error, IncompleteEntry)
+        return cut and self._window.end < self._window.size
+
+    def needed(self, ending: Ending) -> int:
+        assert isinstance(ending.error, IncompleteEntry)
+        return max(ending.error.needed, 2 * len(self._window.data))
+
+    def window_end(self) -> int:
+        return self._window.end
+
+    def file_size(self) -> int:
+        return self._window.size
+
+    def _behind_header(self) -> tuple[int, Damage | None]:
+        self._window.move(0, 0, at_least=_HEADER_BYTES)
+        try:
+            return self._codec.check_header(self._window.data), None
+        except FormatError:
+            whole = self._window.rest(0)
+            if self._format is None:
+                return self._judge.header(whole)
+            end = unsealed_end(self._format, whole, len(self._codec.header))
+            offset, damage = self._judge.header(whole[:end])
+            if damage is None or end < len(whole):
+                return offset, damage
+            sealed_at = sealed_inside(self._format, whole, damage)
+            if sealed_at is None:
+                return offset, damage
+            return sealed_at[0], replace(damage, length=sealed_at[0], kind="corrupt")
+
+    def damage_at(self, offset: int, boundary: int) -> tuple[Damage, int | None]:
+        """How far the damage at ``offset`` goes; entries from ``boundary`` on led there.
+
+        And the stamp, if it goes up to a sealed block.
+        """
+        rest = whole = self._window.rest(boundary)
+        if self._format is not None:
+            rest = whole[: unsealed_end(self._format, whole, 0, boundary)]
+        held: list[Entry[Any]] = []
+        at, fault = 0, None
+        try:
+            while (entry := self._codec.decode(rest, at)) is not None:
+                held.append(entry)
+                at = entry.end
+        except FormatError as error:
+            fault = error
+        assert boundary + at == offset, f"decoder and codec disagree at {offset}, {boundary + at}"
+        damage = self._judge.damage(rest, at, fault, held, base=boundary)
+        if self._format is None or len(rest) < len(whole):
+            return damage, None
+        sealed_at = sealed_inside(self._format, whole, damage, boundary)
+        if sealed_at is None:
+            return damage, None
+        begin, stamp = sealed_at
+        return replace(damage, length=begin - damage.offset, kind="corrupt"), stamp
