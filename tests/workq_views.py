@@ -69,7 +69,7 @@ def folded_facts(job: fold.Job) -> tuple[object, ...]:
 def jobs_of(queue: WorkQueue) -> dict[bytes, tuple[object, ...]]:
     """All that is in the log."""
     state = queue._state
-    names = {number: state.queues.by_number[number].name for number in range(len(state.queues))}
+    names = {queue.number: queue.name for queue in state.queues.by_number}
     return {
         job_id: facts(entry, names) for job_id, entry in state.jobs if not is_run(spec_of(entry))
     }
@@ -99,8 +99,7 @@ def orders_of(queue: WorkQueue) -> dict[str, object]:
         "jobs": dict(state.jobs),
         "names": list(state.queues._names),
     }
-    for number in range(len(state.queues)):
-        each = state.queues.by_number[number]
+    for each in state.queues.page(0, len(state.queues)):
         found[f"{each.name} ready"] = list(each.ready)
         found[f"{each.name} scheduled"] = list(each.scheduled)
         found[f"{each.name} dead"] = list(each.dead)
@@ -112,9 +111,9 @@ def expected_orders(queue: WorkQueue) -> dict[str, list[bytes]]:
     """Of each job, from what it is."""
     state = queue._state
     found: dict[str, list[bytes]] = {"expiries": [], "leases": [], "due": []}
-    for number in range(len(state.queues)):
+    for each in state.queues.page(0, len(state.queues)):
         for kind in ("ready", "scheduled", "dead"):
-            found[f"{state.queues.by_number[number].name} {kind}"] = []
+            found[f"{each.name} {kind}"] = []
     for job_id, entry in state.jobs:
         spec, stage, _, _, _, moment_ns, result = opened(entry)
         name = state.queues.by_number[queue_of(spec)].name

@@ -14,6 +14,7 @@ from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.workq import encode as workq_encode
 from journeyman.columnar.ztick import decode as ztick
 from journeyman.columnar.ztick import encode as ztick_encode
+from journeyman.errors import EncodeError
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats.framing import scan
 from journeyman.formats.keyspace.file import CODEC as KEYSPACE
@@ -21,6 +22,9 @@ from journeyman.formats.keyspace.file import KeyValue
 from journeyman.formats.workq import CODEC as WORKQ
 from journeyman.formats.workq import Instant, JobAdded, Record
 from tests.golden.test_columnar import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
+
+# A record of a newer writer is shown, but its bytes are not among the columns.
+KNOWN_SEGMENTS = [path for path in WORKQ_SEGMENTS if "x-unknown-type" not in path.parts]
 
 
 def in_utc(record: Record) -> Record:
@@ -41,7 +45,7 @@ def test_ztick_logs_come_back_as_they_were(path):
             assert bytes(ztick_encode.encode(chunk.batch)) == data[start : chunk.next_offset]
 
 
-@pytest.mark.parametrize("path", WORKQ_SEGMENTS, ids=relative)
+@pytest.mark.parametrize("path", KNOWN_SEGMENTS, ids=relative)
 def test_workq_segments_come_back_as_they_were_but_for_zones(path):
     data = path.read_bytes()
     entries, _ = scan(WORKQ, data)
@@ -50,14 +54,21 @@ def test_workq_segments_come_back_as_they_were_but_for_zones(path):
     assert b"".join(workq_encode.encode(chunk.batch) for chunk in chunks) == expected
 
 
+def test_command_of_a_newer_writer_is_not_written_from_columns():
+    (path,) = (path for path in WORKQ_SEGMENTS if "x-unknown-type" in path.parts)
+    chunk = workq.decode(path.read_bytes(), payloads=True)
+    with pytest.raises(EncodeError, match="an unknown command cannot be written"):
+        workq_encode.encode(chunk.batch)
+
+
 def test_most_golden_segments_come_back_to_the_byte():
     """Those that were written under UTC, as the original is on a server."""
     same = 0
-    for path in WORKQ_SEGMENTS:
+    for path in KNOWN_SEGMENTS:
         chunk = workq.decode(path.read_bytes(), payloads=True)
         encoded = WORKQ.header + bytes(workq_encode.encode(chunk.batch))
         same += encoded == path.read_bytes()[: len(encoded)]
-    assert same > len(WORKQ_SEGMENTS) // 2
+    assert same > len(KNOWN_SEGMENTS) // 2
 
 
 @pytest.mark.parametrize("path", KESTREL_FILES, ids=relative)

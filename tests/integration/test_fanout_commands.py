@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.formats.kestrel.seals import SEAL_BYTES
+from journeyman.servers.kestrel.plan import ITEM_OVERHEAD_BYTES
 from journeyman.servers.kestrel.stats import VERSION
 from tests.integration.fanout_process import FanOutClient, FanOutProcess
 
@@ -485,8 +487,9 @@ def test_age_of_an_empty_queue_is_nothing(client: FanOutClient, queue: str):
 def test_largest_item_makes_a_segment_that_the_original_can_open(tmp_path):
     with FanOutProcess(tmp_path) as server, server.reader() as client:
         assert client.put("q", bytes(MAX_DATA_BYTES)) == "NOT_STORED"
-        assert client.put("q", bytes(MAX_DATA_BYTES - 36), expiry=1000) == "NOT_STORED"
-        assert client.put("q", bytes(MAX_DATA_BYTES - 37), expiry=1000) == "STORED"
+        overhead = ITEM_OVERHEAD_BYTES + 3 * SEAL_BYTES
+        assert client.put("q", bytes(MAX_DATA_BYTES - overhead + 1), expiry=1000) == "NOT_STORED"
+        assert client.put("q", bytes(MAX_DATA_BYTES - overhead), expiry=1000) == "STORED"
         client.close()
         server.stop()
         (segment,) = server.queues.glob("q.[0-9]*")

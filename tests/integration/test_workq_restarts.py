@@ -161,12 +161,12 @@ def leases(client: WorkqClient, name: str) -> list[LeasedJob]:
     return found
 
 
-def test_stop_answers_those_who_wait_with_the_end_of_the_connection(tmp_path: Path):
+def test_stop_answers_those_who_wait_and_ends_the_connection(tmp_path: Path):
     with WorkqProcess(tmp_path) as server, server.worker() as worker, server.worker() as client:
         worker.send_lease("q", wait=60_000)
         client.add("other")
         assert server.stop() == 0
-        assert worker.read_to_the_end() == b""
+        assert worker.read_to_the_end() == b"-TIMEOUT\r\n"
     with WorkqProcess(tmp_path) as server, server.worker() as client:
         assert client.lease("other") is not None
 

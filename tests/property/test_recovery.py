@@ -13,6 +13,7 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.logs.appender import Appender
 from journeyman.logs.recovery import Damage, inspect_file, read_past_damage, recover_file
+from journeyman.logs.sealing import Sealing
 from journeyman.logs.sync import SyncPolicy
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
 from tests.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
@@ -165,7 +166,9 @@ def test_acknowledged_records_survive_any_crash(
     disk, clock = SimulatedDisk(), ManualClock()
     disk.make_dirs(DIRECTORY)
     plan = dialect.plan(disk, clock, segment_bytes)
-    appender = Appender(disk, clock, plan, sync=SyncPolicy.always())
+    seals = dialect.codec.seals
+    sealing = None if seals is None else Sealing(seals)
+    appender = Appender(disk, clock, plan, sync=SyncPolicy.always(), sealing=sealing)
     records = dialect.records(sum(groups))
     todo = iter(records)
     acknowledged = 0

@@ -54,6 +54,7 @@ GOLDEN_DAMAGED = [
         path.parent / "cmdlog"
         for path in (GOLDEN / "workq").glob("*/description.json")
         if json.loads(path.read_text())["fault"] is not None
+        and path.parent.name != "x-unknown-type"  # a record of a newer writer is not damage
     ),
     *(
         path.parent

@@ -10,7 +10,8 @@ import pytest
 from journeyman.config import Configuration, load, show
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import UsageError
-from journeyman.servers.kestrel.plan import plan_of
+from journeyman.formats.kestrel.seals import SEAL_BYTES
+from journeyman.servers.kestrel.plan import ITEM_OVERHEAD_BYTES, plan_of
 
 FILE = """\
 [kestrel]
@@ -79,7 +80,8 @@ def test_zero_and_the_empty_name_lift_what_would_be_inherited(loads: Loads):
 
 
 def test_without_tables_nothing_is_limited(loads: Loads):
-    assert queues(loads("")) == FanOutSettings()
+    fits_a_segment = 16 * 1024 * 1024 - ITEM_OVERHEAD_BYTES - 3 * SEAL_BYTES
+    assert queues(loads("")) == FanOutSettings(max_item_bytes=fits_a_segment)
 
 
 def test_the_rest_of_the_section_is_taken_over(loads: Loads):

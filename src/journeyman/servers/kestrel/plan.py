@@ -15,6 +15,7 @@ from journeyman.config import Address, QueueLimits, Settings
 from journeyman.config.queue_limits import READER_KEYS
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.formats.kestrel.seals import SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES
 from journeyman.logs.sync import SyncMode
 
@@ -77,9 +78,10 @@ def plan_of(settings: Settings) -> FanOutPlan:
 
 
 def _max_item_bytes(segment_bytes: int) -> int:
-    """What fits a segment. The original cannot open a queue whose last segment is longer than its
-    own setting, 16 MiB unless told otherwise; so smaller segments here may grow up to that."""
-    room = max(segment_bytes, DEFAULT_SEGMENT_BYTES) - ITEM_OVERHEAD_BYTES
+    """What fits a segment, seals included: one opens it, one ends the batch, one closes it. The
+    original cannot open a queue whose last segment is longer than its own setting, 16 MiB by
+    default; so smaller segments here may grow up to that."""
+    room = max(segment_bytes, DEFAULT_SEGMENT_BYTES) - ITEM_OVERHEAD_BYTES - 3 * SEAL_BYTES
     return min(room, MAX_DATA_BYTES)
 
 
