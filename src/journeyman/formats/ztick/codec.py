@@ -12,6 +12,7 @@
            1 amqp    dsn, exchange, key      4 http   method, url
            2 direct  executable, u16be       5 redis  url, command, key
                      count, args             6 queue  name, u16be count, flags (ours)
+                                             7 journal  name of a fan-out queue (ours)
 
 What is read is exactly what is written: decode takes valid UTF-8, known types, runners and
 statuses, and no byte too many, and encode refuses whatever decode would not give back.

@@ -5,7 +5,7 @@
     keeping.look()                   after every batch
     keeping.stop(), keeping.close()  in this order; the writer is closed between them
 
-The command log is here, the store in workq_store_keeping.py.
+The command log is here, the store in store_persistence.py.
 """
 
 from __future__ import annotations
