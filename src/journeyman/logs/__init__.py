@@ -11,9 +11,9 @@
 
 and on these, for each dialect a log that is opened, appended to and made smaller:
 
-    ztick_log         ztick_compaction                          one file, and a compacted one
-    workq_log         workq_cleaning, workq_traces              numbered segments
-    kestrel_journal   kestrel_checkpoints, kestrel_retention    segments and readers
+    ztick/log.py         ztick_compaction                          one file, and a compacted one
+    workq/log.py         workq_cleaning, workq/droppable.py              numbered segments
+    kestrel/log.py   kestrel/checkpoints.py, kestrel/retention.py    segments and readers
 
 Everything here takes its Disk and Clock as arguments, and the modules above also their Codec.
 docs/logs.md has the files, the locks, and what a crash leaves at every step.

@@ -18,7 +18,7 @@ Each door has its own session, writer and log; what they have in common is in th
     ticker.py      when to look at what the time has brought
     recovered.py   what was found when a log was opened          server_log.py  lines on stderr
     http.py        the HTTP port             metric_families.py  figures, their shape and text
-    telemetry.py   spans and figures for a collector             telemetry_otlp.py  in its format
+    telemetry.py   spans and figures for a collector             telemetry/otlp.py  in its format
 
 The schedule (ztick protocol):
 
@@ -28,25 +28,25 @@ The schedule (ztick protocol):
     session.py     one connection            auth.py             delays for guessers
     tls.py         TLS                       runs.py             starts runs, tells how they went
     compaction.py  when the log is compacted, and what came of it
-    stat.py        what STAT tells           http_api.py         jobs and rules over HTTP
+    stat.py        what STAT tells           http/api.py         jobs and rules over HTTP
     metrics.py     its figures
 
 The work queue (workq protocol):
 
     workqueue.py      builds everything below from the settings; start and stop
-    workq_loading.py  a command log on disk -> a WorkQueue       workq_bulk.py  the fast way
-    workq_journal.py  a batch -> the log, as durable as the policy says
-    workq_writer.py   the single writer      workq_session.py    one connection
-    workq_upkeep.py   interval sync, cleaning
-    workq_calls.py    commands from inside   workq_http.py       queues and jobs over HTTP
-    workq_metrics.py  its figures
+    workq/loading.py  a command log on disk -> a WorkQueue       workq/bulk.py  the fast way
+    workq/journal.py  a batch -> the log, as durable as the policy says
+    workq/writer.py   the single writer      workq/session.py    one connection
+    workq/upkeep.py   interval sync, cleaning
+    workq/calls.py    commands from inside   workq/http.py       queues and jobs over HTTP
+    workq/metrics.py  its figures
 
 The fan-out queues (kestrel protocol):
 
     fanout.py          builds everything below; start and stop
-    fanout_plan.py     settings -> what is to be built, with the limits of every queue
-    fanout_journals.py the journals of all queues: write, read back, checkpoint
-    fanout_writer.py   the single writer     fanout_session.py   one connection
-    fanout_facts.py    figures, version, status                  fanout_metrics.py  its figures
-    fanout_calls.py    puts from inside      fanout_http.py      queues over HTTP
+    kestrel/plan.py     settings -> what is to be built, with the limits of every queue
+    kestrel/journals.py the journals of all queues: write, read back, checkpoint
+    kestrel/writer.py   the single writer     kestrel/session.py   one connection
+    kestrel/stats.py    figures, version, status                  kestrel/metrics.py  its figures
+    kestrel/calls.py    puts from inside      kestrel/http.py      queues over HTTP
 """

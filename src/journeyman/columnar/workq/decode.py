@@ -1,6 +1,6 @@
 """The workq command log in bulk: bytes -> Arrow, the fast twin of journeyman.formats.workq.
 
-The kernel in workq_scan checks the CRC of every record and finds its fields; here they become
+The kernel in scan.py checks the CRC of every record and finds its fields; here they become
 columns. Columns that a command does not have are null, as the comments in the schema say; the bytes
 of payloads and results are null everywhere unless ``payloads=True`` (their sizes never are).
 

@@ -7,7 +7,7 @@
 The fast twin of journeyman.folds.workq, for what servers write. Three things it leaves to the fold
 itself, and marks the job (ODD): records without an add before them, an add that may repeat another,
 and times that do not fit the arithmetic here. All records of an odd job are folded by
-journeyman.folds.workq instead; see workq_states, which also says what FROM_FILE means.
+journeyman.folds.workq instead; see states.py, which also says what FROM_FILE means.
 
 A state refers to records by their row: ADD, STARTED, FINISHED and RESULT are rows, or -1.
 """

@@ -69,7 +69,7 @@ _COMMANDS = {int(command): command for command in Command}
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """``jobs`` has one row a job, with the columns of workq_fold; see there.
+    """``jobs`` has one row a job, with the columns of fold.py; see there.
 
     ``add_numbers`` says which row of ADDS the add of each job is. ``orphans`` are rows of EVENTS
     for each job id without an add.

@@ -11,7 +11,7 @@ each step has the lines fetched that the next one needs. A hash proves nothing: 
 of the identifiers are compared, and where the first guess was wrong, or the job is new, it is
 looked up once more, one entry after another.
 
-``take_bytes`` reads a log without making rows of it: the jobs and removals of ztick_plain.py. Seals
+``take_bytes`` reads a log without making rows of it: the jobs and removals of plain.py. Seals
 are stepped over. It stops where the decoder has to be asked.
 """
 

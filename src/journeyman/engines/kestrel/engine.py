@@ -16,7 +16,7 @@ could not be written is taken back by ``undo_batch``.
 Confirmations are not written one by one. ``Checkpoint`` tells how far the readers have come; after
 a crash, items confirmed since the last one come again.
 
-Limits and what happens to items that are too old or fail too often: kestrel_settings.
+Limits and what happens to items that are too old or fail too often: settings.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 A put goes to the window and to nothing else, so its cost does not grow with the readers: how many
 items a reader has before it is worked out from totals when somebody asks.
 
-A reader is in kestrel_reader. Both can be saved and restored, for a batch that could not be
+A reader is in reader.py. Both can be saved and restored, for a batch that could not be
 written.
 """
 

@@ -1,6 +1,6 @@
 """The work queue decides: state + command + time -> records, reply, effects.
 
-    queue = WorkQueue(seed=7)                       empty; loaded ones: workq_loading.Loader
+    queue = WorkQueue(seed=7)                       empty; loaded ones: Loader in loading.py
     queue.begin_batch()
     outcome = queue.decide(command, now_ns, client)     client: any hashable handle
     ... write outcome.records ...
@@ -125,7 +125,7 @@ _outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made
 
 
 class WorkQueue:
-    """Jobs, queues and those who wait. Loaded ones: see workq_loading."""
+    """Jobs, queues and those who wait. Loaded ones: see loading.py."""
 
     __slots__ = ("_in_batch", "_state")
 
@@ -157,7 +157,7 @@ class WorkQueue:
         return self._state.queues.paused
 
     def job(self, job_id: bytes) -> tuple[Job, int] | None:
-        """A job as the fold tells it, and the time of its last timeout-attempt (see workq_facts).
+        """A job as the fold tells it, and the time of its last timeout-attempt (fold_mapping.py).
         None if there is none, and for a ``run``, of which nothing is written."""
         entry = self._state.jobs.get(job_id)
         if entry is None or is_run(spec_of(entry)):

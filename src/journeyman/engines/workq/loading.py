@@ -1,7 +1,7 @@
 """A log -> a WorkQueue, as it was when the log ended and is now.
 
     Loader.add(record)            one record after another: each is folded, whatever it is
-    BulkLoader (workq_bulk)       the same for millions of rows of a log
+    BulkLoader (bulk.py)       the same for millions of rows of a log
     finish(now_ns=...)            -> WorkQueue
 
 The fold (journeyman.folds.workq) says where a job stands. What is added here is the time:

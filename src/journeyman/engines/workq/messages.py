@@ -20,7 +20,7 @@
     Due                            DONE
     Gone                           DONE; NOT_FOUND if the client did not wait
 
-The values of the protocol are in journeyman.protocols: workq_commands and workq_replies.
+The values of the protocol are in protocols/workq/commands.py and protocols/workq/replies.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What all decisions share: the parts of the state, the moment, and the draft of the outcome.
 
-    jobs, queues, waiting      see workq_jobs, workq_queues, workq_waiting
+    jobs, queues, waiting      see jobs.py, queues.py, waiting.py
     now_ns, instant            the moment of the decision, and the same for a record
     records, effects           what it has come to so far
 
@@ -55,7 +55,7 @@ class State:
         self.jobs = JobTable(self.queues)
         self.waiting = Waiting()
         self.evicted = 0  # unfinished jobs that their TTL has ended
-        self.starved: set[Queue] = set()  # see workq_leasing
+        self.starved: set[Queue] = set()  # see leasing.py
         self.records: list[Record] = []
         self.effects: list[Effect] = []
         self.now_ns = latest_ns

@@ -85,7 +85,7 @@ _DENIED = Outcome((), OUT_OF_SCOPE, ())
 
 
 class Schedule:
-    """Jobs, rules and runs, and what is to happen next. Loaded ones: see ztick_loading."""
+    """Jobs, rules and runs, and what is to happen next. Loaded ones: see loading.py."""
 
     __slots__ = ("_in_batch", "_jobs", "_overdue", "_rules", "_runs")
 

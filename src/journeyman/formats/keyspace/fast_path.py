@@ -1,4 +1,4 @@
-"""A job record that is just as keyspace_values would write it, taken apart in one step: for speed.
+"""A job record that is just as values.py would write it, taken apart in one step: for speed.
 
 Nearly all records are. Whatever matches here has the parts that a decoder would find, payload and
 all checked; what does not match says nothing, and is decoded.

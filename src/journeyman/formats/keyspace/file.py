@@ -6,7 +6,7 @@
 
 The format is ours: how a keyspace travels between stores, Spark and archives. Keys and values are
 bytes here and any key is taken, known or not; what they mean is said by ``keyspace`` and
-``keyspace_values``.
+``values.py``.
 
 Invariants
 - A file that was exported holds each key once, in ascending byte order. The codec looks at one

@@ -1,7 +1,7 @@
 """The workq command log: every state change of every job of the work queue.
 
     segment   HEADER (8)  record  record ...
-    record    TIME (15)  SIZE (uvarint)  PAYLOAD (SIZE)  CRC (4)          see workq_frame
+    record    TIME (15)  SIZE (uvarint)  PAYLOAD (SIZE)  CRC (4)          see frame.py
     payload   TYPE (1)  JOB_ID (16)  and then, by type:
 
       1 add, 2 schedule   NAME_LEN NAME  TTR  TTL  PRIORITY  MAX_ATTEMPTS  MAX_FAILS
@@ -10,9 +10,9 @@
       5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
       others              of a newer writer: kept as they are, and stepped over
 
-A fail that is retried is hidden: written as an add which the original steps over (workq_retry).
+A fail that is retried is hidden: written as an add which the original steps over (retry.py).
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
-workq_time). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
+times.py). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
 
 This module knows what a record says, not whether it may: names, TTRs and ids that the protocol
 would refuse are read and written like any other, and the fold decides. What is decoded can always

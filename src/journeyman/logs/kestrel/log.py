@@ -1,14 +1,14 @@
 """The journal of one kestrel queue: segments of items, and a checkpoint for each reader.
 
     <dir>/<queue>.<number>         segments: items in the order of their ids
-    <dir>/<queue>.read.<reader>    checkpoints, see kestrel_checkpoints
+    <dir>/<queue>.read.<reader>    checkpoints, see checkpoints.py
     <dir>/<queue>.lock             held for as long as the queue is open; the original has none
-    <dir>/.index/                  what closed segments hold, see kestrel_index
+    <dir>/.index/                  what closed segments hold, see index.py
     <dir>/quarantine/              damaged bytes, see recovery
 
     put         an id, one record, and a new segment before it if it would not fit this one
     checkpoint  how far a reader has come, durably
-    retain      segments that every reader is past go, see kestrel_retention
+    retain      segments that every reader is past go, see retention.py
 
 Ids grow by one for each item and are never given out again, even if the items that had them are
 lost: the next one is above every id in any segment *and* in any checkpoint. (The original gives

@@ -2,8 +2,8 @@
 
     1  a change of many files that was cut short is carried through     see publication
     2  unfinished files of this queue go
-    3  segments are read, or their indexes; damage is put aside         see kestrel_retention
-    4  readers are placed, and the checkpoints say where                see kestrel_checkpoints
+    3  segments are read, or their indexes; damage is put aside         see retention.py
+    4  readers are placed, and the checkpoints say where                see checkpoints.py
 
 Whoever does this holds the lock of the queue.
 """

@@ -5,7 +5,7 @@
     000000003.log       active: read, never touched
     000000001.log.rw    the new segment 1, not yet finished
 
-Which records may go is told in workq_traces. A segment is rewritten only when it is due: when the
+Which records may go is told in droppable.py. A segment is rewritten only when it is due: when the
 mean of the moments from which its records may go has come, so that about half of it goes at once
 and no segment is written again and again for a few records. A segment of which nothing is left
 goes as soon as that is seen.
@@ -22,7 +22,7 @@ goes as soon as that is seen.
     3 the next segment
 
 A step is durable before the next is decided upon, so what is in the log is always what the rules
-of workq_traces were asked about.
+of droppable.py were asked about.
 """
 
 from __future__ import annotations

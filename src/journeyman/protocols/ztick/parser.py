@@ -24,7 +24,7 @@ that refuses the secret closes the connection and drops the events behind it.
   Lines of HTTP are the exception, or a web page could have the lines that follow executed.
 - Between feeds at most one unfinished line is kept, of less than LINE_LIMIT_BYTES.
 
-Lines and tokens are in ztick_tokens, the wording of answers in ztick_replies; both are part of
+Lines and tokens are in tokens.py, the wording of answers in replies.py; both are part of
 this module's public face.
 """
 

@@ -6,7 +6,7 @@
     http   GET|POST|PUT|DELETE <url>             http:// or https://
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
-    queue  <name> [-flag=value]...               see ztick_queue
+    queue  <name> [-flag=value]...               see queue_runner.py
     journal <queue>                              a fan-out queue of this server
 
 Runner names, methods and commands are exact, case included. Words behind the last argument of

@@ -15,7 +15,7 @@ Everything here is bounded, whatever the client does:
     says nothing                       it is closed after the idle timeout of its port, if set
 
 How answers leave is in sending.py. This is what the ports have in common. What the bytes mean, and
-who may say what when, is each port's own: session.py (ztick), workq_session.py.
+who may say what when, is each port's own: session.py (ztick), workq/session.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
 - A sync that failed is final: everyone who waits is dropped, ``on_failure`` stops the server.
 
 This is what the doors have in common. How a command is decided, what is done with the outcome and
-what a client hears when its batch was taken back is each door's own: writer.py, workq_writer.py.
+what a client hears when its batch was taken back is each door's own: writer.py, workq/writer.py.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     GET /health     200 {"status":"ok"}; for everyone
     GET /metrics    the figures of STAT and some more, as Prometheus reads them
-    /jobs, /rules   the schedule; see http_api.py
-    /queues, ...    the work queue; see workq_http.py
-    /fan-out        the fan-out queues; see fanout_http.py
+    /jobs, /rules   the schedule; see api.py
+    /queues, ...    the work queue; see workq/http.py
+    /fan-out        the fan-out queues; see kestrel/http.py
 
 With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
 wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.

@@ -6,7 +6,7 @@ that is usual there:
     OTLP         ztick.jobs.scheduled                   ztick.execution.duration_ms
     Prometheus   journeyman_jobs_scheduled_total        journeyman_execution_duration_seconds
 
-This module knows the second; the first is in telemetry_otlp.py.
+This module knows the second; the first is in otlp.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ is the thread's: making spans, encoding, the network. So the collector may be de
     the server stops           what waits is sent if that takes no longer than STOP_LIMIT_S
 
 Spans are a sample: at most so many a second of each kind, spread over each batch of commands. The
-figures are exact. The libraries are imported only where telemetry is on; see telemetry_otlp.py.
+figures are exact. The libraries are imported only where telemetry is on; see otlp.py.
 """
 
 from __future__ import annotations
