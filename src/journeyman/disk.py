@@ -311,7 +311,12 @@ class RealDisk:
     # -- descriptors --
 
     def _open_read(self, path: str) -> BinaryIO:
-        return os.fdopen(self._open(path, os.O_RDONLY), "rb")
+        fd = self._open(path, os.O_RDONLY)
+        try:
+            return os.fdopen(fd, "rb")
+        except IsADirectoryError as error:  # it names the descriptor, which says nothing to anyone
+            os.close(fd)
+            raise IsADirectoryError(error.errno, error.strerror, path) from None
 
     def _open(self, path: str, flags: int) -> int:
         fd = self._try(lambda: os.open(path, flags | os.O_CLOEXEC, FILE_MODE))

@@ -17,8 +17,8 @@ from tests.integration.fanout_process import FanOutClient, FanOutProcess
 
 MIB = 1024 * 1024
 LITTLE_KEPT = f"""
-from journeyman.servers import fanout_session
-fanout_session.MAX_KEPT_BYTES = {4 * MIB}
+from journeyman.servers.kestrel import session
+session.MAX_KEPT_BYTES = {4 * MIB}
 from journeyman.cli import main
 main()
 """

@@ -20,7 +20,7 @@ from pyspark.sql.types import Row
 from journeyman.cli.pipeline.session_options import SessionOptions, pipeline_session
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.spark import read
-from journeyman.spark import session as sessions
+from journeyman.spark.session import session as sessions
 from journeyman.spark.session import start_archive as archives
 from journeyman.spark.session.failures import in_one_sentence
 from journeyman.spark.session.java import Java, find_java
@@ -78,6 +78,7 @@ def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     monkeypatch.setattr(sessions, "_with", start)
     monkeypatch.setattr(sessions, "active_session", lambda: None)
+    monkeypatch.setattr(sessions, "check_address", lambda master, remote: None)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     # What is set meanwhile is forgotten afterwards: the session of this lane has set them too.
     for name in ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS"):

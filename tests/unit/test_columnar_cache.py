@@ -11,12 +11,12 @@ from pathlib import Path
 import journeyman
 
 READ_ONE_RECORD = """
-from journeyman.columnar import workq
+from journeyman.columnar.workq import decode
 from journeyman.formats.workq import CODEC, Command, JobEvent
 from journeyman.formats.workq.times import Instant
 log = CODEC.header + CODEC.encode(JobEvent(Instant(1, 0), bytes(16), Command.DELETE))
 try:
-    print(workq.decode(log).batch.num_rows)
+    print(decode.decode(log).batch.num_rows)
 except AssertionError as error:  # the kernel refused what the codec takes
     print(error)
 """
@@ -42,6 +42,6 @@ def test_kernel_is_compiled_again_when_a_module_it_calls_changes(tmp_path):
     assert what_the_scan_says(package) == "1"
 
     # With another polynomial no checksum fits any more: the scan, in another module, must see it.
-    called = package / "columnar" / "crc32c.py"
+    called = package / "columnar" / "kernels" / "crc32c.py"
     called.write_text(called.read_text().replace("0x82F63B78", "0xEDB88320"))
     assert "kernel and codec disagree" in what_the_scan_says(package)

@@ -119,9 +119,9 @@ def pipeline_session(
         from journeyman.spark.warming import warm_a_worker
 
         warm_a_worker(spark)
-    from journeyman.spark.source.api import set_salvage
+    from journeyman.spark.source.api import begin_command
 
-    set_salvage(spark, options.salvage)
+    begin_command(spark, options.salvage)
     try:
         with interruptible(lambda: cancel_all(spark)):
             yield spark

@@ -83,16 +83,16 @@ def _readers(readers: DataFrame) -> DataFrame:
 
 def needed_bytes(records: DataFrame, readers: DataFrame) -> DataFrame:
     """Puts that some reader is not past; of each reader its last head, and all finished ids."""
-    standing = (
-        _counting(readers)
-        .groupBy("_log")
-        .agg(F.collect_list(F.struct("head", "done", "damaged")).alias("readers"))
+    # A reader stands where the server would open it: not every checkpoint is believed.
+    opened = readers.where(F.col("_file").isNotNull() & F.col("opened_head").isNotNull())
+    standing = opened.groupBy("_log").agg(
+        F.collect_list(F.struct("opened_head", "opened_done")).alias("readers")
     )
     item = F.col("item_id")
     past_all = F.forall(
         "readers",
         lambda reader: (
-            ~reader["damaged"] & ((item <= reader["head"]) | F.array_contains(reader["done"], item))
+            (item <= reader["opened_head"]) | F.array_contains(reader["opened_done"], item)
         ),
     )
     is_checkpoint = F.col("reader").isNotNull()
@@ -113,10 +113,3 @@ def needed_bytes(records: DataFrame, readers: DataFrame) -> DataFrame:
     )
     total = F.col("bytes") + F.coalesce("head", F.lit(0))
     return summed.select(*_FILE, total.alias("live_bytes"))
-
-
-def _counting(readers: DataFrame) -> DataFrame:
-    """Readers with a checkpoint; the default one does not count beside others."""
-    real = readers.where(F.col("head").isNotNull() | F.col("damaged"))
-    named = F.max(F.col("reader") != "").over(Window.partitionBy("_log"))
-    return real.withColumn("named", named).where((F.col("reader") != "") | ~F.col("named"))

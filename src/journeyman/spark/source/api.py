@@ -21,7 +21,14 @@ from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import DIALECTS
 
-__all__ = ["SERVER_FORMAT", "damage_read", "knows_no_damage", "opened", "registered", "set_salvage"]
+__all__ = [
+    "SERVER_FORMAT",
+    "begin_command",
+    "damage_read",
+    "knows_no_damage",
+    "opened",
+    "registered",
+]
 
 SERVER_FORMAT = "journeyman"
 
@@ -88,9 +95,10 @@ def opened(
     return reader.load()
 
 
-def set_salvage(spark: SparkSession, salvage: bool) -> None:
-    """Whether reads of this session that do not say so are to salvage."""
+def begin_command(spark: SparkSession, salvage: bool) -> None:
+    """Forget what was read before; from now on, reads that do not say so salvage, or do not."""
     _salvaging[spark] = salvage
+    _read_in.pop(spark, None)
 
 
 def knows_no_damage(spark: SparkSession, dialect: str) -> None:
