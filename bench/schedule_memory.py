@@ -36,7 +36,8 @@ from bench import report
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.engine import Schedule
-from journeyman.engines.ztick.loading import REMOVED, Loader
+from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.loading import Loader
 from journeyman.engines.ztick.messages import Due, Finished, StartRun
 from journeyman.formats.ztick import CODEC, JobSet, Shell, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL

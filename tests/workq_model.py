@@ -17,6 +17,7 @@ from journeyman.protocols.workq.commands import (
     Fail,
     Lease,
     PauseQueue,
+    Refused,
     Requeue,
     Result,
     ResumeQueue,
@@ -31,7 +32,6 @@ from journeyman.protocols.workq.replies import (
     JobView,
     Leased,
     QueueView,
-    Refused,
     Reply,
 )
 

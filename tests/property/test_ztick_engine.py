@@ -20,7 +20,8 @@ from journeyman.engines import sharded_dict
 from journeyman.engines.sharded_dict import JobListing, JobRow
 from journeyman.engines.ztick import due as ztick_due
 from journeyman.engines.ztick.engine import Decidable, Schedule
-from journeyman.engines.ztick.loading import REMOVED, Loader, load
+from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.loading import Loader, load
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 
 from journeyman.folds.kestrel import Reader
+from journeyman.folds.keyspace import id_of
 from journeyman.formats import kestrel, keyspace, workq, ztick
 from journeyman.formats.framing import scan
 from journeyman.formats.keyspace import values as keyspace_values
 from journeyman.spark import read
 from journeyman.spark.convert import convert
-from journeyman.spark.convert.job_ids import id_of
 from journeyman.spark.convert.losses import WHOLE
 from journeyman.spark.convert.parquet import log_to_parquet
 from journeyman.spark.convert.queue_jobs import QueueSettings

@@ -8,15 +8,8 @@ from uuid import UUID
 import pytest
 
 from journeyman.client import errors
-from journeyman.client.workq import (
-    JobInfo,
-    JobState,
-    LeasedJob,
-    NewJob,
-    QueueInfo,
-    Result,
-    WorkQueue,
-)
+from journeyman.client.workq import NewJob, WorkQueue
+from journeyman.client.workq_lines import JobInfo, JobState, LeasedJob, QueueInfo, Result
 from tests.scripted_peer import Cut, Exchange, ScriptedPeer
 
 ID = UUID("00000000-0000-4000-8000-000000000001")

@@ -14,12 +14,11 @@ from journeyman.errors import LogFull
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.logs import recovery
+from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import (
-    Damage,
     FileReport,
     RecoveryReport,
     inspect_file,
-    read_past_damage,
     recover_entries,
     recover_file,
 )

@@ -12,15 +12,11 @@ from journeyman.config import parse_tokens
 from journeyman.engines.ztick.messages import DONE, JobNotFound
 from journeyman.protocols.ztick import Metrics
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.connection import PARSE_BYTES, WINDOW
+from journeyman.servers.core.sending import LIST_STALL_S
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.ztick.session import (
-    LIST_STALL_S,
-    PARSE_BYTES,
-    WINDOW,
-    Session,
-    Surroundings,
-)
+from journeyman.servers.ztick.session import Session, Surroundings
 from journeyman.servers.ztick.writer import Request, Writer
 
 TOKENS = '[token.a]\nsecret = "right"\nnamespace = "a."\n'

@@ -19,6 +19,7 @@ from journeyman.protocols.workq.commands import (
     InspectScheduledJobs,
     InspectServer,
     Lease,
+    Refused,
     Schedule,
 )
 from journeyman.protocols.workq.replies import (
@@ -30,7 +31,6 @@ from journeyman.protocols.workq.replies import (
     Leased,
     QueueList,
     QueueView,
-    Refused,
     ServerView,
 )
 from tests.property.workq_original import Original

@@ -21,8 +21,9 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import JourneymanError, LogFull, LogPoisoned
 from journeyman.formats.ztick import JobSet, Record, Shell, Status
 from journeyman.protocols.ztick import ErrorCode, Get, Query, Refused, Remove, Set, SetRule, Stat
+from journeyman.servers.core.group_commit import MAX_BATCH
 from journeyman.servers.ztick import writer as writer_module
-from journeyman.servers.ztick.writer import MAX_BATCH, Request, Writer
+from journeyman.servers.ztick.writer import Request, Writer
 from journeyman.testing import ManualClock
 
 FAR_NS = 4_000_000_000_000_000_000

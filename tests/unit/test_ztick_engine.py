@@ -10,8 +10,15 @@ from journeyman.engines.sharded_dict import DRAWERS, SLICE_JOBS, Drawers, JobLis
 from journeyman.engines.ztick import due
 from journeyman.engines.ztick.due import DueQueue
 from journeyman.engines.ztick.engine import Decidable, Schedule
-from journeyman.engines.ztick.job import PLANNED, execution_ns_of, identifier_of, order_of, pack
-from journeyman.engines.ztick.loading import REMOVED, Loader, load
+from journeyman.engines.ztick.job import (
+    PLANNED,
+    REMOVED,
+    execution_ns_of,
+    identifier_of,
+    order_of,
+    pack,
+)
+from journeyman.engines.ztick.loading import Loader, load
 from journeyman.engines.ztick.messages import (
     DONE,
     DUE_LIMIT,

@@ -17,8 +17,6 @@ from journeyman.errors import UsageError
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
 
-__all__ = ["clean"]
-
 
 @click.command()
 @click.argument("path", type=click.Path())

@@ -23,8 +23,6 @@ from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.segments import QUARANTINE, names_in
 
-__all__ = ["compact"]
-
 _SHOWN_RULES = 10
 
 

@@ -13,8 +13,6 @@ from journeyman.cli.errors import warn
 from journeyman.cli.output import Output
 from journeyman.cli.settings import load_settings, settings_options
 
-__all__ = ["config"]
-
 
 @click.command()
 @settings_options

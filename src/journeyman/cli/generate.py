@@ -31,8 +31,6 @@ from journeyman.logs.segments import (
     workq_segments,
 )
 
-__all__ = ["generate"]
-
 DEFAULT_START = "2026-01-01T00:00:00Z"
 MAX_RECORDS = 1_000_000_000
 MAX_PAYLOAD_BYTES = 1_048_576  # what workq takes at most

@@ -29,8 +29,6 @@ from journeyman.folds.anomaly import Anomaly
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 
-__all__ = ["DamageReport", "FileReport", "LogReport", "inspect_log"]
-
 FIRST_ANOMALIES = 5  # shown in full; the others are only counted
 MAX_LISTED_DAMAGES = 1000
 _UUID_BYTES = 16

@@ -17,8 +17,6 @@ from journeyman.cli.wording import snippet
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record
 
-__all__ = ["fields", "record_fields", "record_text", "text"]
-
 _NS_PER_MS = 1_000_000
 
 

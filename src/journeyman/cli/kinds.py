@@ -6,8 +6,6 @@ from typing import Any
 
 from journeyman.formats import kestrel, workq, ztick
 
-__all__ = ["kind_of"]
-
 _WORDS: dict[type, str] = {
     ztick.JobSet: "set",
     ztick.RuleSet: "rule_set",

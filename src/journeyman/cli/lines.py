@@ -9,8 +9,6 @@ from journeyman.cli.dialects import WORKQ, ZTICK, LogFile
 from journeyman.cli.output import json_line
 from journeyman.formats.framing import Entry
 
-__all__ = ["line_maker"]
-
 
 def line_maker(file: LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:
     """What turns the entries of this file into lines."""

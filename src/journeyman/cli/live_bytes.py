@@ -19,8 +19,6 @@ from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.anomaly import Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead
 
-__all__ = ["Account", "IdRuns", "account_for"]
-
 Reread: TypeAlias = Callable[[], Iterator[Any]]
 
 

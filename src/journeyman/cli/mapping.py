@@ -25,8 +25,6 @@ from journeyman.disk import ReadFile, RealDisk
 from journeyman.errors import LogError
 from journeyman.logs.segments import READ_LOCK
 
-__all__ = ["MappedLog", "map_log"]
-
 _TRIES = 20
 _LOCK_TIMEOUT_S = 5.0
 

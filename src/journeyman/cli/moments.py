@@ -14,8 +14,6 @@ import click
 from journeyman import moments
 from journeyman.clock import SystemClock
 
-__all__ = ["MOMENT", "iso", "parse_moment"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_SECOND = 1_000_000_000
 

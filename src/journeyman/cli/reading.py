@@ -22,8 +22,6 @@ from journeyman.formats.framing import Buffer, Entry
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 
-__all__ = ["Source", "is_end"]
-
 _ADVANCE_EVERY = 4096  # entries
 _LENGTH_PREFIX_BYTES = 4
 _NS_PER_MS = 1_000_000

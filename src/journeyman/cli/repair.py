@@ -26,8 +26,6 @@ from journeyman.logs.damage import Damage
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
 from journeyman.logs.segments import kestrel_lock_name
 
-__all__ = ["repair"]
-
 
 @click.command()
 @click.argument("path", type=click.Path())

@@ -14,8 +14,6 @@ import click
 from journeyman.config import Configuration, load
 from journeyman.errors import UsageError
 
-__all__ = ["load_settings", "settings_options"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

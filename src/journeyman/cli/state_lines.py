@@ -23,8 +23,6 @@ from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut
 
-__all__ = ["Read", "consumed_by_all", "effective_lines", "id_span"]
-
 # Reads files one after the other; answers with the entries of each.
 Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
 

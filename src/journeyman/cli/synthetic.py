@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["PIECE_BYTES", "Piece", "Plan", "Pool"]
-
 PIECE_BYTES = 1024 * 1024  # about how much a maker holds before it hands over
 
 

@@ -16,8 +16,6 @@ from struct import Struct
 from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan, Pool
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
 
-__all__ = ["kestrel_pieces"]
-
 _EXPIRING = 0.1  # of all items
 _EXPIRES_AFTER_MS = 7 * 24 * 3600 * 1000
 _STEP_NS = 2_000_000  # items come 1 ms apart on average

@@ -22,8 +22,6 @@ from google_crc32c import value as crc32c
 from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan, Pool
 from journeyman.formats.workq import HEADER, Command
 
-__all__ = ["workq_pieces"]
-
 _STEP_NS = 2_000_000  # records come 1 ms apart on average
 _DUE_AFTER_NS = 60 * 1_000_000_000
 _SCHEDULED = 0.1  # of the jobs

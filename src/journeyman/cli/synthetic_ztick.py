@@ -15,8 +15,6 @@ from struct import Struct
 from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan
 from journeyman.formats.ztick.runners import RUNNER_WORDS
 
-__all__ = ["rule_frames", "ztick_pieces"]
-
 _PATTERNS = ("backup.", "report.", "notify.", "deploy.", "billing.", "cleanup.")
 _PLAN_WITHIN_NS = 365 * 24 * 3600 * 1_000_000_000
 _STATUS_CHANGES = 0.5  # of the records that meet a job which is already there

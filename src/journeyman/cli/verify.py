@@ -18,8 +18,6 @@ from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 
-__all__ = ["verify"]
-
 _SHOWN_DAMAGES = 20  # of a file, in text; JSON lists more
 
 

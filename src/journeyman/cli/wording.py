@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "snippet"]
-
 SHOWN_BYTES = 60
 
 

@@ -16,8 +16,6 @@ from journeyman.cli.wording import snippet
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import Instant, JobAdded, JobFinished, Record, UnknownCommand
 
-__all__ = ["added_fields", "added_words", "fields", "text", "uuid_text"]
-
 
 def fields(segment: str, entry: Entry[Record]) -> dict[str, Any]:
     """The JSON object of one record, keys in the order they are documented."""

@@ -30,8 +30,6 @@ from journeyman.formats.ztick import (
     Shell,
 )
 
-__all__ = ["json_text", "text"]
-
 _MUST_ESCAPE = re.compile(r'[\x00-\x1f"\\]')
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 

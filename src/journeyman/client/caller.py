@@ -24,8 +24,6 @@ from journeyman.client.errors import (
     TimedOut,
 )
 
-__all__ = ["Caller"]
-
 T = TypeVar("T")
 
 

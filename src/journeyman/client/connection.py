@@ -18,8 +18,6 @@ from typing import NoReturn, TypeAlias
 from journeyman.client import checks
 from journeyman.client.errors import BadAnswer, CannotConnect, ConnectionFailed, TimedOut
 
-__all__ = ["Connection", "Tls", "tls_context"]
-
 Tls: TypeAlias = bool | ssl.SSLContext
 
 _RECEIVE_BYTES = 256 * 1024

@@ -26,8 +26,6 @@ from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, Key
 from journeyman.protocols.kestrel.readers import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 
-__all__ = ["DEFAULT_PORT", "KestrelClient"]
-
 DEFAULT_PORT = 22133
 _MAX_EXPIRY_S = 2**40  # far beyond any date
 _MAX_COUNT = 1_000_000  # reads that a connection may have open at the most

@@ -40,24 +40,12 @@ from journeyman.client.errors import (
 from journeyman.client.workq_lines import (
     JobId,
     JobInfo,
-    JobState,
     LeasedJob,
     QueueInfo,
     Result,
     TimedOutWaiting,
     as_id,
 )
-
-__all__ = [
-    "DEFAULT_PORT",
-    "JobInfo",
-    "JobState",
-    "LeasedJob",
-    "NewJob",
-    "QueueInfo",
-    "Result",
-    "WorkQueue",
-]
 
 DEFAULT_PORT = 9922
 DEFAULT_TTR_MS = 60_000

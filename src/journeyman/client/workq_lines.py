@@ -29,30 +29,6 @@ from journeyman.client.connection import Connection
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, NotFound, Refused
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 
-__all__ = [
-    "DUPLICATE_JOB",
-    "JobId",
-    "JobInfo",
-    "JobState",
-    "LeasedJob",
-    "QueueInfo",
-    "Result",
-    "TimedOutWaiting",
-    "as_id",
-    "block",
-    "checked_data",
-    "checked_name",
-    "line",
-    "number",
-    "read_block",
-    "read_head",
-    "read_id",
-    "read_job",
-    "read_pairs",
-    "read_words",
-    "time_text",
-]
-
 JobId: TypeAlias = UUID | str
 DUPLICATE_JOB = "Duplicate job"
 

@@ -37,8 +37,6 @@ from journeyman.formats.ztick import Runner, Status
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES, join, tokenize
 
-__all__ = ["DEFAULT_PORT", "Job", "Moment", "Rule", "Schedule"]
-
 DEFAULT_PORT = 5678
 _STATUSES = {status.word: status for status in Status}
 _MAX_BODY_BYTES = LINE_LIMIT_BYTES - 24  # a request id of 64 bits, a space and the line end

@@ -23,20 +23,6 @@ from journeyman.columnar.kernels.copying import Ints, copy_spans
 from journeyman.columnar.kernels.read_bytes import Bytes
 from journeyman.formats.framing import Buffer
 
-__all__ = [
-    "Bools",
-    "Column",
-    "Ints",
-    "as_bytes",
-    "binary",
-    "blobs",
-    "gather",
-    "int64_lists",
-    "is_ascii",
-    "numbers",
-    "stretched",
-]
-
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Column: TypeAlias = "pa.Array[Any]"
 

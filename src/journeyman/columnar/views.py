@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools, Column, Ints
+from journeyman.columnar.arrays import Bools, Column
+from journeyman.columnar.kernels.copying import Ints
 from journeyman.columnar.kernels.read_bytes import Bytes
-
-__all__ = ["frozen", "numbers_in", "text_in", "valid_in"]
 
 A = TypeVar("A", bound="npt.NDArray[Any]")
 

@@ -24,8 +24,6 @@ from pathlib import Path
 
 from journeyman.errors import UsageError
 
-__all__ = ["MAX_FILE_BYTES", "FileValues", "Found", "read_text_file", "read_values"]
-
 MAX_FILE_BYTES = 1024 * 1024
 
 _HEADING = re.compile(r"\[([^\[\]]+)\]\s*(?:#.*)?")

@@ -24,20 +24,6 @@ from typing import Generic, TypeVar
 
 from journeyman.config.addresses import Address, parse_address
 
-__all__ = [
-    "Choice",
-    "Flag",
-    "Integer",
-    "Kind",
-    "ListenAddress",
-    "Optional",
-    "SecretText",
-    "Text",
-    "TextList",
-    "quoted",
-    "without_password",
-]
-
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 

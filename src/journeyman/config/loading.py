@@ -24,10 +24,9 @@ from typing import Any
 from journeyman.config.data_directory import PLACES, STORE_DIRECTORY
 from journeyman.config.files import Found, read_text_file, read_values
 from journeyman.config.queue_limits import WrongKey
-from journeyman.config.settings import Setting, Settings, StorageEngine, all_settings
+from journeyman.config.queue_settings import StorageEngine
+from journeyman.config.settings import Setting, Settings, all_settings
 from journeyman.errors import UsageError
-
-__all__ = ["COMMAND_LINE_ORIGIN", "DEFAULT_ORIGIN", "Configuration", "load", "show"]
 
 DEFAULT_ORIGIN = "default"
 COMMAND_LINE_ORIGIN = "command line"

@@ -21,8 +21,6 @@ from typing import Any, TypeVar
 from journeyman.config.kinds import Flag, Integer, Kind, quoted
 from journeyman.protocols.kestrel.readers import is_queue_name, is_reader_name
 
-__all__ = ["QUEUE_KEYS", "READER_KEYS", "QueueLimits", "QueueTable", "QueueTables", "WrongKey"]
-
 T = TypeVar("T")
 
 _MANY = 10**15

@@ -20,16 +20,6 @@ from journeyman.config.kinds import (
 from journeyman.config.queue_limits import QueueLimits, QueueTable, QueueTables
 from journeyman.config.rows import setting
 
-__all__ = [
-    "KestrelSettings",
-    "StorageEngine",
-    "StorageMode",
-    "StorageSettings",
-    "WorkqPersistence",
-    "WorkqSettings",
-    "WorkqSync",
-]
-
 _DAY_MS = 24 * 60 * 60 * 1000
 _MIB = 1024 * 1024
 

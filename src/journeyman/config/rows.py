@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from journeyman.config.kinds import Kind
 
-__all__ = ["setting"]
-
 T = TypeVar("T")
 
 

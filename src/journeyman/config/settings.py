@@ -36,44 +36,10 @@ from journeyman.config.kinds import (
 )
 from journeyman.config.queue_settings import (
     KestrelSettings,
-    StorageEngine,
-    StorageMode,
     StorageSettings,
-    WorkqPersistence,
     WorkqSettings,
-    WorkqSync,
 )
 from journeyman.config.rows import setting
-
-__all__ = [
-    "ControllerSettings",
-    "DataSettings",
-    "DatabaseSettings",
-    "HistorySettings",
-    "HttpSettings",
-    "Interrupted",
-    "KestrelSettings",
-    "LimitSettings",
-    "LogLevel",
-    "LogSettings",
-    "MessageFormat",
-    "MessageSettings",
-    "Overdue",
-    "Persistence",
-    "RunnerSettings",
-    "ScheduleSettings",
-    "Setting",
-    "Settings",
-    "ShellSettings",
-    "StorageEngine",
-    "StorageMode",
-    "StorageSettings",
-    "TelemetrySettings",
-    "WorkqPersistence",
-    "WorkqSettings",
-    "WorkqSync",
-    "all_settings",
-]
 
 T = TypeVar("T")
 

@@ -35,8 +35,6 @@ from journeyman.config.files import read_text_file
 from journeyman.errors import UsageError
 from journeyman.formats.ztick.runners import RUNNER_WORDS, Journal, Queue, Runner
 
-__all__ = ["ALL_NAMESPACES", "Token", "Tokens", "load_tokens", "parse_tokens"]
-
 ALL_NAMESPACES = "*"
 
 _HEADING = re.compile(r"\[([^\]]*)\]\s*(?:#.*)?")

@@ -26,24 +26,6 @@ from typing import TypeAlias
 from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record, UnknownCommand
 
-__all__ = [
-    "DEFAULT_READER",
-    "MAX_PLAUSIBLE_ID",
-    "Contested",
-    "Item",
-    "QueueView",
-    "Reader",
-    "apply",
-    "apply_reader",
-    "fold",
-    "fold_reader",
-    "key_of",
-    "open_queue",
-    "replay",
-    "snapshot",
-    "snapshot_reader",
-]
-
 DEFAULT_READER = ""
 # A million items a second take nine years to get here; a flipped bit gets far beyond.
 MAX_PLAUSIBLE_ID = 2**48

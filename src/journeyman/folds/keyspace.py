@@ -27,28 +27,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from journeyman.errors import InvalidData
-from journeyman.folds.workq_job import NS_PER_MS, Job, JobState
-from journeyman.folds.workq_limits import MAX_TTL_MS
+from journeyman.folds.workq import MAX_TTL_MS, NS_PER_MS, Job, JobState
 from journeyman.formats.keyspace.text import check_json
 from journeyman.formats.keyspace.values import Extra, JobRecord, QueueRecord
 from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq.retry import delay_ms_of
-
-__all__ = [
-    "LONGEST_TTL_KEY",
-    "MEMBER",
-    "Defaults",
-    "id_of",
-    "payload_bytes",
-    "payload_text",
-    "queue_record",
-    "record_of_payload",
-    "record_of_workq",
-    "wakes_ns_of",
-    "workq_and_timeout",
-    "workq_of_record",
-    "workq_status",
-]
 
 MEMBER: Final = "workq"
 # No job of the work queue in a store has a longer TTL than stands here: milliseconds, u64

@@ -20,8 +20,6 @@ from typing import NamedTuple, TypeAlias
 from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet
 
-__all__ = ["Key", "Schedule", "State", "apply", "fold", "key_of", "replay", "schedule", "snapshot"]
-
 Key: TypeAlias = tuple[str, str]  # ("job" or "rule", identifier)
 State: TypeAlias = JobSet | RuleSet | None
 

@@ -41,8 +41,6 @@ from journeyman.logs.segments import Position, SegmentPlan
 from journeyman.logs.sync import SyncMode, SyncPolicy
 from journeyman.logs.tail import LogTail, SyncFailed
 
-__all__ = ["MAX_WAITING_BYTES", "Appender", "CommitThread", "Position"]
-
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 

@@ -32,16 +32,6 @@ from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
 
-__all__ = [
-    "JOURNAL_PREFIX",
-    "Publication",
-    "finish",
-    "is_journal",
-    "journal_path",
-    "pending",
-    "publish",
-]
-
 JOURNAL_PREFIX = "_publication"
 _VERSION = 1
 

@@ -19,8 +19,6 @@ from journeyman.disk import Disk
 from journeyman.formats.framing import Buffer
 from journeyman.logs.segments import QUARANTINE, TEMPORARY_MARK
 
-__all__ = ["CHUNK_BYTES", "copy_aside", "move_aside"]
-
 CHUNK_BYTES = 1024 * 1024  # how much of a file is in memory at once while it is copied
 
 _UNFINISHED = TEMPORARY_MARK + "writing"

@@ -32,22 +32,10 @@ from journeyman.disk import AppendFile, Disk, is_full
 from journeyman.errors import LogFull
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.seals import SealFormat, fits, make_seal
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.damage import Damage
 from journeyman.logs.quarantine import CHUNK_BYTES, copy_aside, move_aside
 from journeyman.logs.sealed_reading import read_file
 from journeyman.logs.segments import TEMPORARY_MARK
-
-__all__ = [
-    "MAX_LISTED_DAMAGES",
-    "MAX_STRETCHES",
-    "Damage",
-    "FileReport",
-    "RecoveryReport",
-    "inspect_file",
-    "read_past_damage",
-    "recover_entries",
-    "recover_file",
-]
 
 # A file damaged in more places than this is copied aside whole, not in pieces.
 MAX_STRETCHES = 256

@@ -20,8 +20,6 @@ from journeyman.disk import Disk, is_full
 from journeyman.errors import LogFull
 from journeyman.formats.framing import Buffer
 
-__all__ = ["WRITE_BYTES", "gathered", "put_in_place", "remove_durably", "write_whole"]
-
 WRITE_BYTES = 1024 * 1024  # small pieces are gathered to writes of about this size
 
 

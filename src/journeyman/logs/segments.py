@@ -30,39 +30,6 @@ from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.errors import LogError, UsageError
 
-__all__ = [
-    "APPEND_LOCK",
-    "ARCHIVE_PREFIX",
-    "LOCK_SUFFIX",
-    "MAX_WORKQ_SEQUENCE",
-    "QUARANTINE",
-    "READ_LOCK",
-    "TEMPORARY_MARK",
-    "KestrelPlan",
-    "Position",
-    "SegmentPlan",
-    "WorkqPlan",
-    "ZtickNames",
-    "ZtickPlan",
-    "check_queue_name",
-    "check_reader_name",
-    "is_queue_name",
-    "kestrel_archive_name",
-    "kestrel_lock_name",
-    "kestrel_number",
-    "kestrel_queues",
-    "kestrel_reader",
-    "kestrel_reader_name",
-    "kestrel_readers",
-    "kestrel_segment_name",
-    "kestrel_segments",
-    "kestrel_temporaries",
-    "names_in",
-    "workq_segment_name",
-    "workq_segments",
-    "workq_sequence",
-]
-
 QUARANTINE = "quarantine"
 TEMPORARY_MARK = "~~"
 ARCHIVE_PREFIX = "archive~"

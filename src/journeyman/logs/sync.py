@@ -16,8 +16,6 @@ from enum import Enum
 
 from journeyman.errors import UsageError
 
-__all__ = ["MAX_INTERVAL_MS", "SyncMode", "SyncPolicy"]
-
 MAX_INTERVAL_MS = 3_600_000
 
 

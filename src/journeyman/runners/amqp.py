@@ -41,8 +41,6 @@ from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, 
 from journeyman.runners.dsn import AmqpDsn, address, parse_amqp_dsn
 from journeyman.runners.network import why
 
-__all__ = ["AmqpRunner"]
-
 MAX_ROUTING_KEY_BYTES = 255
 MAX_VHOST_CHARS = 127
 EXCHANGE_NAME = re.compile(r"[A-Za-z0-9_.:@#,/+ -]{0,127}")  # what the library takes

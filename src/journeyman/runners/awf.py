@@ -9,8 +9,6 @@ from journeyman.formats.ztick import Awf
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.process import Programs
 
-__all__ = ["AwfRunner"]
-
 PROGRAM = "awf"
 
 

@@ -25,8 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from journeyman.runners.output import BoundedOutput
 
-__all__ = ["Child"]
-
 READ_BYTES = 64 * 1024  # what a pipe holds
 
 

@@ -21,8 +21,6 @@ from typing import Generic, Protocol, TypeVar
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.redaction import redact
 
-__all__ = ["MAX_REASON_CHARS", "RunRequest", "RunResult", "Runner", "failed", "seconds", "shown"]
-
 MAX_REASON_CHARS = 500
 MAX_SHOWN_CHARS = 100
 

@@ -10,8 +10,6 @@ from journeyman.formats.ztick import Direct
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.process import Programs
 
-__all__ = ["DirectRunner"]
-
 
 class DirectRunner:
     def __init__(self, programs: Programs) -> None:

@@ -26,8 +26,6 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-__all__ = ["AmqpDsn", "RedisDsn", "address", "parse_amqp_dsn", "parse_redis_dsn"]
-
 AMQP_PORT = 5672
 REDIS_PORT = 6379
 MAX_PORT = 65_535

@@ -36,8 +36,6 @@ from journeyman.runners.dsn import address
 from journeyman.runners.network import why
 from journeyman.runners.output import BoundedOutput
 
-__all__ = ["HttpRunner"]
-
 METHODS = ("GET", "POST", "PUT", "DELETE")
 METHODS_WITH_BODY = ("POST", "PUT")
 DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -15,8 +15,6 @@ from journeyman.formats.ztick import Journal
 from journeyman.protocols.kestrel.readers import is_queue_name
 from journeyman.runners.contract import RunRequest, RunResult, failed
 
-__all__ = ["JournalRunner", "PutsItems"]
-
 # queue and item -> why it could not be put, or nothing
 PutsItems: TypeAlias = Callable[[str, bytes], Awaitable[str]]
 

@@ -20,8 +20,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-__all__ = ["why"]
-
 MAX_CHAIN = 10
 
 _ERRNO_IN_TEXT = re.compile(r"\[Errno (\d+)\]")

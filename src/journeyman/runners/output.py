@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from journeyman.runners.redaction import redact_bytes, redact_cut
 
-__all__ = ["BoundedOutput"]
-
 
 class BoundedOutput:
     """Feed it everything; it keeps the head and the tail."""

@@ -37,8 +37,6 @@ from journeyman.runners.guardian import Guardian
 from journeyman.runners.output import BoundedOutput
 from journeyman.runners.process_wording import environment, exit_reason, start_reason
 
-__all__ = ["Programs"]
-
 # Nothing survives SIGKILL but a process inside a system call that never returns.
 KILLED_LIMIT_S = 5.0
 # What a program wrote last may still be in the pipe when its end is noticed.

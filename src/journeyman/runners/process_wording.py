@@ -16,8 +16,6 @@ from datetime import UTC, datetime, timedelta
 
 from journeyman.runners.contract import shown
 
-__all__ = ["environment", "exit_reason", "iso_moment", "start_reason"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_S = 1_000_000_000
 

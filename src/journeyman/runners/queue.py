@@ -16,8 +16,6 @@ from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.ztick.queue_runner import queue_job
 from journeyman.runners.contract import RunRequest, RunResult, failed
 
-__all__ = ["AddsWork", "QueueRunner"]
-
 AddsWork: TypeAlias = Callable[[Add], Awaitable[str]]  # why it could not be added, or nothing
 
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["HIDDEN", "redact", "redact_bytes", "redact_cut"]
-
 HIDDEN = "***"
 
 _SEPARATOR = b"://"

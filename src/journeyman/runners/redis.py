@@ -21,8 +21,6 @@ from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, 
 from journeyman.runners.dsn import RedisDsn, address, parse_redis_dsn
 from journeyman.runners.network import why
 
-__all__ = ["RedisRunner"]
-
 COMMANDS = ("PUBLISH", "RPUSH", "LPUSH", "SET")
 
 

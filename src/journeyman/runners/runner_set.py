@@ -34,8 +34,6 @@ from journeyman.runners.queue import AddsWork, QueueRunner
 from journeyman.runners.redis import RedisRunner
 from journeyman.runners.shell import ShellRunner
 
-__all__ = ["RunnerSet"]
-
 
 class RunnerSet:
     """Runs any request. Belongs to one event loop."""

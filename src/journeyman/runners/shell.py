@@ -15,8 +15,6 @@ from journeyman.formats.ztick import Shell
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.process import Programs
 
-__all__ = ["ShellRunner"]
-
 
 class ShellRunner:
     def __init__(self, programs: Programs, settings: ShellSettings) -> None:

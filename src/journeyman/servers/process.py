@@ -39,8 +39,6 @@ from journeyman.servers.telemetry.disk_figures import MeasuredDisk, places_of
 from journeyman.servers.workq.service import WorkQueueServer
 from journeyman.servers.ztick.service import ScheduleServer
 
-__all__ = ["run"]
-
 Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 
 CLEAN, FORCED = 0, 1

@@ -14,17 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.source.api import damage_read
 
-__all__ = [
-    "DamageFound",
-    "DataFrame",
-    "SparkSession",
-    "damage_in",
-    "damaged_places",
-    "first_rows",
-    "in_driver",
-    "named",
-]
-
 
 class DamageFound(NamedTuple):
     """How much of some logs is damaged. ``file`` is one of the files; at least so many records."""

@@ -23,8 +23,6 @@ from journeyman.spark.source.packet_schema import PACKET_SCHEMA, SEAM_KIND
 from journeyman.spark.source.schemas import arrow_schema
 from journeyman.spark.source.splits import Seam, SplitContext
 
-__all__ = ["PartsDoNotMeet", "check_seams", "seam_row"]
-
 
 class PartsDoNotMeet(Exception):
     """A begin was guessed wrong: what was made of the parts is good for nothing."""

@@ -26,8 +26,6 @@ from journeyman.spark import read
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.payloads import with_payloads
 
-__all__ = ["TABLES", "packets", "states", "table_schema", "tables_of"]
-
 Replay = Callable[[DataFrame], DataFrame]
 
 TABLES: Final[Mapping[str, Mapping[str, Replay]]] = {

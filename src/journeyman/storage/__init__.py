@@ -15,10 +15,11 @@ docs/storage.md is the page about it.
 
 from __future__ import annotations
 
+from journeyman.config import StorageMode
 from journeyman.storage.drafts import Outcome
 from journeyman.storage.facade import QueueCount, QueueList, Storage
 from journeyman.storage.operations import Operation, PutQueue, Remove, SetStatus, Upsert
-from journeyman.storage.options import EngineOptions, StorageMode
+from journeyman.storage.options import EngineOptions
 from journeyman.storage.pages import Page, Unreadable
 
 __all__ = [

@@ -61,16 +61,6 @@ from journeyman.storage.records import (
     uuid_of_job_key,
 )
 
-__all__ = [
-    "Problem",
-    "check",
-    "in_batches",
-    "named_listings",
-    "rank_entries",
-    "read_queue",
-    "shown",
-]
-
 _COUNT = Struct(">Q")
 _BATCH: Final = 2000
 _UUID_TEXT = 36

@@ -28,10 +28,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from journeyman.formats.keyspace import MAX_KEY_BYTES
-
-__all__ = ["MAX_KEY_BYTES", "Backend", "Changes", "Entry", "Reader", "Stats", "Turn"]
-
 Entry: TypeAlias = tuple[bytes, bytes]
 # None removes the key; one that is not there may be removed.
 Changes: TypeAlias = Mapping[bytes, bytes | None]

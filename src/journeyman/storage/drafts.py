@@ -47,8 +47,6 @@ from journeyman.storage.records import (
     queue_time_key,
 )
 
-__all__ = ["Draft", "Outcome"]
-
 _COUNT = Struct(">Q")
 _NOT_LOOKED: Final = None
 

@@ -67,14 +67,6 @@ from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_st
 from journeyman.storage.paths import expanded
 from journeyman.storage.records import job_key, read_job, uuid_of_job_key
 
-__all__ = [
-    "SCHEMA",
-    "SCHEMA_KEY",
-    "QueueCount",
-    "QueueList",
-    "Storage",
-]
-
 # Which derived keys a store keeps complete. 1: listings and ranks besides what Overhop keeps.
 SCHEMA: Final = 1
 SCHEMA_KEY: Final = b"v1:storage:schema"

@@ -18,8 +18,6 @@ from collections.abc import Callable, Sequence
 from threading import Event, Lock
 from typing import Final, Generic, TypeVar
 
-__all__ = ["MAX_OPERATIONS", "GroupCommit"]
-
 MAX_OPERATIONS: Final = 10_000  # of one commit, unless one caller alone hands in more
 
 Op = TypeVar("Op")

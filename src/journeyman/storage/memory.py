@@ -19,8 +19,6 @@ from typing import Final
 from journeyman.errors import StorageClosed
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
 
-__all__ = ["MemoryBackend"]
-
 _CHUNK_KEYS: Final = 256
 
 

@@ -24,9 +24,6 @@ from journeyman.storage.memory import MemoryBackend
 from journeyman.storage.options import EngineOptions
 from journeyman.storage.sqlite import SqliteBackend
 
-__all__ = ["open_backend"]
-
-
 _NO_OPTIONS: Final = {
     StorageEngine.POSTGRES: "it is the server's: see its shared_buffers and synchronous_commit",
     StorageEngine.MEMORY: "everything is in memory",

@@ -16,18 +16,6 @@ from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_va
 from journeyman.storage.drafts import Draft, Outcome
 from journeyman.storage.records import Prepared, prepared
 
-__all__ = [
-    "Operation",
-    "PreparedQueue",
-    "PutQueue",
-    "Ready",
-    "Remove",
-    "SetStatus",
-    "Upsert",
-    "ready_to_run",
-    "run",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Upsert:

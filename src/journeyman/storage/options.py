@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from journeyman.config import StorageMode
 
-__all__ = ["EngineOptions", "StorageMode"]
-
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:

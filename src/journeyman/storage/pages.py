@@ -25,8 +25,6 @@ from journeyman.storage.contract import Reader
 from journeyman.storage.ranks import bounds, nth
 from journeyman.storage.records import job_key, read_job, uuid_of_job_key
 
-__all__ = ["MAX_PAGE_SIZE", "Page", "Unreadable", "page_of_queue", "page_of_status", "read_jobs"]
-
 MAX_PAGE_SIZE: Final = 10_000
 _FIFO_PLACE_BYTES: Final = 24
 _MS_BYTES: Final = 8

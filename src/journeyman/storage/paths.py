@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from journeyman.errors import UsageError
 
-__all__ = ["expanded"]
-
 
 def expanded(path: str, environ: Mapping[str, str] | None = None) -> str:
     """The path with its home directory put in. Raises UsageError if there is none."""

@@ -42,8 +42,6 @@ from journeyman.errors import (
 )
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
 
-__all__ = ["PostgresBackend"]
-
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 _TABLES: Final = (

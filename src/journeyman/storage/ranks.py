@@ -39,8 +39,6 @@ from journeyman.formats.keyspace.listing import (
 )
 from journeyman.storage.contract import Reader
 
-__all__ = ["Bounds", "Foothold", "bounds", "changed", "expected", "nth", "rank_before"]
-
 _COUNT = Struct(">Q")
 _FIRST: Final = b""  # the place of the block before the first mark
 

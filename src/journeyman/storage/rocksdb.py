@@ -38,13 +38,12 @@ from rocksdict import (
 )
 
 from journeyman.clock import Clock, SystemClock
+from journeyman.config import StorageMode
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull, StorageLocked
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
 from journeyman.storage.directory_lock import lock_directory
-from journeyman.storage.options import EngineOptions, StorageMode
-
-__all__ = ["RocksBackend"]
+from journeyman.storage.options import EngineOptions
 
 _MIB = 1024 * 1024
 _CACHE_BYTES: Final = 64 * _MIB

@@ -20,14 +20,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
+from journeyman.config import StorageMode
 from journeyman.disk import FILE_MODE
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull
 from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
 from journeyman.storage.directory_lock import lock_directory
-from journeyman.storage.options import EngineOptions, StorageMode
-
-__all__ = ["FILE_NAME", "SqliteBackend"]
+from journeyman.storage.options import EngineOptions
 
 FILE_NAME = "store.sqlite"
 

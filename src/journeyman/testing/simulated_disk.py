@@ -42,8 +42,6 @@ from journeyman.testing.simulated_files import (
 )
 from journeyman.testing.simulated_locks import LockTable
 
-__all__ = ["PowerCut", "SimulatedDisk"]
-
 
 class PowerCut(BaseException):
     """The power is gone. Nothing on this disk answers any more; see ``after_crash``."""

@@ -20,18 +20,6 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "Change",
-    "DirectoryNode",
-    "FileNode",
-    "Node",
-    "Survival",
-    "directories_under",
-    "files_under",
-    "surviving_changes",
-    "surviving_directory",
-]
-
 # What of the unsynced state a crash leaves; a number seeds a random choice.
 Survival: TypeAlias = Literal["lose_all_unsynced", "keep_all_unsynced"] | int
 

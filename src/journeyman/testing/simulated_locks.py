@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from journeyman.testing.simulated_files import FileNode
 
-__all__ = ["LockTable", "SimulatedLock"]
-
 
 class LockTable:
     """Who holds which file. Any number may share a file, or one alone may hold it."""

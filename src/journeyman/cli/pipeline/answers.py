@@ -28,9 +28,7 @@ from journeyman.cli.pipeline.session_options import SessionOptions
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
-    from journeyman.spark.preview import DataFrame
-
-__all__ = ["Answer", "answer_options", "explain"]
+    from journeyman.spark.session import DataFrame
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,6 @@ from journeyman.cli.pipeline.session_options import (
 )
 from journeyman.errors import UsageError
 
-__all__ = ["archive"]
-
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)

@@ -17,8 +17,6 @@ from journeyman.cli.pipeline.session_options import (
 )
 from journeyman.clock import SystemClock
 
-__all__ = ["audit"]
-
 SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all of them
 
 

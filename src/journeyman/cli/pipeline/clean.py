@@ -17,8 +17,6 @@ from journeyman.cli.pipeline.session_options import (
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
-__all__ = ["clean"]
-
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)

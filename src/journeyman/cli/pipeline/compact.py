@@ -20,8 +20,6 @@ from journeyman.cli.pipeline.session_options import (
 )
 from journeyman.errors import UsageError
 
-__all__ = ["compact"]
-
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)

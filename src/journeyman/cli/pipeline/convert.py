@@ -30,8 +30,6 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     from journeyman.spark.convert import Conversion
 
-__all__ = ["convert"]
-
 TARGETS = ("ztick", "workq", "keyspace", "parquet", "log")
 
 

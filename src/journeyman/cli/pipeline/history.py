@@ -16,9 +16,7 @@ from journeyman.cli.pipeline.session_options import (
 )
 
 if TYPE_CHECKING:
-    from journeyman.spark.preview import DataFrame, SparkSession
-
-__all__ = ["history"]
+    from journeyman.spark.session import DataFrame, SparkSession
 
 
 @click.command()

@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["interruptible", "plainly_interruptible"]
-
 _AGAIN_S = 0.2
 
 

@@ -19,8 +19,6 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     from journeyman.spark.maintenance import Outcome
 
-__all__ = ["refuse_output", "tell"]
-
 
 def tell(outcomes: Iterable[Outcome], *, json: bool) -> None:
     """Print what became of each log; ends the command with 1 if one could not be treated."""

@@ -30,8 +30,6 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     from journeyman.spark.redrive.redrive import Redriven
 
-__all__ = ["redrive"]
-
 TOKEN_VARIABLE = "JOURNEYMAN_TOKEN"
 
 

@@ -31,9 +31,7 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from journeyman.spark.preview import DataFrame, SparkSession
-
-__all__ = ["replay"]
+    from journeyman.spark.session import DataFrame, SparkSession
 
 _SHOWN_ROWS: Final = 20
 

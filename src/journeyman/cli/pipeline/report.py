@@ -18,8 +18,6 @@ from journeyman.cli.pipeline.session_options import (
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
-__all__ = ["report"]
-
 DEFAULT_OUTPUT = "report.html"
 
 

@@ -26,9 +26,7 @@ from journeyman.cli.wording import counted
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
-    from journeyman.spark.preview import SparkSession
-
-__all__ = ["SessionOptions", "pipeline_session", "session_options"]
+    from journeyman.spark.session import SparkSession
 
 
 @dataclass(frozen=True, slots=True)

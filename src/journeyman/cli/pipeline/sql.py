@@ -15,8 +15,6 @@ from journeyman.cli.pipeline.session_options import (
 )
 from journeyman.errors import UsageError
 
-__all__ = ["sql"]
-
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)

@@ -29,8 +29,6 @@ from journeyman.errors import JourneymanError
 if TYPE_CHECKING:
     from journeyman.spark.sql import LogTables
 
-__all__ = ["run_shell"]
-
 PROMPT, CONTINUED = "sql> ", "  -> "
 HISTORY_LINES = 1000
 _HELP = r"""Statements end with ;   \d lists the tables, \d NAME its columns, \q ends the shell."""

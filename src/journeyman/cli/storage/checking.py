@@ -21,8 +21,6 @@ from journeyman.storage.options import EngineOptions
 from journeyman.storage.paths import expanded
 from journeyman.storage.rebuilding import rebuild as make_anew
 
-__all__ = ["check", "rebuild"]
-
 _SHOWN = 100  # problems, unless asked for all
 
 

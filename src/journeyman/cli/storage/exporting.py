@@ -37,7 +37,7 @@ from journeyman.folds.keyspace import (
     workq_and_timeout,
     workq_of_record,
 )
-from journeyman.folds.workq_limits import MAX_TTL_MS, MAX_TTR_MS
+from journeyman.folds.workq import MAX_TTL_MS, MAX_TTR_MS
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.keyspace import (
     COUNTERS,
@@ -59,8 +59,6 @@ from journeyman.logs.workq.log import WorkqLog
 from journeyman.storage import Storage
 from journeyman.storage.checking import shown
 from journeyman.storage.pages import Unreadable
-
-__all__ = ["export"]
 
 _TARGETS: Final = ("keyspace", "workq", "ztick", "kestrel")
 _PREFIXES: Final = sorted(

@@ -52,8 +52,6 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.workq import pauses
 from journeyman.storage import Storage, Upsert
 
-__all__ = ["import_"]
-
 KEYSPACE: Final = "keyspace"
 PASS_BYTES = 64 * 1024 * 1024  # of a log, whose keys are held in memory at a time
 _BATCH = 2000  # records of a commit

@@ -22,8 +22,6 @@ from journeyman.storage import Page, Storage
 from journeyman.storage.checking import shown
 from journeyman.storage.pages import MAX_PAGE_SIZE
 
-__all__ = ["list_"]
-
 
 @click.command("list")
 @click.option("--queue", metavar="NAME", help="Only this queue.")

@@ -18,8 +18,6 @@ from numba.extending import intrinsic
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
 
-__all__ = ["copy_span", "copy_spans"]
-
 Ints = npt.NDArray[np.signedinteger[Any]]
 
 

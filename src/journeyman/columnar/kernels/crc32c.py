@@ -14,8 +14,6 @@ import numpy.typing as npt
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
 
-__all__ = ["crc32c"]
-
 POLYNOMIAL = 0x82F63B78  # reflected
 _STEP = 8
 

@@ -10,8 +10,6 @@ import numpy as np
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, any_i64, u8
 
-__all__ = ["INLINE_BYTES", "first_bytes", "hash_of", "is_same"]
-
 INLINE_BYTES = 16  # what tables keep of a key where it is looked for
 
 _NONE = np.uint64(0)

@@ -13,17 +13,6 @@ import numpy as np
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
 
-__all__ = [
-    "put_big_16",
-    "put_big_32",
-    "put_big_64",
-    "put_little_32",
-    "put_little_64",
-    "put_u8",
-    "put_uvarint",
-    "uvarint_bytes",
-]
-
 
 @kernel
 def put_u8(data: Bytes, at: int, value: int) -> int:

@@ -14,25 +14,8 @@ A state refers to records by their row: ADD, STARTED, FINISHED and RESULT are ro
 
 from __future__ import annotations
 
-from journeyman.columnar.arrays import Ints
+from journeyman.columnar.kernels.copying import Ints
 from journeyman.columnar.kernels.jit import kernel
-
-__all__ = [
-    "ADD",
-    "ATTEMPTS",
-    "EXHAUSTED",
-    "FAILS",
-    "FINISHED",
-    "FROM_FILE",
-    "ODD",
-    "OWED",
-    "RESULT",
-    "STARTED",
-    "STATE",
-    "UNKNOWN",
-    "WORDS",
-    "fold_events",
-]
 
 # What is known of a job.
 STATE, ADD, ADD_NUMBER, ATTEMPTS, FAILS, STARTED, FINISHED, RESULT = range(8)

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Ints
+from journeyman.columnar.kernels.copying import Ints
 from journeyman.columnar.kernels.key_table import KeyTable
 from journeyman.columnar.kernels.take import column_of, rows_at, rows_where
 from journeyman.columnar.views import frozen, numbers_in, text_in, valid_in
@@ -28,8 +28,6 @@ from journeyman.columnar.workq import fold as at
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.folds import workq
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
-
-__all__ = ["ADDS", "EVENTS", "Reread", "States", "events_and_adds", "fold"]
 
 _EVENT: list[tuple[str, pa.DataType]] = [
     ("job_id", pa.binary(16)),

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from journeyman.columnar.arrays import (
     Column,
-    Ints,
     as_bytes,
     binary,
     gather,
@@ -43,6 +42,7 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
+from journeyman.columnar.kernels.copying import Ints
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, big_i64, big_u16, big_u32, u8
 from journeyman.columnar.kernels.seal_marks import is_ztick_seal
@@ -62,8 +62,6 @@ from journeyman.formats.ztick.layout import (
     RUNNER_STRINGS,
 )
 from journeyman.formats.ztick.runners import RUNNER_CLASSES
-
-__all__ = ["SCHEMA", "decode", "hop", "iter_batches"]
 
 _RUNNER_ARGS = pa.list_(pa.string())
 

@@ -6,25 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Ints, binary, numbers
-from journeyman.columnar.kernels.copying import copy_span
+from journeyman.columnar.arrays import binary, numbers
+from journeyman.columnar.kernels.copying import Ints, copy_span
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
 from journeyman.columnar.ztick.latest_rules import JOBS
-
-__all__ = [
-    "EXECUTION_NS",
-    "HASH",
-    "KEY_END",
-    "KEY_HIGH",
-    "KEY_LENGTH",
-    "KEY_LOW",
-    "POSITION",
-    "SMALL",
-    "WORDS",
-    "lines",
-    "rows_of",
-]
 
 # What is known of a job. SMALL is length << 16 | kind << 8 | status.
 HASH, KEY_LOW, KEY_HIGH, KEY_END, KEY_LENGTH, POSITION, EXECUTION_NS, SMALL = range(8)

@@ -22,8 +22,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Ints, as_bytes
+from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import checked_offset
+from journeyman.columnar.kernels.copying import Ints
 from journeyman.columnar.kernels.hashing import INLINE_BYTES, first_bytes, hash_of, is_same
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import Hashes
@@ -46,8 +47,6 @@ from journeyman.columnar.ztick.job_lines import (
 from journeyman.columnar.ztick.plain import plain_end
 from journeyman.formats.framing import Buffer
 from journeyman.formats.ztick.layout import HEAD, JOB, JOB_TAIL, LENGTH
-
-__all__ = ["LatestJobs"]
 
 _FIRST_JOBS = 1000  # at least; then as many as are expected
 _KEY_BYTES = 16  # of an identifier, as a first guess

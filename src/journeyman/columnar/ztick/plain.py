@@ -14,8 +14,6 @@ from journeyman.columnar.kernels.read_bytes import Bytes, any_i64, big_u16, big_
 from journeyman.columnar.kernels.seal_marks import ZTICK_SEAL_BYTES, is_ztick_seal
 from journeyman.formats.ztick.layout import HEAD, JOB, JOB_TAIL, LENGTH, RULE, RULE_REMOVAL
 
-__all__ = ["plain_end"]
-
 _LENGTH_BYTES = LENGTH.size
 _HEAD_BYTES = HEAD.size
 _JOB_TAIL_BYTES = JOB_TAIL.size

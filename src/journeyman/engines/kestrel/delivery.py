@@ -31,8 +31,6 @@ from journeyman.protocols.kestrel.commands import Get, Key
 
 SHARED_BYTES = 16 * 1024  # an item this large is not copied into a reply
 
-__all__ = ["Delivery"]
-
 
 class Delivery(FanOutState):
     # -- putting --

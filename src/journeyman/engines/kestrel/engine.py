@@ -55,8 +55,6 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
 
-__all__ = ["FanOut"]
-
 MS_PER_S = 1000
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
 ERASING_COSTS = 50  # as much as so many items

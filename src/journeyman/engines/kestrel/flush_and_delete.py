@@ -25,8 +25,6 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
 
-__all__ = ["WholeQueues"]
-
 _FLUSHED_ALL = Reply(words.FLUSHED_ALL)
 
 

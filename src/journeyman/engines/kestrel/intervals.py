@@ -11,8 +11,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-__all__ = ["Intervals"]
-
 
 class Intervals:
     __slots__ = ("_firsts", "_lasts")

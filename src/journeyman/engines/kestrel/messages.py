@@ -22,31 +22,6 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import replies as words
 
-__all__ = [
-    "DUE_LIMIT",
-    "AddReader",
-    "Answer",
-    "Append",
-    "Checkpoint",
-    "Client",
-    "Counts",
-    "Due",
-    "Effect",
-    "EraseQueue",
-    "FanOutStats",
-    "Fetch",
-    "Fetched",
-    "Gone",
-    "Outcome",
-    "ReaderTally",
-    "RemoveReader",
-    "Reply",
-    "SaveCheckpoint",
-    "StopServer",
-    "StopWaiting",
-    "Write",
-]
-
 Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
 
 # A few milliseconds of work, whatever is due.

@@ -25,8 +25,6 @@ from journeyman.formats.kestrel import ItemPut
 if TYPE_CHECKING:
     from journeyman.engines.kestrel.settings import QueueSettings
 
-__all__ = ["Queue"]
-
 
 class Queue:
     """See the module's docstring."""

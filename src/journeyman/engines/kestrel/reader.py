@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from journeyman.engines.kestrel.settings import ReaderSettings
     from journeyman.engines.kestrel.waits import Wait
 
-__all__ = ["NOT_HERE", "FanReader", "NotHere"]
-
 LOW_BUFFER_ITEMS = 64  # so few left, and the next ones are asked for
 # A checkpoint lists ids one by one. Who keeps an item open and finishes millions behind it has, if
 # the server dies, all but this many of them delivered once more.

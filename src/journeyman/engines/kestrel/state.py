@@ -33,8 +33,6 @@ from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
 
-__all__ = ["NS_PER_MS", "FanOutState", "LoadedReader"]
-
 NS_PER_MS = 1_000_000
 # With very many queues the window of each is smaller than is set, but never than the least.
 ALL_WINDOWS_BYTES = 256 * 1024 * 1024

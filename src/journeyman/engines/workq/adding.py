@@ -29,10 +29,8 @@ from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.state import State
 from journeyman.engines.workq.waiting import Waiter
 from journeyman.formats.workq import Command, Instant, JobAdded, retry, times
-from journeyman.protocols.workq.commands import Add, Complaint, Requeue, Run, Schedule
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Refused, Reply
-
-__all__ = ["add", "requeue", "run", "schedule"]
+from journeyman.protocols.workq.commands import Add, Complaint, Refused, Requeue, Run, Schedule
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply
 
 _ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its time
 _DUPLICATE = Refused(Complaint.DUPLICATE_JOB)

@@ -38,8 +38,6 @@ from journeyman.engines.workq.job import (
 from journeyman.engines.workq.loading import Assembly, Loader
 from journeyman.formats.workq import Command
 
-__all__ = ["BulkLoader"]
-
 _COMPLETE, _FAIL = int(Command.COMPLETE), int(Command.FAIL)
 _START, _TIMEOUT = int(Command.START_ATTEMPT), int(Command.TIMEOUT_ATTEMPT)
 _ENDS = (int(Command.DELETE), int(Command.EXPIRE))

@@ -33,8 +33,6 @@ from journeyman.engines.workq.state import State
 from journeyman.formats.workq import Command
 from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
 
-__all__ = ["due", "next_due_ns"]
-
 
 def next_due_ns(state: State) -> int | None:
     """The first moment at which there is something to do."""

@@ -13,8 +13,6 @@ from journeyman.formats.workq import Command
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply
 
-__all__ = ["delete", "expire", "give_up_run", "gone"]
-
 _UNFINISHED = (NEW, PENDING, LEASED)
 
 

@@ -74,8 +74,6 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.replies import DONE, Reply
 
-__all__ = ["Decidable", "WorkQueue"]
-
 Decidable: TypeAlias = Command | Due | Gone
 
 

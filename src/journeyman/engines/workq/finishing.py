@@ -30,17 +30,8 @@ from journeyman.engines.workq.waiting import Waiter
 from journeyman.folds.workq import retry_of
 from journeyman.formats.workq import Command, JobFinished
 from journeyman.formats.workq.retry import max_fails_of
-from journeyman.protocols.workq.commands import Complaint, Complete, Fail, Result
-from journeyman.protocols.workq.replies import (
-    DONE,
-    NOT_FOUND,
-    TIMED_OUT,
-    Finished,
-    Refused,
-    Reply,
-)
-
-__all__ = ["complete", "exhaust", "fail", "result"]
+from journeyman.protocols.workq.commands import Complaint, Complete, Fail, Refused, Result
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Reply
 
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
 _FINISHED = (COMPLETED, FAILED, EXHAUSTED)

@@ -26,8 +26,6 @@ from journeyman.folds.workq import Job, JobState
 from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq.retry import delay_ms_of
 
-__all__ = ["entry_of", "job_of"]
-
 
 def entry_of(job: Job, queue: int, timeout_ns: int) -> Entry:
     """For ``Assembly.put``: ``moment_ns`` of a pending job is the time of its timeout-attempt."""

@@ -41,8 +41,6 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.queues import Queue, Queues
 
-__all__ = ["JobTable"]
-
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 
 NEVER_NS = 2**90

@@ -37,8 +37,6 @@ from journeyman.formats.workq.retry import delay_ms_of
 from journeyman.protocols.workq.commands import Lease
 from journeyman.protocols.workq.replies import TIMED_OUT, Leased, Reply
 
-__all__ = ["EXPIRED_LIMIT", "lease", "match", "queue_again"]
-
 _START = Command.START_ATTEMPT
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
 

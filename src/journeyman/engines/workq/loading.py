@@ -44,8 +44,6 @@ from journeyman.folds.workq import Job, Orphans, apply, visible
 from journeyman.formats.workq import Command, JobAdded, Record
 from journeyman.formats.workq.retry import delay_ms_of
 
-__all__ = ["Assembly", "Loader", "load"]
-
 
 class Assembly:
     """Builds a WorkQueue out of jobs as they were when the log ended.

@@ -32,19 +32,6 @@ from typing import NamedTuple, TypeAlias
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.replies import Reply
 
-__all__ = [
-    "DUE_LIMIT",
-    "Answer",
-    "Client",
-    "Due",
-    "Effect",
-    "Gone",
-    "Outcome",
-    "PausesChanged",
-    "QueueFigures",
-    "WorkStats",
-]
-
 Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
 
 # A few milliseconds of work, whatever is due.

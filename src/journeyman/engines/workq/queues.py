@@ -19,8 +19,6 @@ from enum import Enum, auto
 from journeyman.engines.sorted_set import Order
 from journeyman.engines.workq.job import Spec
 
-__all__ = ["Queue", "Queues"]
-
 
 class Queue:
     """The waiting and the dead jobs of one name, and who waits for them."""

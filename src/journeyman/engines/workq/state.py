@@ -24,8 +24,6 @@ from journeyman.engines.workq.waiting import Waiter, Waiting
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.replies import Reply
 
-__all__ = ["State"]
-
 # A clock that goes back further was set anew: jobs would live too long if it were not followed.
 SMALL_STEP_NS = 1_000_000_000
 

@@ -50,19 +50,6 @@ from journeyman.protocols.workq.replies import (
     ServerView,
 )
 
-__all__ = [
-    "dead_jobs",
-    "job",
-    "jobs",
-    "largest_queues",
-    "paused_queues",
-    "queue",
-    "queues",
-    "scheduled_jobs",
-    "server",
-    "stats",
-]
-
 MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
 
 

@@ -16,8 +16,6 @@ from journeyman.engines.sorted_set import Order
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Queue
 
-__all__ = ["NO_JOB", "Waiter", "Waiting"]
-
 NO_JOB = b""
 
 

@@ -73,8 +73,6 @@ from journeyman.protocols.ztick.commands import (
     Stat,
 )
 
-__all__ = ["EVERYTHING", "MAX_RUNS", "Decidable", "Schedule"]
-
 MAX_RUNS = 64
 MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them

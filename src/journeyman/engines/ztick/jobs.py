@@ -30,8 +30,6 @@ from journeyman.engines.ztick.job import (
     pack,
 )
 
-__all__ = ["NO_RUN", "JobTable"]
-
 NO_RUN = 0  # the run id of a triggered job whose run is yet to be made; real ones begin at 1
 
 _Change: TypeAlias = tuple[str, Job | None]  # identifier, its state before

@@ -27,8 +27,6 @@ from journeyman.engines.ztick.messages import Resume, Resumed, StartRun
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet
 
-__all__ = ["REMOVED", "Loaded", "Loader", "load", "notes"]
-
 NAMES_IN_NOTE = 10
 
 

@@ -24,29 +24,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from journeyman.engines.sharded_dict import JobListing
 from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
 
-__all__ = [
-    "DONE",
-    "DUE_LIMIT",
-    "OUT_OF_SCOPE",
-    "Done",
-    "Due",
-    "Ended",
-    "Finished",
-    "JobNotFound",
-    "JobState",
-    "NotRun",
-    "OutOfScope",
-    "Outcome",
-    "Reply",
-    "Resume",
-    "Resumed",
-    "RuleListing",
-    "RuleNotFound",
-    "RunEnded",
-    "StartRun",
-    "Stats",
-]
-
 Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
 
 # A few milliseconds of work at a million jobs.

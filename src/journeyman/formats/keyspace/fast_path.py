@@ -19,8 +19,6 @@ from journeyman.formats.keyspace.text import (
     string_text,
 )
 
-__all__ = ["Glance", "glance", "match_written"]
-
 _PLAIN = r'"([^"\\\x00-\x1f]*)"'  # a string without escapes
 _NUMBER = "0|[1-9][0-9]{0,18}"
 # A job as it is written, with at most one member more, behind all others by its name.

@@ -48,19 +48,6 @@ from journeyman.formats.keyspace.text import (
     string_text,
 )
 
-__all__ = [
-    "MARKER",
-    "MAX_VALUE_BYTES",
-    "Extra",
-    "JobRecord",
-    "Marker",
-    "QueueRecord",
-    "Value",
-    "decode_value",
-    "encode_value",
-    "index_entries",
-]
-
 # Twice the largest message the original takes from the wire.
 MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
 

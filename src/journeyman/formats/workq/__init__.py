@@ -1,13 +1,9 @@
 """The workq command log: every state change of every job of the work queue."""
 
-from journeyman.formats.workq.codec import (
-    CODEC,
-    HEADER,
-    MAX_PAYLOAD_BYTES,
-    MAX_RECORD_BYTES,
-    UTC_OFFSET_MIN,
+from journeyman.formats.workq.codec import CODEC, HEADER, MAX_PAYLOAD_BYTES
+from journeyman.formats.workq.frame import MAX_RECORD_BYTES
+from journeyman.formats.workq.records import (
     Command,
-    Instant,
     JobAdded,
     JobEvent,
     JobFinished,
@@ -15,6 +11,7 @@ from journeyman.formats.workq.codec import (
     Record,
     UnknownCommand,
 )
+from journeyman.formats.workq.times import UTC_OFFSET_MIN, Instant
 
 __all__ = [
     "CODEC",

@@ -56,22 +56,6 @@ from journeyman.formats.workq.times import (
     Instant,
 )
 
-__all__ = [
-    "CODEC",
-    "HEADER",
-    "MAX_PAYLOAD_BYTES",
-    "MAX_RECORD_BYTES",
-    "UTC_OFFSET_MIN",
-    "Command",
-    "Instant",
-    "JobAdded",
-    "JobEvent",
-    "JobFinished",
-    "NewerCommand",
-    "Record",
-    "UnknownCommand",
-]
-
 HEADER = bytes.fromhex("7771777100000001")
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
 ID_BYTES = 16

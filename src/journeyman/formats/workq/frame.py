@@ -31,8 +31,6 @@ from journeyman.formats.framing import Buffer
 from journeyman.formats.workq import varint
 from journeyman.formats.workq.times import NANOS_PER_SECOND, TIME_BYTES, TIME_VERSION
 
-__all__ = ["MAX_RECORD_BYTES", "is_torn", "payload_span", "read_frame", "resync", "seal", "skip"]
-
 # Most bytes of PAYLOAD, that is of SIZE: a job's payload (1 MiB), and beside it 4 KiB for the
 # type, id, name, numbers and times, which take 372 bytes when every varint is at its longest and
 # the name has the 255 bytes that the protocol allows.

@@ -26,17 +26,6 @@ from typing import Final
 
 from journeyman.formats.workq import varint
 
-__all__ = [
-    "HIDDEN_FAIL",
-    "HIDDEN_TAIL",
-    "HIDDEN_TIMEOUT",
-    "delay_ms_of",
-    "max_fails_of",
-    "pack",
-    "read_hidden",
-    "write_hidden",
-]
-
 _DELAY_SHIFT = 16
 _FAILS_MASK = (1 << _DELAY_SHIFT) - 1
 _NO_TIME: Final = bytes.fromhex("01 0000000000000000 00000000 ffff")

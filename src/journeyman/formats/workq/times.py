@@ -16,17 +16,6 @@ from functools import lru_cache
 from journeyman.errors import EncodeError
 from journeyman.values import value
 
-__all__ = [
-    "FIELDS",
-    "NANOS_PER_SECOND",
-    "TIME_BYTES",
-    "TIME_VERSION",
-    "UTC_OFFSET_MIN",
-    "Instant",
-    "to_bytes",
-    "to_unix_ns",
-]
-
 TIME_BYTES = 15
 TIME_VERSION = 1
 NANOS_PER_SECOND = 1_000_000_000

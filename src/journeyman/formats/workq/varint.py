@@ -18,8 +18,6 @@ from functools import lru_cache
 
 from journeyman.formats.framing import Buffer
 
-__all__ = ["CUT_SHORT", "MAX_BYTES", "OVER_64_BITS", "fold_sign", "read", "unfold_sign", "write"]
-
 MAX_BYTES = 10
 
 # Both are below every real position.

@@ -2,26 +2,26 @@
 
 from journeyman.formats.ztick.codec import (
     CODEC,
-    MAX_ENTRY_BYTES,
-    MAX_LIST_ITEMS,
-    MAX_STRING_BYTES,
+    JobRemoved,
+    JobSet,
+    Record,
+    RuleRemoved,
+    RuleSet,
+    Status,
+    decode_payload,
+    frames,
+)
+from journeyman.formats.ztick.layout import MAX_ENTRY_BYTES, MAX_LIST_ITEMS, MAX_STRING_BYTES
+from journeyman.formats.ztick.runners import (
     Amqp,
     Awf,
     Direct,
     Http,
-    JobRemoved,
-    JobSet,
     Journal,
     Queue,
-    Record,
     Redis,
-    RuleRemoved,
-    RuleSet,
     Runner,
     Shell,
-    Status,
-    decode_payload,
-    frames,
 )
 
 __all__ = [

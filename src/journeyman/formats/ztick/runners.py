@@ -12,20 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = [
-    "RUNNER_CLASSES",
-    "RUNNER_WORDS",
-    "Amqp",
-    "Awf",
-    "Direct",
-    "Http",
-    "Journal",
-    "Queue",
-    "Redis",
-    "Runner",
-    "Shell",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Shell:

@@ -33,8 +33,6 @@ from journeyman.logs.replacement import put_in_place, remove_durably, write_whol
 from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import TEMPORARY_MARK, kestrel_reader_name, kestrel_readers
 
-__all__ = ["Checkpoints"]
-
 
 class Checkpoints:
     """The checkpoint files of one queue. Not thread-safe."""

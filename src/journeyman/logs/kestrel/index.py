@@ -34,8 +34,6 @@ from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import WRITER, ItemPut, Record
 from journeyman.logs.replacement import put_in_place, write_whole
 
-__all__ = ["INDEX_DIRECTORY", "Mark", "Segment", "load_index", "remove_index", "save_index"]
-
 INDEX_DIRECTORY = ".index"
 MARK_BYTES = 64 * 1024
 PROOF_BYTES = 4096

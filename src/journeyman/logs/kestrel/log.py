@@ -52,8 +52,6 @@ from journeyman.logs.segments import (
 )
 from journeyman.logs.sync import SyncPolicy
 
-__all__ = ["DEFAULT_SEGMENT_BYTES", "KestrelJournal"]
-
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 
 _NS_PER_MS = 1_000_000

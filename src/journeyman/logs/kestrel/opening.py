@@ -33,8 +33,6 @@ from journeyman.logs.segments import (
     workq_segments,
 )
 
-__all__ = ["FoundQueue", "find_queue", "finish_publication", "remove_stale_locks"]
-
 _NS_PER_MS = 1_000_000
 
 

@@ -33,8 +33,6 @@ from journeyman.logs.recovery import FileReport, recover_entries
 from journeyman.logs.replacement import remove_durably, write_whole
 from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
 
-__all__ = ["SegmentCatalog", "recover_segments", "retire_segment"]
-
 
 class SegmentCatalog:
     """All segments that hold items, oldest ids first. Not thread-safe."""

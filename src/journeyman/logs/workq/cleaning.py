@@ -40,8 +40,6 @@ from journeyman.logs.replacement import put_in_place, remove_durably, write_whol
 from journeyman.logs.segments import Position
 from journeyman.logs.workq.droppable import Trace, gather, place_of, segment_of
 
-__all__ = ["REWRITE_SUFFIX", "CleanReport", "Cleaner", "read_segment"]
-
 REWRITE_SUFFIX = ".rw"
 
 

@@ -33,8 +33,6 @@ from journeyman.folds.workq import Job, expires_ns
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import Command, JobAdded, Record
 
-__all__ = ["SETTLING_NS", "Trace", "gather", "place_of", "segment_of"]
-
 # How long ago a job must have ended for its add to go. An add of the same id that is on its way at
 # that moment, created but not yet logged, must not find the delete without the add it belongs to.
 SETTLING_NS = 60 * 1_000_000_000

@@ -43,8 +43,6 @@ from journeyman.logs.segments import (
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, Cleaner, CleanReport, read_segment
 
-__all__ = ["DEFAULT_SEGMENT_BYTES", "DEFAULT_SYNC_INTERVAL_MS", "LOCK_TIMEOUT_S", "WorkqLog"]
-
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
 DEFAULT_SYNC_INTERVAL_MS = 1000
 LOCK_TIMEOUT_S = 1.0

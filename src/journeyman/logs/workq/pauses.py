@@ -21,8 +21,6 @@ from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.logs.replacement import put_in_place, write_whole
 
-__all__ = ["FILE_NAME", "discard", "finish", "peek", "prepare", "read"]
-
 FILE_NAME = "paused-queues"
 _SUFFIX = ".new"
 _TITLE = b"journeyman paused queues"

@@ -44,8 +44,6 @@ from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import ZtickNames
 
-__all__ = ["CompactionReport", "CompactionStatus", "Compactor", "merge"]
-
 CompactionStatus: TypeAlias = Literal["idle", "running", "success", "failure"]
 
 RETRY_S = 10

@@ -42,8 +42,6 @@ from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.tail import SyncFailed
 from journeyman.logs.ztick.compaction import CompactionReport, merge
 
-__all__ = ["ZtickLog", "compact_offline"]
-
 
 class ZtickLog:
     """A ztick log open for writing. Made by ``open``; appends are safe from any thread."""

@@ -31,31 +31,6 @@ from typing import NamedTuple, TypeAlias
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 
-__all__ = [
-    "MAX_WAIT_MS",
-    "Command",
-    "Confirm",
-    "Delete",
-    "DumpStats",
-    "Event",
-    "Flush",
-    "FlushAll",
-    "FlushAllExpired",
-    "FlushExpired",
-    "Get",
-    "Hangup",
-    "Key",
-    "Monitor",
-    "Put",
-    "PutTooLarge",
-    "Refused",
-    "Reload",
-    "Shutdown",
-    "Stats",
-    "Status",
-    "Version",
-]
-
 MAX_WAIT_MS = 2**31 - 1  # almost 25 days; a longer wait is cut to this
 
 

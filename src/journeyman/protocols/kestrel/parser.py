@@ -49,8 +49,6 @@ from journeyman.protocols.kestrel.commands import (
     Version,
 )
 
-__all__ = ["LINE_LIMIT_BYTES", "Parser"]
-
 LINE_LIMIT_BYTES = 4096  # the longest that means anything is a dump_stats of many queues
 AUTH_LIMIT_BYTES = 2048  # of a user name and a secret
 _ITEM_END_BYTES = 2

@@ -25,20 +25,6 @@ from journeyman.protocols.kestrel.commands import (
     Status,
 )
 
-__all__ = [
-    "MAX_KEY_CHARACTERS",
-    "Reader",
-    "confirm",
-    "dump_stats",
-    "get",
-    "is_queue_name",
-    "is_reader_name",
-    "monitor",
-    "of_a_key",
-    "read_queue",
-    "status",
-]
-
 Reader: TypeAlias = Callable[[list[str]], Event]
 
 # What both the file names and the original's own check allow, and no more. It checks no names of

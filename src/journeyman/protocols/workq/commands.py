@@ -42,44 +42,6 @@ from typing import NamedTuple, TypeAlias
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 
-__all__ = [
-    "MAX_COUNT",
-    "MAX_CURSOR_OFFSET",
-    "MAX_LISTED",
-    "MAX_NAME_BYTES",
-    "MAX_PAYLOAD_BYTES",
-    "MAX_PRIORITY",
-    "MAX_RETRY_DELAY_MS",
-    "MAX_TTL_MS",
-    "MAX_TTR_MS",
-    "MAX_WAIT_MS",
-    "MIN_PRIORITY",
-    "Add",
-    "Command",
-    "Complaint",
-    "Complete",
-    "Delete",
-    "Event",
-    "Fail",
-    "Hangup",
-    "InspectDeadJobs",
-    "InspectJob",
-    "InspectJobs",
-    "InspectPausedQueues",
-    "InspectQueue",
-    "InspectQueues",
-    "InspectScheduledJobs",
-    "InspectServer",
-    "Lease",
-    "PauseQueue",
-    "Refused",
-    "Requeue",
-    "Result",
-    "ResumeQueue",
-    "Run",
-    "Schedule",
-]
-
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day

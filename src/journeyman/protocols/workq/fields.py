@@ -19,18 +19,6 @@ from datetime import UTC, datetime
 
 from journeyman.protocols.workq.commands import MAX_NAME_BYTES, MAX_PRIORITY, MIN_PRIORITY
 
-__all__ = [
-    "NO_TIME_NS",
-    "is_version_4",
-    "read_flags",
-    "read_id",
-    "read_name",
-    "read_number",
-    "read_priority",
-    "read_size",
-    "read_time",
-]
-
 HUGE = 10**20  # stands for every number that has more digits than fit into 64 bits
 _DIGITS_OF_HUGE = 20
 NS_PER_S = 1_000_000_000

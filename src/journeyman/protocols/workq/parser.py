@@ -57,8 +57,6 @@ from journeyman.protocols.workq.commands import (
 from journeyman.protocols.workq.fast_path import read_usual
 from journeyman.protocols.workq.fields import read_flags, read_size
 
-__all__ = ["LINE_LIMIT_BYTES", "Parser"]
-
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000
 LINE_END = b"\r\n"

@@ -40,24 +40,6 @@ from journeyman.protocols.workq.fields import (
     read_time,
 )
 
-__all__ = [
-    "Flags",
-    "LineReader",
-    "PayloadReader",
-    "Words",
-    "add",
-    "complete",
-    "fail",
-    "lease",
-    "of_a_name",
-    "of_a_page",
-    "of_a_page_of",
-    "of_an_id",
-    "result",
-    "run",
-    "schedule",
-]
-
 Words: TypeAlias = list[bytes]
 Flags: TypeAlias = dict[bytes, bytes]
 LineReader: TypeAlias = Callable[[Words], Event]

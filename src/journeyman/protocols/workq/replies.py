@@ -24,30 +24,6 @@ from typing import NamedTuple, TypeAlias, overload
 
 from journeyman.protocols.workq.commands import Refused
 
-__all__ = [
-    "DONE",
-    "NOT_FOUND",
-    "READ_ONLY",
-    "TIMED_OUT",
-    "Done",
-    "Finished",
-    "JobList",
-    "JobView",
-    "JobViews",
-    "Leased",
-    "NotFound",
-    "QueueList",
-    "QueueView",
-    "Refused",
-    "Reply",
-    "ServerView",
-    "TimedOut",
-    "id_text",
-    "job_list_parts",
-    "reply_bytes",
-    "time_text",
-]
-
 NS_PER_S = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # the years 1 to 9999

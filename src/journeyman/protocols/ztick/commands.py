@@ -29,27 +29,6 @@ from journeyman.formats.ztick import Runner
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 
-__all__ = [
-    "SETTLED",
-    "Auth",
-    "AuthNotNeeded",
-    "AuthRequired",
-    "Command",
-    "ErrorCode",
-    "Event",
-    "Get",
-    "ListRules",
-    "Query",
-    "Refused",
-    "Remove",
-    "RemoveRule",
-    "Set",
-    "SetRule",
-    "Settled",
-    "Stat",
-    "TooLong",
-]
-
 
 class ErrorCode(StrEnum):
     """The word behind ``ERROR``; clients may act on it, the text behind it is for people."""

@@ -33,13 +33,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, TLS, TLS_HANDSHAKE, Foreign, foreign
 from journeyman.protocols.ztick.commands import (
-    SETTLED,
-    Auth,
     AuthNotNeeded,
-    AuthRequired,
-    Command,
     ErrorCode,
     Event,
     Get,
@@ -50,73 +47,12 @@ from journeyman.protocols.ztick.commands import (
     RemoveRule,
     Set,
     SetRule,
-    Settled,
     Stat,
     TooLong,
 )
-from journeyman.protocols.ztick.replies import (
-    AUTH_FAILED,
-    AUTH_OK,
-    AUTH_REQUIRED,
-    Metrics,
-    auth_denied,
-    error,
-    internal,
-    job_line,
-    job_lines,
-    job_not_found,
-    job_state,
-    metric_lines,
-    ok,
-    reserved,
-    rule_line,
-    rule_not_found,
-    settled,
-)
 from journeyman.protocols.ztick.rules import read_runner
 from journeyman.protocols.ztick.times import MAX_NS, read_timestamp
-from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES, LineBuffer, in_a_message, tokenize
-
-__all__ = [
-    "AUTH_FAILED",
-    "AUTH_OK",
-    "AUTH_REQUIRED",
-    "LINE_LIMIT_BYTES",
-    "SETTLED",
-    "Auth",
-    "AuthNotNeeded",
-    "AuthRequired",
-    "Command",
-    "ErrorCode",
-    "Event",
-    "Get",
-    "ListRules",
-    "Metrics",
-    "Parser",
-    "Query",
-    "Refused",
-    "Remove",
-    "RemoveRule",
-    "Set",
-    "SetRule",
-    "Settled",
-    "Stat",
-    "TooLong",
-    "auth_denied",
-    "error",
-    "internal",
-    "job_line",
-    "job_lines",
-    "job_not_found",
-    "job_state",
-    "metric_lines",
-    "ok",
-    "reserved",
-    "rule_line",
-    "rule_not_found",
-    "settled",
-]
-
+from journeyman.protocols.ztick.tokens import LineBuffer, in_a_message, tokenize
 
 _AUTH_REQUIRED = AuthRequired()
 _AUTH_NOT_NEEDED = AuthNotNeeded()

@@ -22,8 +22,6 @@ from journeyman.protocols.workq import readers
 from journeyman.protocols.workq.commands import Add, Refused
 from journeyman.protocols.workq.replies import id_text
 
-__all__ = ["DEFAULT_TTL_MS", "DEFAULT_TTR_MS", "queue_job", "read_queue", "work_id"]
-
 DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 86_400_000
 

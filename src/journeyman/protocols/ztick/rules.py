@@ -29,8 +29,6 @@ from journeyman.protocols.kestrel.readers import is_queue_name
 from journeyman.protocols.ztick.queue_runner import read_queue
 from journeyman.protocols.ztick.tokens import in_a_message
 
-__all__ = ["HTTP_METHODS", "REDIS_COMMANDS", "read_runner", "runner_words"]
-
 HTTP_METHODS = ("GET", "POST", "PUT", "DELETE")
 REDIS_COMMANDS = ("PUBLISH", "RPUSH", "LPUSH", "SET")
 MAX_PORT = 65_535

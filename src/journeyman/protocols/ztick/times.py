@@ -20,8 +20,6 @@ import re
 from collections.abc import Sequence
 from datetime import date
 
-__all__ = ["MAX_NS", "MIN_NS", "read_timestamp"]
-
 MIN_NS = -(2**63)
 MAX_NS = 2**63 - 1
 

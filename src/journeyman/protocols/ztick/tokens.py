@@ -22,16 +22,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = [
-    "LINE_LIMIT_BYTES",
-    "LineBuffer",
-    "in_a_message",
-    "in_quotes",
-    "join",
-    "quote",
-    "tokenize",
-]
-
 LINE_LIMIT_BYTES = 4096
 
 # Possessive throughout (`++`, `*+`): these never go back, so their time is linear in the line.

@@ -11,8 +11,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
 
-__all__ = ["ANSWER_LIMIT_S", "close_sessions"]
-
 ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 _LOOK_S = 0.005
 

@@ -26,10 +26,8 @@ from collections import deque
 from typing import Any, cast
 
 from journeyman.protocols.foreign import Foreign
-from journeyman.servers.core.sending import LIST_STALL_S, Answer, Neighbours, Sending
+from journeyman.servers.core.sending import Answer, Neighbours, Sending
 from journeyman.servers.core.sockets import address_of, keep_alive
-
-__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours"]
 
 WINDOW = 1024  # commands of one connection that the writer holds at a time
 TIGHT_WINDOW = 16  # the same while the clients together have too much unsent

@@ -18,8 +18,6 @@ from journeyman.config import Address
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.tls import TlsAdapter
 
-__all__ = ["Listener", "cannot_listen", "listen", "where_it_listens"]
-
 BACKLOG = 1024  # connections the system keeps for us while we are busy
 
 

@@ -6,8 +6,6 @@ from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sealed_reading import is_in_flight
 from journeyman.servers.core.server_log import ServerLog
 
-__all__ = ["tell_recovery"]
-
 
 def tell_recovery(
     messages: ServerLog, report: RecoveryReport, *, path: str = "", queue: str | None = None

@@ -23,8 +23,6 @@ from journeyman.clock import Clock
 from journeyman.config import LogLevel, MessageFormat
 from journeyman.runners.redaction import redact
 
-__all__ = ["MAX_WAITING_LINES", "LineThread", "ServerLog"]
-
 MAX_WAITING_LINES = 10_000
 _CLOSE_TIMEOUT_S = 2.0
 _NS_PER_S = 1_000_000_000

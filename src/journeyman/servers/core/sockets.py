@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-__all__ = ["address_of", "keep_alive"]
-
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # seconds, probes
 
 

@@ -24,8 +24,6 @@ from typing import Any, cast
 from journeyman.errors import UsageError
 from journeyman.servers.core.sockets import address_of
 
-__all__ = ["TlsAdapter", "TlsTransport", "server_context"]
-
 _READ_BYTES = 64 * 1024
 
 

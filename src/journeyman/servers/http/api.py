@@ -45,12 +45,10 @@ from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.protocols.ztick.times import MAX_NS, MIN_NS, read_timestamp
+from journeyman.servers.core.sending import LIST_STALL_S
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.ztick.runs import EndedRun
-from journeyman.servers.ztick.session import LIST_STALL_S
 from journeyman.servers.ztick.writer import Request, Writer
-
-__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body", "read_number", "send_list"]
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}

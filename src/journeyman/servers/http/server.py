@@ -46,8 +46,6 @@ from journeyman.servers.ztick.runs import EndedRun
 from journeyman.servers.ztick.session import Surroundings
 from journeyman.storage import Storage
 
-__all__ = ["HttpPort", "open_http"]
-
 SWEEP_S = 0.5
 MAX_REASON = 200  # characters; it may repeat what the client sent
 _PUBLIC_PATHS = ("/health", OPENAPI_PATH)

@@ -17,8 +17,6 @@ from journeyman.errors import LogError
 from journeyman.formats.kestrel import ItemPut
 from journeyman.servers.core.group_commit import RETRY_S
 
-__all__ = ["ItemFetcher"]
-
 THREADS = 2
 
 

@@ -18,8 +18,6 @@ from journeyman.servers.http.api import ApiError, read_number
 from journeyman.servers.kestrel.calls import FanOutCalls
 from journeyman.servers.kestrel.stats import Described
 
-__all__ = ["add_fan_out_routes"]
-
 MAX_LISTED = 100
 MAX_OFFSET = 2**31 - 1
 

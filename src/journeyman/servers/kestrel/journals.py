@@ -38,8 +38,6 @@ from journeyman.logs.kestrel.opening import finish_publication, remove_stale_loc
 from journeyman.logs.segments import kestrel_queues
 from journeyman.logs.sync import SyncPolicy
 
-__all__ = ["JournalSize", "Journals", "PartlyWritten"]
-
 FETCH_ITEMS = 512
 _FOR_NOW = (errno.EMFILE, errno.ENFILE)  # no file can be opened: a matter of the moment
 FETCH_BYTES = 256 * 1024

@@ -19,8 +19,6 @@ from journeyman.engines.kestrel.queue import Queue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.servers.telemetry.metric_families import Family, Labels, Point
 
-__all__ = ["FanOutMetrics"]
-
 _WORDS: dict[type, str] = {
     ask.Put: "set",
     ask.PutTooLarge: "set",

@@ -19,8 +19,6 @@ from journeyman.formats.kestrel.seals import SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES
 from journeyman.logs.sync import SyncMode
 
-__all__ = ["FanOutPlan", "plan_of"]
-
 ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry
 
 

@@ -49,8 +49,6 @@ from journeyman.servers.kestrel.stats import FanOutFacts
 from journeyman.servers.kestrel.writer import FanOutWriter
 from journeyman.servers.telemetry.metric_families import Family
 
-__all__ = ["FanOutServer"]
-
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 NS_PER_MS = 1_000_000
 SHOWN_OLD_JOURNALS = 5

@@ -32,8 +32,6 @@ from journeyman.servers.kestrel.writer import item_bytes
 if TYPE_CHECKING:
     from journeyman.servers.kestrel.writer import FanOutWriter
 
-__all__ = ["FanOutSession", "FanOutSurroundings"]
-
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together

@@ -31,8 +31,6 @@ from journeyman.servers.kestrel.journals import JournalSize
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.kestrel.session import FanOutSurroundings
 
-__all__ = ["Described", "FanOutFacts"]
-
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"

@@ -47,8 +47,6 @@ from journeyman.servers.kestrel.fetching import ItemFetcher
 from journeyman.servers.kestrel.journals import Journals, PartlyWritten
 from journeyman.servers.kestrel.metrics import HELD
 
-__all__ = ["Client", "FanOutWriter", "item_bytes"]
-
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way

@@ -48,8 +48,6 @@ from journeyman.servers.telemetry.metric_families import (
     text_of,
 )
 
-__all__ = ["COMMAND_WORDS", "ServerMetrics", "outcome_word", "runner_word"]
-
 COMMAND_WORDS: dict[type, str] = {
     Set: "set",
     SetRule: "rule_set",

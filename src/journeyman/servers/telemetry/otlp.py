@@ -43,8 +43,6 @@ from journeyman import __version__
 from journeyman.servers.telemetry.metric_families import BOUNDS_MS, Family, Histogram, Point
 from journeyman.servers.telemetry.telemetry import RequestSpan, RunSpan, Span
 
-__all__ = ["OtlpExporter"]
-
 SCOPE = "ztick"
 
 _NS_PER_MS = 1_000_000

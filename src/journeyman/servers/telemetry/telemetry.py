@@ -44,18 +44,6 @@ from journeyman.servers.ztick.runs import EndedRun
 if TYPE_CHECKING:
     from journeyman.servers.telemetry.otlp import OtlpExporter
 
-__all__ = [
-    "MAX_SPANS_A_SECOND",
-    "MAX_WAITING_SPANS",
-    "STOP_LIMIT_S",
-    "Allowance",
-    "Exporter",
-    "RequestSpan",
-    "RunSpan",
-    "Span",
-    "Telemetry",
-]
-
 MAX_SPANS_A_SECOND = 100  # of commands, and as many of runs
 MAX_WAITING_SPANS = 4_096
 MAX_SPANS_AN_EXPORT = 512

@@ -32,8 +32,6 @@ from journeyman.formats.framing import Buffer, Stop
 from journeyman.formats.workq import CODEC, Command
 from journeyman.logs.recovery import FileReport, RecoveryReport
 
-__all__ = ["read_all"]
-
 Ints = npt.NDArray[Any]
 
 _MOMENT = [("high", ">u4"), ("low", ">u8")]

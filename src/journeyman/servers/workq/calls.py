@@ -16,8 +16,6 @@ from journeyman.protocols.workq.commands import Add, Complaint, Refused
 from journeyman.protocols.workq.replies import Reply
 from journeyman.servers.workq.writer import CAN_WAIT, Request, WorkqWriter
 
-__all__ = ["NotDone", "WorkqCalls"]
-
 
 @dataclass(frozen=True, slots=True)
 class NotDone:

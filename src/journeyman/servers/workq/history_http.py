@@ -37,8 +37,6 @@ from journeyman.servers.workq.http import (
 )
 from journeyman.storage import Page, Storage
 
-__all__ = ["add_history_routes"]
-
 MAX_LISTED: Final = 1000
 LISTED: Final = 50
 READERS: Final = 2

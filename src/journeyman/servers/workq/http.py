@@ -51,15 +51,6 @@ from journeyman.protocols.workq.replies import (
 from journeyman.servers.http.api import ApiError, read_body, read_number, send_list
 from journeyman.servers.workq.calls import NotDone, WorkqCalls
 
-__all__ = [
-    "add_work_routes",
-    "all_namespaces",
-    "json_answer",
-    "path_id",
-    "query_name",
-    "text_or_base64",
-]
-
 _LISTS: dict[str, Callable[[str, int, int], Command]] = {
     "ready": InspectJobs,
     "scheduled": InspectScheduledJobs,

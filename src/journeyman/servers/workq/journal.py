@@ -24,8 +24,6 @@ from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.workq import pauses
 from journeyman.logs.workq.log import WorkqLog
 
-__all__ = ["WorkqJournal", "policy_of"]
-
 
 def policy_of(sync: WorkqSync) -> SyncPolicy:
     """What the log itself has to do; intervals are kept by whoever calls ``sync``."""

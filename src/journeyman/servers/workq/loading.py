@@ -28,8 +28,6 @@ from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 
-__all__ = ["BULK_BYTES", "OpenedLog", "open_log"]
-
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
 _BULK = "journeyman.servers.workq.bulk"

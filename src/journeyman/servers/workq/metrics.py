@@ -43,8 +43,6 @@ from journeyman.protocols.workq.commands import (
 from journeyman.protocols.workq.replies import NotFound, TimedOut
 from journeyman.servers.telemetry.metric_families import Family, Point
 
-__all__ = ["WorkqMetrics"]
-
 _WORDS: dict[type, str] = {
     Add: "add",
     Schedule: "schedule",

@@ -29,8 +29,6 @@ from journeyman.servers.workq.loading import open_log
 from journeyman.servers.workq.upkeep import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import Journal, WorkqWriter
 
-__all__ = ["Keeping", "LogKeeping", "MemoryKeeping", "Surroundings", "tell_loaded"]
-
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:

@@ -23,8 +23,6 @@ from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.store import Look
 from journeyman.storage import Outcome, Remove, Storage
 
-__all__ = ["Retention", "Swept"]
-
 SWEPT_AT_ONCE: Final = 500
 _NS_PER_MS = 1_000_000
 

@@ -39,8 +39,6 @@ from journeyman.servers.workq.store_persistence import StoreKeeping
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Storage
 
-__all__ = ["WorkQueueServer"]
-
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 
 

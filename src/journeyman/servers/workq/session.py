@@ -47,16 +47,14 @@ from journeyman.protocols.workq.replies import (
     reply_bytes,
 )
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.connection import Answer
 from journeyman.servers.core.guarded import Guarded
+from journeyman.servers.core.sending import Answer
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.workq.writer import CAN_WAIT, payload_bytes
 
 if TYPE_CHECKING:
     from journeyman.servers.workq.writer import WorkqWriter
-
-__all__ = ["WorkqSession", "WorkqSurroundings"]
 
 LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024

@@ -53,8 +53,6 @@ from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, Record
 from journeyman.storage import Operation, PutQueue, Remove, SetStatus, Storage, Upsert
 
-__all__ = ["Look", "StoreJournal", "ended"]
-
 # A job as it is now, and the time of its last timeout-attempt; None if there is none.
 Look: TypeAlias = Callable[[bytes], tuple[Job, int] | None]
 

@@ -31,14 +31,11 @@ from journeyman.folds.keyspace import (
     workq_and_timeout,
     workq_status,
 )
-from journeyman.folds.workq import Job, expires_ns, visible
-from journeyman.folds.workq_limits import MAX_TTL_MS
+from journeyman.folds.workq import MAX_TTL_MS, Job, expires_ns, visible
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.store import ended
 from journeyman.storage import Operation, SetStatus, Storage, Unreadable, Upsert
-
-__all__ = ["LoadedStore", "Report", "load_store"]
 
 PAGE: Final = 1000
 UNFINISHED: Final = ("new", "waiting", "delayed", "active")

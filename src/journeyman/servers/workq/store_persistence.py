@@ -29,8 +29,6 @@ from journeyman.servers.workq.store_loading import load_store
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Storage
 
-__all__ = ["StoreKeeping", "StoreUpkeep"]
-
 PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
 TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is told

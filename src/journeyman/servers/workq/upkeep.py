@@ -22,8 +22,6 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.journal import WorkqJournal
 from journeyman.servers.workq.writer import WorkqWriter
 
-__all__ = ["Cleaning", "IntervalSync"]
-
 
 class IntervalSync:
     """Syncs at most ``interval_ms`` after something was written."""

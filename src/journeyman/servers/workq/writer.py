@@ -48,8 +48,6 @@ from journeyman.servers.core.group_commit import Batch, Submitter, Told
 from journeyman.servers.core.queue_writer import QueueWriter
 from journeyman.servers.workq.scope import REFUSALS, in_scope
 
-__all__ = ["CAN_WAIT", "Client", "Journal", "Request", "WorkqWriter", "payload_bytes"]
-
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
 Request: TypeAlias = Command | Refused

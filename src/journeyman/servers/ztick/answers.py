@@ -38,8 +38,6 @@ from journeyman.protocols.ztick import (
     rule_not_found,
 )
 
-__all__ = ["Answer", "answer"]
-
 Answer: TypeAlias = bytes | Iterator[bytes]
 
 RULES_A_SLICE = 100

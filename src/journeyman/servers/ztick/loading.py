@@ -22,7 +22,8 @@ from typing import Any
 from journeyman.clock import Clock
 from journeyman.disk import Disk, RealDisk
 from journeyman.engines.ztick.engine import Schedule
-from journeyman.engines.ztick.loading import REMOVED, Loader
+from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.loading import Loader
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
@@ -31,8 +32,6 @@ from journeyman.logs.sealing import in_blocks
 from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
-
-__all__ = ["BULK_BYTES", "LogJournal", "OpenedLog", "open_log"]
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024

@@ -30,8 +30,6 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.telemetry.metrics import runner_word
 from journeyman.servers.ztick.runs import REMEMBERED_RUNS, EndedRun
 
-__all__ = ["GATHER_S", "MAX_WAITING_RUNS", "RunHistory", "directory_of", "remembered"]
-
 MAX_WAITING_RUNS = 50_000
 MAX_RUNS_A_WRITE = 1_000
 GATHER_S = 0.1

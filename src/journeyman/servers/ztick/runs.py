@@ -24,8 +24,6 @@ from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog
 
-__all__ = ["REMEMBERED_RUNS", "EndedRun", "Runs"]
-
 REMEMBERED_RUNS = 1_000
 STARTS_A_TURN = 4
 NO_RULE = "no rule matches"  # the reason of a job that failed without a run

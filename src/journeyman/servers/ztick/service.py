@@ -47,6 +47,7 @@ from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.closing import ANSWER_LIMIT_S, close_sessions
+from journeyman.servers.core.group_commit import RETRY_S
 from journeyman.servers.core.idle import IdleWatch
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.recovered import tell_recovery
@@ -62,15 +63,13 @@ from journeyman.servers.ztick.run_history import RunHistory, directory_of, remem
 from journeyman.servers.ztick.runs import EndedRun, Runs
 from journeyman.servers.ztick.session import Session, Surroundings
 from journeyman.servers.ztick.stat import ServerFacts
-from journeyman.servers.ztick.writer import RETRY_S, Writer
+from journeyman.servers.ztick.writer import Writer
 from journeyman.servers.ztick.ztick_files import tell_of_ztick_files
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpPort
     from journeyman.servers.kestrel.service import FanOutServer
     from journeyman.servers.workq.service import WorkQueueServer
-
-__all__ = ["ScheduleServer"]
 
 
 class ScheduleServer:

@@ -36,7 +36,6 @@ from journeyman.protocols.ztick import (
     settled,
 )
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.connection import LIST_STALL_S, PARSE_BYTES, WINDOW
 from journeyman.servers.core.guarded import Guarded
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
@@ -44,8 +43,6 @@ from journeyman.servers.ztick.answers import Answer, answer
 
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request, Writer
-
-__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Session", "Surroundings"]
 
 _GATE_EVENTS = (Auth, AuthRequired, TooLong, Foreign)
 _LISTS = (Query, ListRules)

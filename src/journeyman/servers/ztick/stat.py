@@ -10,8 +10,6 @@ from journeyman.clock import Clock
 from journeyman.engines.ztick.messages import Stats
 from journeyman.protocols.ztick import Metrics
 
-__all__ = ["ServerFacts"]
-
 
 @dataclass(slots=True)
 class ServerFacts:

@@ -38,16 +38,12 @@ from journeyman.protocols.ztick import (
     Settled,
 )
 from journeyman.servers.core.group_commit import (
-    MAX_BATCH,
-    RETRY_S,
     Batch,
     GroupCommit,
     Journal,
     Submitter,
     Told,
 )
-
-__all__ = ["MAX_BATCH", "RETRY_S", "Client", "Journal", "Request", "Writer"]
 
 Request: TypeAlias = Command | Settled
 

@@ -17,8 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.audit.findings import as_findings
 
-__all__ = ["COMPARED", "compare"]
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:

@@ -18,8 +18,6 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from journeyman.spark.audit.findings import as_findings
 
-__all__ = ["SEGMENTS", "dead_bytes", "odd_records", "segments", "totals"]
-
 SEGMENTS = StructType(
     [
         StructField("dialect", StringType()),

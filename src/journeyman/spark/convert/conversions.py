@@ -22,8 +22,6 @@ from journeyman.spark.convert.schedule_to_queue import schedule_to_queue
 from journeyman.spark.sinks import write
 from journeyman.spark.tables import packets, tables_of
 
-__all__ = ["CONVERSIONS", "Conversion", "convert"]
-
 Tables = dict[str, DataFrame]
 Converter = Callable[[Tables, QueueSettings], tuple[DataFrame, DataFrame]]
 

@@ -10,10 +10,6 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from journeyman.folds.keyspace import id_of
-
-__all__ = ["id_column", "id_of"]
-
 
 def id_column(text: Column) -> Column:
     """16 bytes for each name: what ``id_of`` gives."""

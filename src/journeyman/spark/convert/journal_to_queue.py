@@ -12,14 +12,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from journeyman.folds.workq_limits import MAX_TTL_MS
+from journeyman.folds.workq import MAX_TTL_MS
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.spark.convert.job_ids import id_column
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
 from journeyman.spark.convert.queue_jobs import QUEUE_COLUMNS, QueueSettings
 from journeyman.spark.replay.kestrel import waiting
-
-__all__ = ["journal_to_queue"]
 
 _NS_PER_MS = 1_000_000
 

@@ -31,8 +31,6 @@ from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets
 
-__all__ = ["MANIFEST", "RAW", "log_to_parquet", "rows_with_raw"]
-
 MANIFEST: Final = "_log.json"
 RAW: Final = "_raw"
 _STRETCH: Final = 1024  # rows that are compared, and kept raw, together

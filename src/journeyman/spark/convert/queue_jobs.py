@@ -14,9 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.errors import UsageError
-from journeyman.folds.workq_limits import MAX_TTL_MS, MAX_TTR_MS
-
-__all__ = ["NAME_PATTERN", "QUEUE_COLUMNS", "QueueSettings"]
+from journeyman.folds.workq import MAX_TTL_MS, MAX_TTR_MS
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,255}$"
 # In the order of the source; what the sink needs.

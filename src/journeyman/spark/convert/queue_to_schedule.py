@@ -17,8 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from journeyman.spark.convert.job_ids import id_column
 from journeyman.spark.convert.losses import Loss, losses_of, whole
 
-__all__ = ["queue_to_schedule"]
-
 _FIELDS: Final = ("name", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails")
 _NO_PLACE: Final = "a schedule has no place for it"
 

@@ -31,8 +31,6 @@ from journeyman.spark.sinks.staging import LocalDisk, remove_staging, staging_na
 from journeyman.spark.sinks.stores import store_of
 from journeyman.spark.source.filesystem import absolute, filesystem_of
 
-__all__ = ["parquet_to_log"]
-
 _ANSWER: Final = "file string, first_position long, path string, size long"
 
 

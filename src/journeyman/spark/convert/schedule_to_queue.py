@@ -16,8 +16,6 @@ from journeyman.spark.convert.job_ids import id_column
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
 from journeyman.spark.convert.queue_jobs import QUEUE_COLUMNS, QueueSettings
 
-__all__ = ["schedule_to_queue", "with_rule"]
-
 _NS_PER_MS = 1_000_000
 
 

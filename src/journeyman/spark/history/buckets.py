@@ -14,8 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.errors import UsageError
 
-__all__ = ["bucket_for", "bucket_of", "bucket_words", "parse_bucket"]
-
 _UNITS_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9}
 _BUCKET = re.compile(r"([1-9][0-9]{0,8})\s*(ms|s|m|h|d)")
 # What people like to read along an axis.

@@ -25,8 +25,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark.history.buckets import bucket_of
 from journeyman.spark.history.columns import grouped_by, moment
 
-__all__ = ["STATES", "changes", "depth"]
-
 STATES = ("scheduled", "ready", "running")
 _NO_WAIT = ("finished", "replanned", "removed")
 

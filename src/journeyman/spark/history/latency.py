@@ -13,8 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark.history.buckets import bucket_of
 from journeyman.spark.history.columns import grouped_by, moment
 
-__all__ = ["PERCENTILES", "latency"]
-
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 _ACCURACY = 10_000
 _FAILURES = ("failed", "timed-out", "cut-off")

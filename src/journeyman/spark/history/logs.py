@@ -30,8 +30,6 @@ from journeyman.spark.source.schemas import (
 )
 from journeyman.spark.tables import packets, tables_of
 
-__all__ = ["attempts_of", "journal_of", "lag_of", "records_of", "runs_of"]
-
 _PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
 _COLUMNS = {
     ZTICK: (*_PLACE, "identifier", "execution_ns", "status"),

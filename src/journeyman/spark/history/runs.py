@@ -23,8 +23,6 @@ from journeyman.spark.source.filesystem import absolute, filesystem_of
 from journeyman.spark.source.layout import find_logs
 from journeyman.spark.source.options import SourceOptions
 
-__all__ = ["LINES", "RUNS", "read_runs", "run_directories"]
-
 # A line, field by field.
 LINES = StructType(
     [

@@ -8,8 +8,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark.history.buckets import bucket_of
 from journeyman.spark.history.columns import grouped_by, moment
 
-__all__ = ["COUNTS", "end_or_plan", "throughput"]
-
 # What is counted, in the bucket of which time, and for which rows. A job is added once, whatever
 # attempts follow; a plan of a schedule is due once, and the log does not say when it was made. A
 # run that nobody recorded (no rule matched, or the server kept no history) has no times of its own:

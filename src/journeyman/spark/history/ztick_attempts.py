@@ -19,8 +19,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history.columns import as_attempts
 
-__all__ = ["STATUSES", "attempts", "grouped", "plans_of"]
-
 _PLAN = ("_log", "key", "ready_ns")
 _ENDED = ("executed", "failed")
 STATUSES = ("planned", "triggered", *_ENDED)

@@ -40,8 +40,6 @@ from journeyman.spark.maintenance.workq_needs import unneeded_segments
 from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.tables import packets, tables_of
 
-__all__ = ["archive", "archived_rows", "make_durable"]
-
 _NS_PER_S: Final = 1_000_000_000
 
 

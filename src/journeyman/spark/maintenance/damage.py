@@ -12,8 +12,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from journeyman.errors import LogError
 from journeyman.spark.source.rows import DAMAGE_KIND
 
-__all__ = ["refuse_damage"]
-
 
 def refuse_damage(packets: DataFrame, log: str) -> int:
     """How many records these packets stand for. Raises LogError when some were damaged."""

@@ -42,8 +42,6 @@ from journeyman.spark.replay.payloads import with_payloads
 from journeyman.spark.sinks import write
 from journeyman.spark.tables import packets, tables_of
 
-__all__ = ["Retirement", "compact_kestrel", "publish_kestrel", "retirement"]
-
 _NO_LIMIT: Final = 2**40  # bytes of the segment at the border, which is one file before and after
 
 

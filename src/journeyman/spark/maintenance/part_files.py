@@ -22,8 +22,6 @@ from journeyman.formats.framing import Buffer
 from journeyman.logs.replacement import WRITE_BYTES
 from journeyman.spark.sinks.stores import PartFile, store_of
 
-__all__ = ["Encode", "PartWritten", "write_part_files"]
-
 Encode = Callable[[pa.RecordBatch], Iterable[Buffer]]  # what each row becomes: whole records
 
 _ANSWER: Final = "first_position long, number int, path string, size long, records long"

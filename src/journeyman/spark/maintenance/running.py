@@ -27,8 +27,6 @@ from journeyman.spark.sinks.staging import LocalDisk, SinkDisk
 from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets, states
 
-__all__ = ["clean", "compact", "compaction_plans", "each_log"]
-
 AT_ONCE: Final = 4
 
 Treatment = Callable[[SinkDisk, Hands], Outcome]

@@ -2,7 +2,7 @@
 
     log --fold--> jobs --visible at a moment--> snapshots --in order of their adds--> new segments
 
-A snapshot is what journeyman.folds.workq_snapshot says. For nearly all jobs it is an add, perhaps a
+A snapshot is what journeyman.folds.workq says. For nearly all jobs it is an add, perhaps a
 start, perhaps a result, and these are copied as they stand in the log; the rest is decoded, folded
 and encoded. Nobody writes the log meanwhile, so there is no record on its way that a delete would
 have to wait for: deleted and expired jobs leave nothing, and neither do records without an add.
@@ -36,8 +36,6 @@ from journeyman.spark.maintenance.workq_snapshots import SnapshotBytes
 from journeyman.spark.replay.payloads import with_payloads
 from journeyman.spark.replay.workq import visible
 from journeyman.spark.tables import packets, tables_of
-
-__all__ = ["SEGMENT_BYTES", "clean_workq", "publish_workq"]
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 

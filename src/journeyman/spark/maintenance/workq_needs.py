@@ -19,8 +19,6 @@ from journeyman.spark.maintenance.holding import Hands
 from journeyman.spark.replay.workq import visible
 from journeyman.spark.tables import states
 
-__all__ = ["unneeded_segments"]
-
 
 def unneeded_segments(spark: SparkSession, hands: Hands, as_of_ns: int) -> tuple[str, ...]:
     """Paths of segments that may go, oldest first."""

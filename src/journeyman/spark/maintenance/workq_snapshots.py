@@ -4,7 +4,7 @@
     new, 0, 0                                 the add
     leased, 1, 0                              the add, the start
     completed or failed, 0 or 1, 0            the add, the start if there was one, the result
-    anything else                             what journeyman.folds.workq_snapshot makes of it
+    anything else                             what journeyman.folds.workq makes of it
 
 The first three are copied from the log by the places that the replay has noted. So is every record
 that the last one is made from, which are then decoded: zone offsets and numbers beyond 64 bits are
@@ -20,15 +20,12 @@ from typing import Any
 import pyarrow as pa
 
 from journeyman.errors import FormatError, LogError
-from journeyman.folds.workq_job import Job, JobState
-from journeyman.folds.workq_snapshot import snapshot
+from journeyman.folds.workq import Job, JobState, snapshot
 from journeyman.formats.framing import Buffer
 from journeyman.formats.workq import CODEC
 from journeyman.spark.replay.merging import OFFSET_MASK
 from journeyman.spark.replay.point_reads import Span, read_spans
 from journeyman.spark.source.rows import SEGMENT_SHIFT
-
-__all__ = ["SnapshotBytes"]
 
 _Row = dict[str, Any]
 _COLUMNS = (

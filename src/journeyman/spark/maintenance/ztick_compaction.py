@@ -31,8 +31,6 @@ from journeyman.spark.maintenance.verification import COMPARED, check_same
 from journeyman.spark.maintenance.ztick_rewriting import write_compacted
 from journeyman.spark.tables import packets, states, tables_of
 
-__all__ = ["compact_ztick", "publish_ztick"]
-
 
 def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""

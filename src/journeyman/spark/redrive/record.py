@@ -31,8 +31,6 @@ from uuid import uuid4
 from journeyman.disk import AppendFile, Disk, Lock
 from journeyman.errors import LogError, LogLocked
 
-__all__ = ["Ledger", "Mark", "read_done"]
-
 _VERSION = 1
 
 

@@ -44,8 +44,6 @@ from journeyman.spark.sinks.sending import (
 from journeyman.spark.sinks.server_options import ServerOptions
 from journeyman.spark.tables import states
 
-__all__ = ["DEFAULT_CONDITIONS", "Redriven", "redrive", "selection"]
-
 DEFAULT_CONDITIONS = {"ztick": "status = 'failed'", "workq": "state = 'failed'"}
 _KEYS = {"ztick": ("identifier", "execution_ns"), "workq": ("key", "created_ns")}
 _BATCH_ROWS = 100

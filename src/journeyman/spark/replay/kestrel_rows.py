@@ -15,7 +15,7 @@ from journeyman.columnar.views import numbers_in
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
-from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
+from journeyman.spark.replay.kestrel import ITEMS, READERS
 from journeyman.spark.replay.merging import OFFSET_MASK, Group, Packet, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
 from journeyman.spark.source.packet_schema import PACKET_KIND
@@ -23,8 +23,6 @@ from journeyman.spark.source.packets import unpack
 from journeyman.spark.source.reducers.kestrel import CHECKPOINTS
 from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
 from journeyman.spark.source.schemas import arrow_schema
-
-__all__ = ["item_rows", "reader_rows"]
 
 _READ_HEAD, _READ_DONE = 0, 9  # commands
 _NO_PLACE: Final = dict.fromkeys(("_file", "_segment", "_offset", "_length", "_position"))

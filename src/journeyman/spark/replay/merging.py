@@ -28,22 +28,6 @@ from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA
 from journeyman.spark.source.rows import SEGMENT_SHIFT
 from journeyman.spark.source.schemas import DAMAGE, arrow_schema
 
-__all__ = [
-    "OFFSET_MASK",
-    "PLACE",
-    "Group",
-    "Merge",
-    "Packet",
-    "aligned",
-    "extra_columns",
-    "files_at",
-    "groups_of",
-    "merged",
-    "of_table",
-    "place_columns",
-    "with_constants",
-]
-
 # What every table begins with.
 PLACE: Final = StructType(
     [

@@ -35,8 +35,6 @@ from journeyman.spark.source.splits import SplitContext
 if TYPE_CHECKING:
     from journeyman.spark.source.reducers.combining import LogCombiner
 
-__all__ = ["packets_of"]
-
 _BUCKETS_A_PARTITION: Final = 4
 _MAX_BUCKETS: Final = 1 << 16
 _MAX_LOGS: Final = 256  # combined at the same time in one task

@@ -22,8 +22,6 @@ from journeyman.errors import UsageError
 from journeyman.spark.replay.merging import OFFSET_MASK
 from journeyman.spark.replay.point_reads import Span, read_rows
 
-__all__ = ["with_payloads"]
-
 _BLOCK_BITS: Final = 26  # 64 MiB of log
 
 

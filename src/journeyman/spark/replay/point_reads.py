@@ -20,8 +20,6 @@ from journeyman.errors import FormatError, LogError
 from journeyman.formats.framing import Codec
 from journeyman.spark.source.filesystem import filesystem_of
 
-__all__ = ["Span", "read_records", "read_rows", "read_spans"]
-
 _MAX_GAP_BYTES: Final = 64 * 1024  # read and thrown away rather than skipped
 _MAX_READ_BYTES: Final = 8 * 1024 * 1024
 

@@ -48,8 +48,6 @@ from journeyman.spark.source.rows import DAMAGE_KIND
 from journeyman.spark.source.schemas import arrow_schema
 from journeyman.spark.source.splits import Seam
 
-__all__ = ["Written", "replay_to_files", "routed", "write_states", "writing"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Table:

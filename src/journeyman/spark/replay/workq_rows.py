@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column, Ints
+from journeyman.columnar.arrays import Column
+from journeyman.columnar.kernels.copying import Ints
 from journeyman.columnar.kernels.take import column_of, joined, rows_at, values_at
 from journeyman.columnar.views import numbers_in, text_in, valid_in
 from journeyman.columnar.workq import fold as at
@@ -18,12 +19,10 @@ from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
 from journeyman.spark.replay.merging import OFFSET_MASK, Group, files_at, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
-from journeyman.spark.replay.workq_tables import JOBS, ORPHANS
+from journeyman.spark.replay.workq import JOBS, ORPHANS
 from journeyman.spark.source.options import KINDS
 from journeyman.spark.source.packets import unpack
 from journeyman.spark.source.rows import SEGMENT_SHIFT, uuid_texts
-
-__all__ = ["job_rows", "orphan_rows"]
 
 _STATES: Final = pa.array(["new", "completed", "failed", "pending", "leased"])
 _KINDS: Final = pa.array([None, *KINDS["workq"]])

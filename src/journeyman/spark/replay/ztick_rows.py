@@ -18,8 +18,6 @@ from journeyman.spark.replay.ztick import JOBS, RULES
 from journeyman.spark.replay.ztick_words import RUNNERS, STATUSES
 from journeyman.spark.source.packets import unpack
 
-__all__ = ["job_rows", "last_jobs", "last_rules", "rule_rows"]
-
 _JOB, _RULE = 0, 1  # the kinds of records that set something
 
 

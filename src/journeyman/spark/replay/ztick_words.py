@@ -8,7 +8,5 @@ import pyarrow as pa
 
 from journeyman.formats.ztick.runners import RUNNER_WORDS
 
-__all__ = ["RUNNERS", "STATUSES"]
-
 STATUSES: Final = pa.array(["planned", "triggered", "executed", "failed"])
 RUNNERS: Final = pa.array(RUNNER_WORDS)

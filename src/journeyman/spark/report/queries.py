@@ -28,9 +28,6 @@ from journeyman.spark.history.logs import attempts_of, journal_of, records_of
 from journeyman.spark.history.throughput import COUNTS, end_or_plan, throughput
 from journeyman.spark.source.schemas import KESTREL, WORKQ, ZTICK
 
-__all__ = ["MOST_POINTS", "TOP", "Group", "Lag", "Measured", "Opened", "Stored"]
-__all__ += ["measure", "open_logs"]
-
 MOST_POINTS = 180
 TOP = 12
 

@@ -29,8 +29,6 @@ from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.staging import SinkDisk
 
-__all__ = ["Write", "locked", "make_directory", "place_files", "settle_tail"]
-
 LOCK_TIMEOUT_S = 1.0
 
 

@@ -41,8 +41,6 @@ from journeyman.spark.sinks.commit import Write, locked, make_directory, place_f
 from journeyman.spark.sinks.messages import Stream
 from journeyman.spark.sinks.staging import SinkDisk
 
-__all__ = ["check_free", "commit"]
-
 _NS_PER_MS = 1_000_000
 
 

@@ -19,8 +19,6 @@ from journeyman.spark.sinks.commit import Write, locked, make_directory, place_f
 from journeyman.spark.sinks.messages import Stream
 from journeyman.spark.sinks.staging import SinkDisk
 
-__all__ = ["SUFFIX", "check_free", "commit", "file_name"]
-
 SUFFIX = ".jmkv"
 _LOCK = "_lock"
 

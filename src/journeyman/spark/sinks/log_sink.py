@@ -35,8 +35,6 @@ from journeyman.spark.sinks.parts import write_parts
 from journeyman.spark.sinks.staging import LocalDisk, remove_staging, remove_stale, staging_name
 from journeyman.spark.source.api import registered
 
-__all__ = ["LogWriter", "log_writer", "new_writer", "write"]
-
 MODES = ("append", "overwrite")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 

@@ -19,8 +19,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from journeyman.errors import UsageError
 from journeyman.spark.sinks.order import follows, shown
 
-__all__ = ["Part", "PartsWritten", "Stream", "in_order"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:

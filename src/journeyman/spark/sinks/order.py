@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from journeyman.errors import UsageError
 
-__all__ = ["OrderCheck", "follows", "shown"]
-
 Place = tuple[Any, ...]
 
 

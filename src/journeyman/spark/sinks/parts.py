@@ -29,8 +29,6 @@ from journeyman.spark.sinks.options import POSITION, SinkOptions
 from journeyman.spark.sinks.order import OrderCheck
 from journeyman.spark.sinks.stores import PartFile, Store, store_of
 
-__all__ = ["header_of", "write_parts"]
-
 _LOG = "_log"
 _ALONE = Stream()
 

@@ -39,8 +39,6 @@ from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import header_of
 from journeyman.spark.sinks.stores import RemoteStore, root_of
 
-__all__ = ["abort", "commit"]
-
 _NS_PER_MS = 1_000_000
 
 

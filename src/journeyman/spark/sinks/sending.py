@@ -32,21 +32,6 @@ from journeyman.clock import Clock
 from journeyman.errors import UsageError
 from journeyman.spark.sinks.server_options import ServerOptions
 
-__all__ = [
-    "MAX_SHOWN",
-    "Door",
-    "Pace",
-    "Sent",
-    "ZtickDoor",
-    "check_columns",
-    "is_there_already",
-    "job_uuid",
-    "open_door",
-    "put_all",
-    "send_rows",
-    "workq_job",
-]
-
 MAX_SHOWN = 5  # refusals that are told in words
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from journeyman.spark.sinks.sending import Sent
     from journeyman.spark.sinks.server_options import ServerOptions
 
-__all__ = ["JobsRefused", "ServerSink", "send"]
-
 
 class JobsRefused(JourneymanError):
     """The server refused some of the jobs; the others are there."""

@@ -28,8 +28,6 @@ from uuid import uuid4
 from journeyman.client import workq, ztick
 from journeyman.errors import UsageError
 
-__all__ = ["DOORS", "ServerOptions", "parse_address"]
-
 DOORS: Final = {"ztick": ztick.DEFAULT_PORT, "workq": workq.DEFAULT_PORT}
 _ON_REFUSAL: Final = ("fail", "skip")
 

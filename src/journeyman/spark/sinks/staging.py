@@ -24,16 +24,6 @@ from typing import Protocol
 
 from journeyman.disk import Disk, RealDisk
 
-__all__ = [
-    "STALE_AFTER_S",
-    "LocalDisk",
-    "SinkDisk",
-    "Source",
-    "remove_staging",
-    "remove_stale",
-    "staging_name",
-]
-
 STALE_AFTER_S = 24 * 3600
 _NS_PER_MS = 1_000_000
 _NAME = re.compile(r"_temporary-([0-9]{1,15})-[0-9a-f]{12}(?:\.new)?")

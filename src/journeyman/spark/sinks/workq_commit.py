@@ -29,8 +29,6 @@ from journeyman.spark.sinks.commit import Write, locked, make_directory, place_f
 from journeyman.spark.sinks.messages import Stream
 from journeyman.spark.sinks.staging import SinkDisk
 
-__all__ = ["check_free", "commit"]
-
 
 def _locks(directory: str) -> list[str]:
     return [posixpath.join(directory, name) for name in (APPEND_LOCK, READ_LOCK)]

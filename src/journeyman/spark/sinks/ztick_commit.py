@@ -26,8 +26,6 @@ from journeyman.spark.sinks.commit import Write, locked, settle_tail
 from journeyman.spark.sinks.messages import Stream
 from journeyman.spark.sinks.staging import SinkDisk
 
-__all__ = ["check_free", "commit"]
-
 
 def check_free(disk: SinkDisk, path: str) -> None:
     """Raises LogLocked if the log is in use, UsageError if no log can be there."""

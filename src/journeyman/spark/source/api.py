@@ -21,15 +21,6 @@ from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import DIALECTS
 
-__all__ = [
-    "SERVER_FORMAT",
-    "begin_command",
-    "damage_read",
-    "knows_no_damage",
-    "opened",
-    "registered",
-]
-
 SERVER_FORMAT = "journeyman"
 
 _MANY = 4096  # more than tasks run at once

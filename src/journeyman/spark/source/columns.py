@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools, Column, binary, numbers
 
-__all__ = ["mask", "raw_numbers", "repeated", "texts", "valid_rows"]
-
 
 def texts(values: Iterable[str | None]) -> Column:
     """A short column of strings."""

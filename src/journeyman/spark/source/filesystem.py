@@ -24,17 +24,6 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from journeyman.errors import UsageError
 
-__all__ = [
-    "Filesystem",
-    "Found",
-    "absolute",
-    "expand",
-    "filesystem_of",
-    "glob_pattern",
-    "has_glob",
-    "read_range",
-]
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://([^/]*)")
 _GLOB_CHARACTERS = frozenset("*?[]{}")
 

@@ -45,8 +45,6 @@ from journeyman.spark.source.filesystem import (
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 
-__all__ = ["Log", "LogFile", "find_logs", "partition_columns"]
-
 _KEYSPACE_PART = re.compile(r"part-[0-9]+\.jmkv", re.ASCII)
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _NOT_IN_NAMES = re.compile(r"[.`]")

@@ -17,8 +17,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-__all__ = ["PACKET_KIND", "PACKET_SCHEMA", "SEAM_KIND"]
-
 PACKET_KIND: Final = "packet"
 SEAM_KIND: Final = "seam"  # no packet, but where a part of a file began and ended
 

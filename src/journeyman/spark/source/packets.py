@@ -26,9 +26,8 @@ from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA
 from journeyman.spark.source.schemas import arrow_schema
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
-    from journeyman.columnar.arrays import Column, Ints
-
-__all__ = ["Buckets", "Source", "by_bucket", "pack", "presence", "unpack"]
+    from journeyman.columnar.arrays import Column
+    from journeyman.columnar.kernels.copying import Ints
 
 Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 

@@ -54,8 +54,6 @@ from journeyman.spark.source.sealed_stretches import Items, SealedReading
 from journeyman.spark.source.splits import Piece, Seam, Stretch
 from journeyman.spark.source.windows import Window
 
-__all__ = ["Stretch", "first_boundary", "read_damages", "read_piece", "read_reduced"]
-
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
 _LITTLE_BYTES = 64 * 1024

@@ -35,8 +35,6 @@ from journeyman.spark.source.rows import (
 from journeyman.spark.source.schemas import DAMAGE, KESTREL, KEYSPACE, WORKQ, ZTICK
 from journeyman.spark.source.splits import SplitContext
 
-__all__ = ["RowMaker"]
-
 _Column = Any  # pa.Array of any type
 _TIME = pa.timestamp("us", tz="UTC")
 _STATUSES = ("planned", "triggered", "executed", "failed")

@@ -33,18 +33,6 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "CORRUPT_RECORD",
-    "DAMAGE",
-    "DIALECTS",
-    "DIALECT_COLUMNS",
-    "ENVELOPE",
-    "arrow_schema",
-    "base_schema",
-    "narrowed",
-    "with_extras",
-]
-
 ZTICK, WORKQ, KESTREL, KEYSPACE = DIALECTS = ("ztick", "workq", "kestrel", "keyspace")
 
 CORRUPT_RECORD: Final = "_corrupt_record"  # unless columnNameOfCorruptRecord says otherwise

@@ -19,8 +19,6 @@ from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.rows import kind_codes, kinds_in
 from journeyman.spark.source.schemas import KESTREL, WORKQ
 
-__all__ = ["Selection"]
-
 # Where a record says when it was written, and how many nanoseconds its unit has.
 _TIMES: Final = {WORKQ: ("logged_ns", 1), KESTREL: ("add_time_ms", 1_000_000)}
 

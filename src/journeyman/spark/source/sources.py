@@ -33,18 +33,6 @@ from journeyman.spark.source.splits import LogPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "SOURCES",
-    "KestrelSource",
-    "KeyspaceSource",
-    "LogReader",
-    "LogSource",
-    "WorkqSource",
-    "ZtickSource",
-    "full_schema",
-]
-
-
 _KEPT_OPTIONS = "journeyman.options"
 
 

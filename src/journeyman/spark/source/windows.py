@@ -19,8 +19,6 @@ from typing import IO, BinaryIO, cast
 from journeyman.errors import LogError
 from journeyman.formats.framing import Buffer
 
-__all__ = ["Window"]
-
 _COPY_BYTES = 8 * 1024 * 1024
 
 

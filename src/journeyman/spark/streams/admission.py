@@ -22,8 +22,6 @@ from journeyman.spark.streams.fingerprints import fingerprint
 from journeyman.spark.streams.offsets import FilePlace, LogPlace, StreamOffset, with_file
 from journeyman.spark.streams.survey import opened_path
 
-__all__ = ["Allowance", "advanced"]
-
 
 @dataclass(slots=True)
 class Allowance:

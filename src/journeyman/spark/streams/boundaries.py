@@ -37,8 +37,6 @@ from journeyman.spark.streams.fingerprints import read_at
 if TYPE_CHECKING:
     from journeyman.columnar.seals import SealKernels
 
-__all__ = ["Walk", "walk"]
-
 _CHUNK_BYTES = 8 * 1024 * 1024
 _FIRST_LOOK_BYTES = 64 * 1024
 

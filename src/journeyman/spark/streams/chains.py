@@ -50,8 +50,6 @@ from journeyman.spark.streams.survey import (
     opened_path,
 )
 
-__all__ = ["ChainKeeper"]
-
 _HOW_TO_GO_ON = "; set onLostHistory=continue to go on with what there is"
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 import hashlib
 from typing import BinaryIO
 
-__all__ = ["fingerprint", "read_at"]
-
 _EDGE_BYTES = 256
 _MARK_BYTES = 8
 

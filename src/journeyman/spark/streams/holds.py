@@ -29,8 +29,6 @@ from dataclasses import dataclass
 from journeyman.disk import RealDisk
 from journeyman.logs.replaced_files import HELD_DIRECTORY, forget_replacement
 
-__all__ = ["Holds", "held_path"]
-
 _LOCK_TIMEOUT_S = 30.0
 
 

@@ -17,8 +17,6 @@ from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
 from journeyman.spark.source.schemas import DAMAGE, arrow_schema
 from journeyman.spark.streams.offsets import StreamOffset
 
-__all__ = ["Holes", "holes_between", "lost_rows"]
-
 _REASON = "compacted, cleaned or removed before it was read"
 
 

@@ -23,8 +23,6 @@ from typing import Any, Final
 
 from journeyman.errors import UsageError
 
-__all__ = ["VERSION", "FilePlace", "LogPlace", "StreamOffset", "Stretch", "stretches", "with_file"]
-
 VERSION: Final = 1
 
 

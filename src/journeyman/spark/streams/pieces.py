@@ -24,8 +24,6 @@ from journeyman.spark.streams.boundaries import walk
 from journeyman.spark.streams.offsets import Stretch
 from journeyman.spark.streams.survey import opened_path
 
-__all__ = ["partitions_of"]
-
 MIN_PIECE_BYTES = 4 * 1024 * 1024
 MAX_PIECE_BYTES = 256 * 1024 * 1024
 

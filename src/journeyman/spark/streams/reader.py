@@ -39,8 +39,6 @@ from journeyman.spark.streams.watch import Watch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LogStreamReader"]
-
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream over the logs that the options stand for. Opens nothing when it is made."""

@@ -24,18 +24,6 @@ from journeyman.spark.streams.fingerprints import fingerprint
 from journeyman.spark.streams.holds import changed_ns, held_path
 from journeyman.spark.streams.offsets import FilePlace
 
-__all__ = [
-    "FileSeen",
-    "HeldFile",
-    "LogSeen",
-    "held_file",
-    "is_same",
-    "look",
-    "mark_of",
-    "opened_path",
-    "survey",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:

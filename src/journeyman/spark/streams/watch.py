@@ -19,8 +19,6 @@ from journeyman.spark.streams.holds import Holds
 from journeyman.spark.streams.offsets import LogPlace, StreamOffset
 from journeyman.spark.streams.survey import LogSeen, identities, looked_again, survey
 
-__all__ = ["Watch"]
-
 _MAX_LOOKS = 10
 
 

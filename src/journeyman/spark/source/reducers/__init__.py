@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from journeyman.columnar.chunks import Chunk
-    from journeyman.spark.source.piece_reader import Stretch
-    from journeyman.spark.source.splits import SplitContext
+    from journeyman.spark.source.splits import SplitContext, Stretch
 
 __all__ = ["REDUCERS", "PacketReducer"]
 

@@ -23,8 +23,6 @@ from journeyman.spark.source.reducers.combining import RowCombiner
 from journeyman.spark.source.rows import SEGMENT_SHIFT
 from journeyman.spark.source.splits import SplitContext
 
-__all__ = ["CHECKPOINTS", "ITEMS_TABLE", "READERS_TABLE", "Combiner"]
-
 ITEMS_TABLE: Final = "items"
 READERS_TABLE: Final = "readers"
 

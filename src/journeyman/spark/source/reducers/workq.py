@@ -25,8 +25,6 @@ from journeyman.spark.source.reducers.combining import RowCombiner
 from journeyman.spark.source.rows import SEGMENT_SHIFT
 from journeyman.spark.source.splits import SplitContext
 
-__all__ = ["JOBS_TABLE", "Combiner"]
-
 JOBS_TABLE: Final = "jobs"
 
 _MAX_ROWS: Final = 1_000_000  # held; about 80 bytes each

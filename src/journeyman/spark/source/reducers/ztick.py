@@ -21,11 +21,8 @@ from journeyman.columnar.views import text_in
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
 from journeyman.spark.source.packets import Buckets, Source, by_bucket, pack
-from journeyman.spark.source.piece_reader import Stretch
 from journeyman.spark.source.rows import SEGMENT_SHIFT
-from journeyman.spark.source.splits import SplitContext
-
-__all__ = ["JOBS_TABLE", "RULES_TABLE", "Combiner"]
+from journeyman.spark.source.splits import SplitContext, Stretch
 
 JOBS_TABLE: Final = "jobs"
 RULES_TABLE: Final = "rules"
