@@ -35,7 +35,9 @@ def test_module_says_what_it_is(path: Path):
 
 def test_only_packages_list_what_they_export():
     listing = [
-        relative(path) for path in SOURCES if re.search(r"^__all__\b", path.read_text(), re.M)
+        relative(path)
+        for path in SOURCES
+        if re.search(r"^__all__\b", path.read_text(), re.MULTILINE)
     ]
     assert [name for name in listing if not name.endswith("__init__.py")] == []
 

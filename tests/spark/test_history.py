@@ -176,7 +176,7 @@ def test_rows_and_depth_end_where_the_fold_ends(spark, tmp_path):
     third = len(log) // 3
     path = write_workq(tmp_path / "wq", log[:third], log[third : 2 * third], log[2 * third :])
     found = workq_attempts.attempts(read(spark, "workq", path)).cache()
-    states = {k: v for k, v in fold.replay(log).items() if isinstance(v, fold.Job)}
+    states = {k: v for k, v in fold.replay(log).items() if isinstance(v, fold.FoldedJob)}
     lives: dict[str, list[Any]] = {}
     for row in found.where("life > 0").collect():
         last = lives.setdefault(row.key, [])

@@ -9,7 +9,7 @@ import pytest
 
 from journeyman.client import errors
 from journeyman.client.workq import NewJob, WorkQueue
-from journeyman.client.workq_lines import JobInfo, JobState, LeasedJob, QueueInfo, Result
+from journeyman.client.workq_lines import JobInfo, LeasedJob, QueueInfo, Result, WorkJobState
 from tests.scripted_peer import Cut, Exchange, ScriptedPeer
 
 ID = UUID("00000000-0000-4000-8000-000000000001")
@@ -155,7 +155,7 @@ def test_inspection_tells_everything():
         0,
         0,
         0,
-        JobState.LEASED,
+        WorkJobState.LEASED,
         created,
         None,
     )

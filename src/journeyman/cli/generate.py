@@ -16,7 +16,7 @@ from journeyman.cli.directories import ztick_files
 from journeyman.cli.moments import MOMENT
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import progress, quiet_option
-from journeyman.cli.synthetic import Piece, Plan
+from journeyman.cli.synthetic import Plan, SyntheticBytes
 from journeyman.cli.wording import counted
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError
@@ -167,7 +167,7 @@ def _check_queue(dialect: str, queue: str) -> None:
         raise UsageError(f"{queue!r} is no workq name: use 1 to 255 letters, digits, `_.-`")
 
 
-def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[Piece]:
+def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[SyntheticBytes]:
     if dialect == ZTICK:
         from journeyman.cli.synthetic_ztick import ztick_pieces
 
@@ -223,7 +223,7 @@ def _lock_path(dialect: str, path: str, directory: str, queue: str) -> str:
 
 
 def _write(
-    disk: Disk, directory: str, pieces: Iterator[Piece], records: int, quiet: bool
+    disk: Disk, directory: str, pieces: Iterator[SyntheticBytes], records: int, quiet: bool
 ) -> dict[str, int]:
     """Write the pieces; answer with the size of each file."""
     sizes: dict[str, int] = {}

@@ -47,7 +47,7 @@ class DamageReport:
 
 
 @dataclass(slots=True)
-class FileReport:
+class FileContents:
     """What one file holds."""
 
     file: str
@@ -97,7 +97,7 @@ class LogReport:
     where: str
     queue: str | None
     as_of_ns: int
-    files: list[FileReport] = field(default_factory=list)
+    files: list[FileContents] = field(default_factory=list)
     anomalies: Counter[str] = field(default_factory=Counter)
     first_anomalies: list[str] = field(default_factory=list)
 
@@ -172,9 +172,9 @@ def _records(mapped: MappedLog) -> Iterator[Any]:
 
 def _inspect_file(
     file: LogFile, data: memoryview, account: Account, done: int, advance: Advance
-) -> FileReport:
+) -> FileContents:
     """``done`` bytes of the log stand in files before this one."""
-    report = FileReport(file.path, len(data))
+    report = FileContents(file.path, len(data))
     kinds = report.kinds
     behind: DamageReport | None = None
     next_advance = _ADVANCE_BYTES

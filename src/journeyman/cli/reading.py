@@ -27,7 +27,7 @@ _LENGTH_PREFIX_BYTES = 4
 _NS_PER_MS = 1_000_000
 
 
-class Source:
+class LogReading:
     """Reads the files of one log, up to the moment asked for, and knows what was damaged."""
 
     def __init__(

@@ -53,7 +53,7 @@ def _jobs(log: Log, read: Read, as_of_ns: int, json: bool) -> Iterator[str]:
         yield json_line(_job_fields(job, queue)) if json else _job_text(job, queue)
 
 
-def _job_fields(job: workq.Job, queue: str | None) -> dict[str, Any]:
+def _job_fields(job: workq.FoldedJob, queue: str | None) -> dict[str, Any]:
     return workq_lines.added_fields(job.added) | {
         "state": int(job.state),
         "attempts": job.attempts,
@@ -63,7 +63,7 @@ def _job_fields(job: workq.Job, queue: str | None) -> dict[str, Any]:
     }
 
 
-def _job_text(job: workq.Job, queue: str | None) -> str:
+def _job_text(job: workq.FoldedJob, queue: str | None) -> str:
     state = job.state.name.lower()
     where = f" in {queue}" if queue is not None else ""
     result = f" result={snippet(job.result)}" if job.result is not None else ""

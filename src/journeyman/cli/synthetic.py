@@ -16,7 +16,7 @@ from typing import NamedTuple
 PIECE_BYTES = 1024 * 1024  # about how much a maker holds before it hands over
 
 
-class Piece(NamedTuple):
+class SyntheticBytes(NamedTuple):
     """The next bytes of a file; ``records`` is how many it completes."""
 
     file: str

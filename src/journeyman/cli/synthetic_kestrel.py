@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from random import Random
 from struct import Struct
 
-from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan, Pool
+from journeyman.cli.synthetic import PIECE_BYTES, Plan, Pool, SyntheticBytes
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
 
 _EXPIRING = 0.1  # of all items
@@ -32,7 +32,7 @@ _read_done = Struct("<Bi").pack
 _READ_DONE = 0x91
 
 
-def kestrel_pieces(plan: Plan) -> Iterator[Piece]:
+def kestrel_pieces(plan: Plan) -> Iterator[SyntheticBytes]:
     """All files of the queue, in pieces of about PIECE_BYTES."""
     random = Random(plan.seed)
     yield from _segments(random, plan)
@@ -40,7 +40,7 @@ def kestrel_pieces(plan: Plan) -> Iterator[Piece]:
         yield _checkpoint(random, plan, number)
 
 
-def _segments(random: Random, plan: Plan) -> Iterator[Piece]:
+def _segments(random: Random, plan: Plan) -> Iterator[SyntheticBytes]:
     draw = random.random
     pool = Pool(random, plan.payload_bytes)
     now_ns = plan.start_ns
@@ -60,7 +60,7 @@ def _segments(random: Random, plan: Plan) -> Iterator[Piece]:
         size = len(head) + len(data)
         full = position + size > plan.segment_bytes and position > len(WRITER_MAGIC)
         if full or waiting >= PIECE_BYTES:
-            yield Piece(f"{plan.queue}.{name_ms}", b"".join(parts), records)
+            yield SyntheticBytes(f"{plan.queue}.{name_ms}", b"".join(parts), records)
             parts.clear()
             records = waiting = 0
         if full:
@@ -72,10 +72,10 @@ def _segments(random: Random, plan: Plan) -> Iterator[Piece]:
         records += 1
         waiting += size
         position += size
-    yield Piece(f"{plan.queue}.{name_ms}", b"".join(parts), records)
+    yield SyntheticBytes(f"{plan.queue}.{name_ms}", b"".join(parts), records)
 
 
-def _checkpoint(random: Random, plan: Plan, number: int) -> Piece:
+def _checkpoint(random: Random, plan: Plan, number: int) -> SyntheticBytes:
     """Readers stand apart: the first at ``removals`` of the ids, each next one a little behind."""
     head = int(plan.records * plan.removals * (1 - number / (4 * plan.readers)))
     beyond = range(head + 2, min(head + 4 * _DONE_BEYOND_HEAD, plan.records + 1))
@@ -84,4 +84,4 @@ def _checkpoint(random: Random, plan: Plan, number: int) -> Piece:
     data = READER_MAGIC + _read_head(_READ_HEAD, head) + _read_done(_READ_DONE, len(ids)) + ids
     # A lone reader is the default one, whose name is empty.
     name = "" if plan.readers == 1 else f"reader{number + 1}"
-    return Piece(f"{plan.queue}.read.{name}", data, 2)
+    return SyntheticBytes(f"{plan.queue}.read.{name}", data, 2)

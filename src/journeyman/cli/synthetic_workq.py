@@ -19,7 +19,7 @@ from struct import Struct
 
 from google_crc32c import value as crc32c
 
-from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan, Pool
+from journeyman.cli.synthetic import PIECE_BYTES, Plan, Pool, SyntheticBytes
 from journeyman.formats.workq import HEADER, Command
 
 _STEP_NS = 2_000_000  # records come 1 ms apart on average
@@ -41,7 +41,7 @@ _DELETE = bytes([Command.DELETE])
 _START, _TIMEOUT = bytes([Command.START_ATTEMPT]), bytes([Command.TIMEOUT_ATTEMPT])
 
 
-def workq_pieces(plan: Plan) -> Iterator[Piece]:
+def workq_pieces(plan: Plan) -> Iterator[SyntheticBytes]:
     """All segments, in pieces of about PIECE_BYTES. A full segment ends behind its last record."""
     number = 1
     parts = [HEADER]
@@ -49,7 +49,7 @@ def workq_pieces(plan: Plan) -> Iterator[Piece]:
     waiting = position = len(HEADER)
     for record in _Life(plan).records():
         if position >= plan.segment_bytes or waiting >= PIECE_BYTES:
-            yield Piece(f"{number:09d}.log", b"".join(parts), records)
+            yield SyntheticBytes(f"{number:09d}.log", b"".join(parts), records)
             parts.clear()
             records = waiting = 0
         if position >= plan.segment_bytes:
@@ -60,7 +60,7 @@ def workq_pieces(plan: Plan) -> Iterator[Piece]:
         records += 1
         waiting += len(record)
         position += len(record)
-    yield Piece(f"{number:09d}.log", b"".join(parts), records)
+    yield SyntheticBytes(f"{number:09d}.log", b"".join(parts), records)
 
 
 class _Life:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from random import Random
 from struct import Struct
 
-from journeyman.cli.synthetic import PIECE_BYTES, Piece, Plan
+from journeyman.cli.synthetic import PIECE_BYTES, Plan, SyntheticBytes
 from journeyman.formats.ztick.runners import RUNNER_WORDS
 
 _PATTERNS = ("backup.", "report.", "notify.", "deploy.", "billing.", "cleanup.")
@@ -27,21 +27,21 @@ _JOB, _RULE, _JOB_REMOVED = 0, 1, 2
 _JOB_TAIL_BYTES = 9
 
 
-def ztick_pieces(file: str, plan: Plan) -> Iterator[Piece]:
+def ztick_pieces(file: str, plan: Plan) -> Iterator[SyntheticBytes]:
     """The log, in pieces of about PIECE_BYTES."""
     random = Random(plan.seed)
     rules = rule_frames(min(plan.rules, plan.records))
-    yield Piece(file, b"".join(rules), len(rules))
+    yield SyntheticBytes(file, b"".join(rules), len(rules))
     frames: list[bytes] = []
     size = 0
     for frame in _job_frames(random, plan, plan.records - len(rules)):
         frames.append(frame)
         size += len(frame)
         if size >= PIECE_BYTES:
-            yield Piece(file, b"".join(frames), len(frames))
+            yield SyntheticBytes(file, b"".join(frames), len(frames))
             frames.clear()
             size = 0
-    yield Piece(file, b"".join(frames), len(frames))
+    yield SyntheticBytes(file, b"".join(frames), len(frames))
 
 
 def _job_frames(random: Random, plan: Plan, count: int) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ import click
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import dialect_option
 from journeyman.cli.errors import DAMAGED
-from journeyman.cli.inspection import DamageReport, FileReport, LogReport, inspect_log
+from journeyman.cli.inspection import DamageReport, FileContents, LogReport, inspect_log
 from journeyman.cli.mapping import map_log
 from journeyman.cli.moments import MOMENT
 from journeyman.cli.output import Output, as_json, format_options, json_line
@@ -82,7 +82,7 @@ def _print_log(output: Output, report: LogReport) -> None:
             output.line(f"    {text}")
 
 
-def _print_file(output: Output, file: FileReport) -> None:
+def _print_file(output: Output, file: FileContents) -> None:
     damaged = f", {file.damaged_bytes} damaged" if file.damaged_bytes else ""
     output.line(
         f"  {posixpath.basename(file.file)}: {counted(file.records, 'record')}, {file.size} bytes: "

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import ClassVar, Self, TypeVar
 
 from journeyman.client import checks
-from journeyman.client.connection import Connection, Tls
+from journeyman.client.connection import ClientConnection, Tls
 from journeyman.client.errors import (
     AccessDenied,
     AnswerLost,
@@ -44,7 +44,7 @@ class Caller:
     ) -> None:
         port = self.default_port if port is None else port
         self._secret = _secret(token)
-        self._connection = Connection(
+        self._connection = ClientConnection(
             host,
             port,
             tls=tls,
@@ -58,7 +58,7 @@ class Caller:
     def _authentication(self, secret: bytes) -> tuple[bytes, bytes]:
         """What to send, and the line that says that it was right."""
 
-    def _greet(self, connection: Connection) -> None:
+    def _greet(self, connection: ClientConnection) -> None:
         request, welcome = self._authentication(self._secret)
         connection.allow()
         connection.send(request)
@@ -75,7 +75,7 @@ class Caller:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _once(self, request: bytes, read: Callable[[Connection], T], extra_ms: int = 0) -> T:
+    def _once(self, request: bytes, read: Callable[[ClientConnection], T], extra_ms: int = 0) -> T:
         """For what must not be done twice."""
         self._connection.open()
         self._connection.allow(extra_ms / 1000)
@@ -88,7 +88,7 @@ class Caller:
             what = request.split(b"\r\n", 1)[0].decode()
             raise AnswerLost(f"{error}; {what[:120]} may have happened, or not") from error
 
-    def _twice(self, request: bytes, read: Callable[[Connection], T], extra_ms: int = 0) -> T:
+    def _twice(self, request: bytes, read: Callable[[ClientConnection], T], extra_ms: int = 0) -> T:
         for is_last in (False, True):
             self._connection.open()
             self._connection.allow(extra_ms / 1000)

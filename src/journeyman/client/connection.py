@@ -34,7 +34,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext | None:
     return ssl.create_default_context() if tls else None
 
 
-class Connection:
+class ClientConnection:
     """Connects at its first use, and again at the next one behind a failure."""
 
     def __init__(
@@ -44,8 +44,8 @@ class Connection:
         *,
         tls: Tls = False,
         timeout_s: float = 10.0,
-        greet: Callable[[Connection], None] | None = None,
-        client: str = "Connection",
+        greet: Callable[[ClientConnection], None] | None = None,
+        client: str = "ClientConnection",
         service: str = "the server",
     ) -> None:
         """``greet`` is called on every new connection before anything else is sent.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from journeyman.client import checks
 from journeyman.client.caller import Caller
-from journeyman.client.connection import Connection
+from journeyman.client.connection import ClientConnection
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, Refused
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, Key
@@ -122,7 +122,7 @@ def _key(queue: str, reader: str = "") -> Key:
     return Key(queue, reader)
 
 
-def _read_word(connection: Connection) -> str:
+def _read_word(connection: ClientConnection) -> str:
     line = connection.read_line(_END).decode("latin-1")
     code, _, reason = line.partition(" ")
     if code in _ERRORS:
@@ -132,7 +132,7 @@ def _read_word(connection: Connection) -> str:
     return line
 
 
-def _read_item(connection: Connection) -> bytes | None:
+def _read_item(connection: ClientConnection) -> bytes | None:
     head = _read_word(connection)
     if head == "END":
         return None
@@ -146,7 +146,7 @@ def _read_item(connection: Connection) -> bytes | None:
     return item
 
 
-def _read_stats(connection: Connection) -> dict[str, str]:
+def _read_stats(connection: ClientConnection) -> dict[str, str]:
     figures: dict[str, str] = {}
     while (line := _read_word(connection)) != "END":
         word, _, rest = line.partition(" ")

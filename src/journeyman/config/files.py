@@ -34,7 +34,7 @@ _NOT_BARE = re.compile(r"""["']|^[\[{#]|^$""")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundValue:
     """A value and the line it stands on; None where the file gives it in an unusual way."""
 
     value: object
@@ -43,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FileValues:
-    sections: dict[str, dict[str, Found]]
+    sections: dict[str, dict[str, FoundValue]]
     heading_lines: dict[str, int]
     key_lines: dict[tuple[str, str], int]
     notes: tuple[str, ...]
@@ -104,12 +104,12 @@ def _from_document(document: dict[str, object], text: str, file: str) -> FileVal
             lines.setdefault(name, each.number)
         elif each[1] is not None:
             headings.setdefault(each[1], each[0])
-    sections: dict[str, dict[str, Found]] = {}
+    sections: dict[str, dict[str, FoundValue]] = {}
     notes = []
     for section, table in document.items():
         if isinstance(table, dict):
             sections[section] = {
-                key: Found(value, lines.get((section, key))) for key, value in table.items()
+                key: FoundValue(value, lines.get((section, key))) for key, value in table.items()
             }
         elif isinstance(table, list) and all(isinstance(item, dict) for item in table):
             raise UsageError(f"{file}: [[{section}]] must be [{section}]")
@@ -128,7 +128,7 @@ def _dotted(key: str) -> tuple[str, str]:
 
 
 def _read_lines(text: str, file: str) -> FileValues:
-    sections: dict[str, dict[str, Found]] = {}
+    sections: dict[str, dict[str, FoundValue]] = {}
     headings: dict[str, int] = {}
     lines: dict[tuple[str, str], int] = {}
     notes = []
@@ -149,21 +149,21 @@ def _read_lines(text: str, file: str) -> FileValues:
         if (earlier := keys.get(each.key)) is not None:
             name = f"{each.section}.{each.key}"
             notes.append(f"{place}: {name} is given again; line {earlier.line} does not count")
-        keys[each.key] = Found(_value(each, place), each.number)
+        keys[each.key] = FoundValue(_value(each, place), each.number)
         lines[each.section, each.key] = each.number
     return FileValues(_nested(sections), headings, lines, tuple(notes))
 
 
-def _nested(sections: dict[str, dict[str, Found]]) -> dict[str, dict[str, Found]]:
+def _nested(sections: dict[str, dict[str, FoundValue]]) -> dict[str, dict[str, FoundValue]]:
     """Sections as TOML has them: [a.b.c] is a table in a table of the section a."""
-    outer: dict[str, dict[str, Found]] = {}
+    outer: dict[str, dict[str, FoundValue]] = {}
     for heading, keys in sections.items():
         section, *path = heading.split(".")
         if not path or not all(path):
             outer.setdefault(heading, {}).update(keys)
             continue
         known = outer.setdefault(section, {})
-        first = known.setdefault(path[0], Found({}, None)).value
+        first = known.setdefault(path[0], FoundValue({}, None)).value
         table = first if isinstance(first, dict) else {}
         for name in path[1:]:
             inner = table.setdefault(name, {})

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from journeyman.config.data_directory import PLACES, STORE_DIRECTORY
-from journeyman.config.files import Found, read_text_file, read_values
+from journeyman.config.files import FoundValue, read_text_file, read_values
 from journeyman.config.queue_limits import WrongKey
 from journeyman.config.queue_settings import StorageEngine
 from journeyman.config.settings import Setting, Settings, all_settings
@@ -152,7 +152,7 @@ class _Layers:
         if name not in self._values:
             self._put(_TABLE[name], value, origin)
 
-    def _add_found(self, section: str, key: str, found: Found, place: str) -> None:
+    def _add_found(self, section: str, key: str, found: FoundValue, place: str) -> None:
         setting = _TABLE.get(f"{section}.{key}")
         if setting is None:
             raise _unknown_key(place, f"{section}.{key}", found.value)

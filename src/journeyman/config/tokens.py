@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.config.files import read_text_file
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.runners import RUNNER_WORDS, Journal, Queue, Runner
+from journeyman.formats.ztick.runners import RUNNER_WORDS, FanOutRunner, Runner, WorkQueueRunner
 
 ALL_NAMESPACES = "*"
 
@@ -63,8 +63,8 @@ class Token:
         word = type(runner).__name__.lower()
         if word not in self.runners:
             return f"this token may not use the runner {word}"
-        name = runner.name if isinstance(runner, Queue) else ""
-        name = runner.queue if isinstance(runner, Journal) else name
+        name = runner.name if isinstance(runner, WorkQueueRunner) else ""
+        name = runner.queue if isinstance(runner, FanOutRunner) else name
         return "" if not name or self.covers(name) else "insufficient namespace scope"
 
 

@@ -147,7 +147,7 @@ def snapshot_reader(reader: Reader) -> tuple[ReadHead, ReadDone]:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueView:
+class FoldedQueue:
     """A queue as it is opened: where it ends and where each reader stands. At least one does."""
 
     tail: int
@@ -174,7 +174,7 @@ class QueueView:
 
 def open_queue(
     item_ids: Iterable[int], readers: Mapping[str, Reader | None], notes: Notes = None
-) -> QueueView:
+) -> FoldedQueue:
     """Where a queue and its readers stand; None for a reader whose checkpoint is not to be trusted.
 
     Such a reader starts at the oldest item, for it is better to deliver twice than never; so do one
@@ -206,7 +206,7 @@ def open_queue(
             detail = f"no checkpoint: a default reader starts at the oldest item, {first}"
             _note(notes, AnomalyKind.DEFAULT_READER_CREATED, DEFAULT_READER, detail)
         opened[DEFAULT_READER] = Reader(first - 1)
-    return QueueView(tail, opened)
+    return FoldedQueue(tail, opened)
 
 
 def _edges(item_ids: Iterable[int]) -> tuple[int, ...]:

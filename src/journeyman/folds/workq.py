@@ -102,8 +102,8 @@ def _is_uuid4(job_id: bytes) -> bool:
 #     state       0 new ──lease──▶ 4 leased ──TTR──▶ 3 pending ──lease──▶ 4 leased
 #                 any of these ──complete──▶ 1 completed,  ──fail──▶ 2 failed
 #
-# A ``Job`` and ``Orphans`` are changed in place by the fold, which owns them; they are equal when
-# all their fields are. What depends on the time is never in them. Ask a view:
+# A ``FoldedJob`` and ``Orphans`` are changed in place by the fold, which owns them; they are equal
+# when all their fields are. What depends on the time is never in them. Ask a view:
 #
 #     visible(state, as_of_ns)     the job, unless its TTL has run out (then nobody may see it)
 #     queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
@@ -124,7 +124,7 @@ class JobState(IntEnum):
 
 
 @dataclass(slots=True)
-class Job:
+class FoldedJob:
     """A job from its add on.
 
     ``started`` is set once ``attempts`` is above 0, ``finished`` exactly in COMPLETED and FAILED.
@@ -148,10 +148,10 @@ class Orphans:
     records: list[JobEvent | JobFinished]
 
 
-State: TypeAlias = Job | Orphans | None
+State: TypeAlias = FoldedJob | Orphans | None
 
 
-def expires_ns(job: Job) -> int:
+def expires_ns(job: FoldedJob) -> int:
     """When job and result vanish: TTL after its time if scheduled, else after its creation."""
     added = job.added
     begins = added.created
@@ -160,22 +160,22 @@ def expires_ns(job: Job) -> int:
     return begins.unix_ns + added.ttl_ms * NS_PER_MS
 
 
-def visible(state: State, as_of_ns: int) -> Job | None:
+def visible(state: State, as_of_ns: int) -> FoldedJob | None:
     """The job that exists at this moment, if any."""
-    if isinstance(state, Job) and as_of_ns < expires_ns(state):
+    if isinstance(state, FoldedJob) and as_of_ns < expires_ns(state):
         return state
     return None
 
 
-def settled(state: State) -> Job | None:
+def settled(state: State) -> FoldedJob | None:
     """What is left when the log ends here for good: orphans wait for an add that cannot come.
 
     For a compaction of the whole log. Where later segments follow, keep the orphans.
     """
-    return state if isinstance(state, Job) else None
+    return state if isinstance(state, FoldedJob) else None
 
 
-def queue_of(job: Job, as_of_ns: int) -> Literal["ready", "scheduled"] | None:
+def queue_of(job: FoldedJob, as_of_ns: int) -> Literal["ready", "scheduled"] | None:
     """The queue in which the job waits at this moment."""
     if job.state == JobState.NEW:
         due = job.added.time
@@ -183,7 +183,7 @@ def queue_of(job: Job, as_of_ns: int) -> Literal["ready", "scheduled"] | None:
     return "ready" if job.state == JobState.PENDING else None
 
 
-def queue_order(job: Job) -> tuple[int, bool, int, int, bytes]:
+def queue_order(job: FoldedJob) -> tuple[int, bool, int, int, bytes]:
     """Sort key: priority descending, time ascending (none first), created, id."""
     added = job.added
     due = added.time
@@ -191,7 +191,7 @@ def queue_order(job: Job) -> tuple[int, bool, int, int, bytes]:
     return -added.priority, due is not None, due_ns, added.created.unix_ns, added.job_id
 
 
-def lease_deadline_ns(job: Job) -> int | None:
+def lease_deadline_ns(job: FoldedJob) -> int | None:
     """When the lease runs out; None when the job is not leased."""
     if job.state != JobState.LEASED or job.started is None:
         return None
@@ -217,7 +217,7 @@ def apply(state: State, record: Record, notes: Notes = None) -> State:
     if isinstance(record, UnknownCommand):
         _note(notes, AnomalyKind.UNKNOWN_COMMAND, record, f"command {int(record.command)}")
         return state
-    if not isinstance(state, Job):
+    if not isinstance(state, FoldedJob):
         return _keep_orphan(state, record, notes)
     if isinstance(record, JobFinished):
         return _finish(state, record, notes)
@@ -240,9 +240,9 @@ def fold(records: Iterable[Record], notes: Notes = None) -> State:
     return state
 
 
-def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, Job | Orphans]:
+def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, FoldedJob | Orphans]:
     """The states of a whole log. What was added and has ended leaves nothing behind."""
-    states: dict[bytes, Job | Orphans] = {}
+    states: dict[bytes, FoldedJob | Orphans] = {}
     for record in records:
         key = record.job_id
         before = states.get(key)
@@ -267,7 +267,7 @@ def _add(state: State, added: JobAdded, notes: Notes) -> State:
         for phrase in unusable_values(added):
             _note(notes, AnomalyKind.UNUSABLE_VALUE, added, phrase, ())
     if state is None:
-        return Job(added)
+        return FoldedJob(added)
     if isinstance(state, Orphans):
         return _adopt(state.records, added, notes)
     if replace(added, logged=state.added.logged) == state.added:
@@ -278,7 +278,7 @@ def _add(state: State, added: JobAdded, notes: Notes) -> State:
     if added.created.unix_ns < expires_ns(state):
         detail = "added anew while the former job lived; the newer stands"
         _note(notes, AnomalyKind.REPLACED_JOB, added, detail, snapshot(state))
-    return Job(added)
+    return FoldedJob(added)
 
 
 def _adopt(records: list[JobEvent | JobFinished], added: JobAdded, notes: Notes) -> State:
@@ -288,7 +288,7 @@ def _adopt(records: list[JobEvent | JobFinished], added: JobAdded, notes: Notes)
     if first.command == _DELETE and created_ns < first.logged.unix_ns:
         _note(notes, AnomalyKind.DELETED_BEFORE_ADD, added, "its delete stands before it")
         return Orphans(records[1:]) if len(records) > 1 else None
-    job = Job(added)
+    job = FoldedJob(added)
     for record in records:
         if record.command == _DELETE or record.logged.unix_ns < created_ns:
             _note(notes, AnomalyKind.STALE_ORPHAN, record, "older than the add that followed")
@@ -322,7 +322,7 @@ def _keep_orphan(state: Orphans | None, record: JobEvent | JobFinished, notes: N
     return state
 
 
-def _start(job: Job, record: JobEvent, notes: Notes) -> Job:
+def _start(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
     if job.finished is not None:
         _note(notes, AnomalyKind.START_AFTER_FINISH, record, "leased after it was finished")
         return job
@@ -338,7 +338,7 @@ def _start(job: Job, record: JobEvent, notes: Notes) -> Job:
     return job
 
 
-def _time_out(job: Job, record: JobEvent, notes: Notes) -> Job:
+def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
     if job.state == _LEASED:
         if _is_owed(job, record):
             job.owed_timeouts -= 1
@@ -361,7 +361,7 @@ def _time_out(job: Job, record: JobEvent, notes: Notes) -> Job:
     return job
 
 
-def _is_owed(job: Job, record: JobEvent) -> bool:
+def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout is that of an earlier lease, which a later start has cut off.
 
     Not so if it comes when the present lease is over too: then nothing is left to tell apart.
@@ -372,7 +372,7 @@ def _is_owed(job: Job, record: JobEvent) -> bool:
     return deadline_ns is not None and record.logged.unix_ns < deadline_ns
 
 
-def _is_retry(job: Job, record: JobEvent) -> bool:
+def _is_retry(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout takes back the failure just before it.
 
     The equal time tells it from a timeout that a race of the original wrote behind its fail.
@@ -386,7 +386,7 @@ def _is_retry(job: Job, record: JobEvent) -> bool:
     )
 
 
-def _finish(job: Job, record: JobFinished, notes: Notes) -> Job:
+def _finish(job: FoldedJob, record: JobFinished, notes: Notes) -> FoldedJob:
     if not _fits(record):
         _note(notes, AnomalyKind.MISPLACED_RECORD, record, "command does not fit the record")
         return job
@@ -456,7 +456,7 @@ def snapshot(state: State, timed_out_ns: int = 0) -> tuple[Record, ...]:
     return tuple(_history(state, Instant(timed_out_ns) if is_known else None))
 
 
-def _history(job: Job, ended: Instant | None) -> Iterator[Record]:
+def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
     added = job.added
     born = added.logged
     started = born if job.started is None else job.started
@@ -494,7 +494,7 @@ def _history(job: Job, ended: Instant | None) -> Iterator[Record]:
         yield _finish_record(job, job.finished or born, command, job.result)
 
 
-def _attempts_in_pairs(job: Job) -> int:
+def _attempts_in_pairs(job: FoldedJob) -> int:
     """How many attempts are told as a start and its timeout.
 
     All that have ended, but never as many as max-attempts: that timeout would end the job.
@@ -509,20 +509,20 @@ def _attempts_in_pairs(job: Job) -> int:
     return min(ended, limit - 1) if limit else ended
 
 
-def _event(job: Job, logged: Instant, command: Command) -> JobEvent:
+def _event(job: FoldedJob, logged: Instant, command: Command) -> JobEvent:
     return JobEvent(logged, job.added.job_id, command)
 
 
-def _retried(job: Job, logged: Instant, *, is_leased: bool) -> Iterator[Record]:
+def _retried(job: FoldedJob, logged: Instant, *, is_leased: bool) -> Iterator[Record]:
     yield JobFinished(logged, job.added.job_id, Command.FAIL, b"", hidden=True)
     timeout = _event(job, logged, Command.TIMEOUT_ATTEMPT)
     yield timeout if is_leased else _hidden_timeout(job, logged)
 
 
-def _hidden_timeout(job: Job, logged: Instant) -> JobEvent:
+def _hidden_timeout(job: FoldedJob, logged: Instant) -> JobEvent:
     """Of a job that the original has in its queue, and must not put there again."""
     return JobEvent(logged, job.added.job_id, Command.TIMEOUT_ATTEMPT, hidden=True)
 
 
-def _finish_record(job: Job, logged: Instant, command: Command, result: bytes) -> JobFinished:
+def _finish_record(job: FoldedJob, logged: Instant, command: Command, result: bytes) -> JobFinished:
     return JobFinished(logged, job.added.job_id, command, result)

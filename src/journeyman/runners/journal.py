@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from journeyman.formats.ztick import Journal
+from journeyman.formats.ztick import FanOutRunner
 from journeyman.protocols.kestrel.readers import is_queue_name
 from journeyman.runners.contract import RunRequest, RunResult, failed
 
@@ -24,7 +24,7 @@ class JournalRunner:
         """``put`` None: no fan-out queues are served."""
         self._put = put
 
-    async def run(self, request: RunRequest[Journal]) -> RunResult:
+    async def run(self, request: RunRequest[FanOutRunner]) -> RunResult:
         if self._put is None:
             return failed("no fan-out queues are served: kestrel.enabled is false")
         queue = request.runner.queue

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from journeyman.formats.ztick import Queue
+from journeyman.formats.ztick import WorkQueueRunner
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.ztick.queue_runner import queue_job
 from journeyman.runners.contract import RunRequest, RunResult, failed
@@ -24,7 +24,7 @@ class QueueRunner:
         """``add`` None: no work queue is served."""
         self._add = add
 
-    async def run(self, request: RunRequest[Queue]) -> RunResult:
+    async def run(self, request: RunRequest[WorkQueueRunner]) -> RunResult:
         if self._add is None:
             return failed("no work queue is served: workq.enabled is false")
         job = queue_job(request.runner, request.job_id, request.execution_ns)

@@ -20,7 +20,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from journeyman.config import Settings
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Shell
+from journeyman.formats.ztick import (
+    Amqp,
+    Awf,
+    Direct,
+    FanOutRunner,
+    Http,
+    Redis,
+    Shell,
+    WorkQueueRunner,
+)
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.amqp import AmqpRunner
 from journeyman.runners.awf import AwfRunner
@@ -55,8 +64,8 @@ class RunnerSet:
             Http: HttpRunner(settings.runners),
             Amqp: AmqpRunner(settings.runners),
             Redis: RedisRunner(settings.runners),
-            Queue: QueueRunner(add_work),
-            Journal: JournalRunner(put_item),
+            WorkQueueRunner: QueueRunner(add_work),
+            FanOutRunner: JournalRunner(put_item),
         }
 
     async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:

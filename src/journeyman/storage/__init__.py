@@ -16,24 +16,24 @@ docs/storage.md is the page about it.
 from __future__ import annotations
 
 from journeyman.config import StorageMode
-from journeyman.storage.drafts import Outcome
-from journeyman.storage.facade import QueueCount, QueueList, Storage
-from journeyman.storage.operations import Operation, PutQueue, Remove, SetStatus, Upsert
+from journeyman.storage.drafts import OperationOutcome
+from journeyman.storage.facade import QueueCount, Storage, StoredQueues
+from journeyman.storage.operations import Operation, PutQueue, RemoveJob, SetStatus, Upsert
 from journeyman.storage.options import EngineOptions
 from journeyman.storage.pages import Page, Unreadable
 
 __all__ = [
     "EngineOptions",
     "Operation",
-    "Outcome",
+    "OperationOutcome",
     "Page",
     "PutQueue",
     "QueueCount",
-    "QueueList",
-    "Remove",
+    "RemoveJob",
     "SetStatus",
     "Storage",
     "StorageMode",
+    "StoredQueues",
     "Unreadable",
     "Upsert",
 ]

@@ -34,7 +34,7 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class EngineStats:
     """What an engine knows about itself without counting. None: it does not know."""
 
     engine: str
@@ -42,7 +42,7 @@ class Stats:
     entries_about: int | None
 
 
-class Reader(ABC):
+class StoreReader(ABC):
     """Reads the store."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Reader(ABC):
         return before, next(self.scan(behind, end, limit=1), None)
 
 
-class Turn(Reader):
+class Turn(StoreReader):
     """Reads the store, and changes it once."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Backend(ABC):
     name: str
 
     @abstractmethod
-    def view(self) -> AbstractContextManager[Reader]:
+    def view(self) -> AbstractContextManager[StoreReader]:
         """A moment of the store."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Backend(ABC):
         """No more of it. A second time does nothing."""
 
     @abstractmethod
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         """What it knows about itself, quickly."""
 
     def be_alone(self) -> None:  # noqa: B027 - what is in memory is alone

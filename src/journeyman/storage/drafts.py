@@ -35,7 +35,7 @@ from journeyman.formats.keyspace import (
     prefix_range,
 )
 from journeyman.formats.keyspace.listing import LISTINGS, listing, listing_of, place_of, whole
-from journeyman.storage.contract import Reader
+from journeyman.storage.contract import StoreReader
 from journeyman.storage.ranks import changed
 from journeyman.storage.records import (
     MARKER_BYTES,
@@ -51,7 +51,7 @@ _COUNT = Struct(">Q")
 _NOT_LOOKED: Final = None
 
 
-class Outcome(Enum):
+class OperationOutcome(Enum):
     """What became of an operation."""
 
     DONE = "done"
@@ -60,7 +60,7 @@ class Outcome(Enum):
 
 
 class Draft:
-    def __init__(self, reader: Reader, job_uuids: Iterable[UUID]) -> None:
+    def __init__(self, reader: StoreReader, job_uuids: Iterable[UUID]) -> None:
         self._reader = reader
         self._texts = {uuid: str(uuid) for uuid in job_uuids}
         keys = [JOBS + text.encode() for text in self._texts.values()]
@@ -73,40 +73,40 @@ class Draft:
 
     # -- operations --
 
-    def upsert(self, new: Prepared) -> Outcome:
+    def upsert(self, new: Prepared) -> OperationOutcome:
         old = self._take_out(new.job_uuid, new.facts)
         if old != new.facts:
             self._put_in(new.job_uuid, new.facts)
         self._set_raw(new.job_uuid, new.raw)
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
-    def set_status(self, job_uuid: UUID, status: str) -> Outcome:
+    def set_status(self, job_uuid: UUID, status: str) -> OperationOutcome:
         raw = self._raw[job_uuid]
         if raw is None:
-            return Outcome.ABSENT
+            return OperationOutcome.ABSENT
         text = self._texts[job_uuid]
         facts, changed = look(job_uuid, text, raw, status)
         if facts is None:
-            return Outcome.UNREADABLE
+            return OperationOutcome.UNREADABLE
         if facts.status != status:
             place = place_of(facts.created_at_ns, job_uuid)
             self._unlist(facts.queue, facts.status, place)
             self._list(facts.queue, status, place, text)
             self._set_raw(job_uuid, changed)
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
-    def remove(self, job_uuid: UUID) -> Outcome:
+    def remove(self, job_uuid: UUID) -> OperationOutcome:
         if self._raw[job_uuid] is None:
-            return Outcome.ABSENT
+            return OperationOutcome.ABSENT
         self._take_out(job_uuid, None)
         self._changes[STATUSES + self._texts[job_uuid].encode()] = None
         self._set_raw(job_uuid, None)
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
-    def put(self, key: bytes, value: bytes) -> Outcome:
+    def put(self, key: bytes, value: bytes) -> OperationOutcome:
         """A key that no index follows from."""
         self._changes[key] = value
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
     # -- one job --
 

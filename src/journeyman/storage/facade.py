@@ -48,15 +48,15 @@ from journeyman.formats.keyspace.values import (
     encode_value,
 )
 from journeyman.storage.checking import read_queue
-from journeyman.storage.contract import Backend, Entry, Stats
-from journeyman.storage.drafts import Draft, Outcome
-from journeyman.storage.group_commit import GroupCommit
+from journeyman.storage.contract import Backend, EngineStats, Entry
+from journeyman.storage.drafts import Draft, OperationOutcome
+from journeyman.storage.group_commit import StoreGroupCommit
 from journeyman.storage.opening import open_backend
 from journeyman.storage.operations import (
     Operation,
     PreparedQueue,
     Ready,
-    Remove,
+    RemoveJob,
     SetStatus,
     Upsert,
     ready_to_run,
@@ -75,7 +75,7 @@ _COUNT = Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueList:
+class StoredQueues:
     """All queues by name, and those that cannot be read."""
 
     queues: tuple[QueueRecord, ...]
@@ -96,7 +96,7 @@ class Storage:
         """Take over an open backend; its schema is checked. Most callers want ``open``."""
         self._backend = backend
         self._path = path
-        self._commits: GroupCommit[Ready, Outcome] = GroupCommit(self._commit)
+        self._commits: StoreGroupCommit[Ready, OperationOutcome] = StoreGroupCommit(self._commit)
         self._check_schema()
 
     @classmethod
@@ -180,7 +180,7 @@ class Storage:
 
     # -- queues ----------------------------------------------------------------------------------
 
-    def load_queues(self) -> QueueList:
+    def load_queues(self) -> StoredQueues:
         """Every queue, by name."""
         queues, unreadable = [], []
         with self._backend.view() as view:
@@ -190,7 +190,7 @@ class Storage:
                     unreadable.append(Unreadable(key, found))
                 else:
                     queues.append(found)
-        return QueueList(tuple(sorted(queues, key=lambda q: q.name)), tuple(unreadable))
+        return StoredQueues(tuple(sorted(queues, key=lambda q: q.name)), tuple(unreadable))
 
     def replace_queues(self, queues: Iterable[QueueRecord]) -> None:
         """These are all queues, in one step. Jobs and counters stay as they are."""
@@ -201,7 +201,7 @@ class Storage:
 
     # -- changing jobs ---------------------------------------------------------------------------
 
-    def apply(self, operations: Iterable[Operation]) -> list[Outcome]:
+    def apply(self, operations: Iterable[Operation]) -> list[OperationOutcome]:
         """Do all of these, in their order, in one durable commit; or none, if it raises.
 
         An operation on a job that is not there is ABSENT and changes nothing; so is a SetStatus on
@@ -217,15 +217,15 @@ class Storage:
     def set_job_status(self, job_uuid: UUID, status: str) -> bool:
         """False if there is no such job; UnreadableRecord if its record cannot be read."""
         outcome = self.apply([SetStatus(job_uuid, status)])[0]
-        if outcome is Outcome.UNREADABLE:
+        if outcome is OperationOutcome.UNREADABLE:
             raise self._unreadable(job_uuid, "it cannot be read; remove it or write it anew")
-        return outcome is Outcome.DONE
+        return outcome is OperationOutcome.DONE
 
     def remove_job_record(self, job_uuid: UUID) -> bool:
         """False if there is no such job. A record that cannot be read is removed as well."""
-        return self.apply([Remove(job_uuid)])[0] is Outcome.DONE
+        return self.apply([RemoveJob(job_uuid)])[0] is OperationOutcome.DONE
 
-    def _commit(self, operations: list[Ready]) -> list[Outcome]:
+    def _commit(self, operations: list[Ready]) -> list[OperationOutcome]:
         with self._backend.turn() as turn:
             jobs = (each for each in operations if not isinstance(each, PreparedQueue))
             draft = Draft(turn, [operation.job_uuid for operation in jobs])
@@ -326,7 +326,7 @@ class Storage:
         """Closes it, once whoever writes has done. A second time does nothing."""
         self._backend.close()
 
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         return self._backend.stats()
 
     def _unreadable(self, job_uuid: UUID, reason: str) -> UnreadableRecord:
@@ -341,7 +341,7 @@ def _at(place: str, engine: str) -> str:
     return "" if place == engine else f" at {place}"
 
 
-def _size(stats: Stats) -> str:
+def _size(stats: EngineStats) -> str:
     return "empty" if not stats.size_bytes else f"{stats.size_bytes / 1_000_000:.1f} MB"
 
 

@@ -34,7 +34,7 @@ class _Waiting(Generic[Op, Result]):
         self.gate = Event()  # opens when it is done, or is to lead
 
 
-class GroupCommit(Generic[Op, Result]):
+class StoreGroupCommit(Generic[Op, Result]):
     """Runs ``commit`` with the operations of all who wait; it answers with as many results."""
 
     def __init__(self, commit: Callable[[list[Op]], list[Result]]) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from journeyman.formats.keyspace import QueueKey, encode_key, status_bytes
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_value
-from journeyman.storage.drafts import Draft, Outcome
+from journeyman.storage.drafts import Draft, OperationOutcome
 from journeyman.storage.records import Prepared, prepared
 
 
@@ -33,7 +33,7 @@ class SetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveJob:
     """Remove a job with everything about it."""
 
     job_uuid: UUID
@@ -54,8 +54,8 @@ class PreparedQueue:
     value: bytes
 
 
-Operation: TypeAlias = Upsert | SetStatus | Remove | PutQueue
-Ready: TypeAlias = Prepared | SetStatus | Remove | PreparedQueue
+Operation: TypeAlias = Upsert | SetStatus | RemoveJob | PutQueue
+Ready: TypeAlias = Prepared | SetStatus | RemoveJob | PreparedQueue
 
 
 def ready_to_run(operation: Operation) -> Ready:
@@ -70,7 +70,7 @@ def ready_to_run(operation: Operation) -> Ready:
     return operation
 
 
-def run(draft: Draft, operation: Ready) -> Outcome:
+def run(draft: Draft, operation: Ready) -> OperationOutcome:
     if isinstance(operation, Prepared):
         return draft.upsert(operation)
     if isinstance(operation, SetStatus):

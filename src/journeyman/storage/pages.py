@@ -21,7 +21,7 @@ from journeyman.errors import UsageError
 from journeyman.formats.keyspace import STATUS_FIFO, fifo_of_status, status_bytes
 from journeyman.formats.keyspace.listing import PLACE_BYTES, listing, place_of, uuid_of_place
 from journeyman.formats.keyspace.values import JobRecord
-from journeyman.storage.contract import Reader
+from journeyman.storage.contract import StoreReader
 from journeyman.storage.ranks import bounds, nth
 from journeyman.storage.records import job_key, read_job, uuid_of_job_key
 
@@ -49,7 +49,13 @@ class Page:
 
 
 def page_of_queue(
-    reader: Reader, queue: str, status: str, size: int, *, after: str | None, number: int | None
+    reader: StoreReader,
+    queue: str,
+    status: str,
+    size: int,
+    *,
+    after: str | None,
+    number: int | None,
 ) -> Page:
     """Jobs of a queue and status, oldest first."""
     if number is not None and after is not None:
@@ -70,7 +76,7 @@ def page_of_queue(
     return _page(reader, beginning + place, end, skip, size, len(beginning))
 
 
-def page_of_status(reader: Reader, status: str, size: int, *, after: str | None) -> Page:
+def page_of_status(reader: StoreReader, status: str, size: int, *, after: str | None) -> Page:
     """Jobs of a status in all queues, oldest first."""
     _check_size(size)
     prefix = STATUS_FIFO + status_bytes(status) + b":"
@@ -97,7 +103,7 @@ def page_of_status(reader: Reader, status: str, size: int, *, after: str | None)
 
 
 def _fifo(
-    reader: Reader, start: bytes, end: bytes, limit: int | None, prefix: bytes
+    reader: StoreReader, start: bytes, end: bytes, limit: int | None, prefix: bytes
 ) -> list[bytes]:
     return [key[len(prefix) :] for key, _ in reader.scan(start, end, limit=limit)]
 
@@ -107,7 +113,7 @@ def _next_ms(ms: bytes) -> bytes:
 
 
 def _sorted_page(
-    reader: Reader, keys: list[bytes], done: bytes, by_id: set[bytes], size: int
+    reader: StoreReader, keys: list[bytes], done: bytes, by_id: set[bytes], size: int
 ) -> Page:
     """The page behind ``done`` of jobs in the order of their creation, or ``by_id``."""
     jobs, unreadable = read_jobs(reader, [uuid_of_place(key) for key in keys])
@@ -129,7 +135,7 @@ def _sorted_page(
     )
 
 
-def _page(reader: Reader, start: bytes, end: bytes, skip: int, size: int, cut: int) -> Page:
+def _page(reader: StoreReader, start: bytes, end: bytes, skip: int, size: int, cut: int) -> Page:
     _check_size(size)
     keys = [key for key, _ in reader.scan(start, end, limit=skip + size + 1)][skip:]
     if not keys:
@@ -140,7 +146,7 @@ def _page(reader: Reader, start: bytes, end: bytes, skip: int, size: int, cut: i
 
 
 def read_jobs(
-    reader: Reader, uuids: list[UUID]
+    reader: StoreReader, uuids: list[UUID]
 ) -> tuple[tuple[JobRecord, ...], tuple[Unreadable, ...]]:
     """The records of some jobs, in their order, and those that cannot be read."""
     jobs, unreadable = [], []

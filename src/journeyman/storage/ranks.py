@@ -37,7 +37,7 @@ from journeyman.formats.keyspace.listing import (
     rank_listing,
     whole,
 )
-from journeyman.storage.contract import Reader
+from journeyman.storage.contract import StoreReader
 
 _COUNT = Struct(">Q")
 _FIRST: Final = b""  # the place of the block before the first mark
@@ -66,7 +66,7 @@ def _count(value: bytes) -> int:
         return 0
 
 
-def nth(reader: Reader, queue: str, status: str, rank: int) -> Foothold | None:
+def nth(reader: StoreReader, queue: str, status: str, rank: int) -> Foothold | None:
     """Where to begin for the job with ``rank`` others before it; None if there are not so many."""
     base, left = _FIRST, rank
     for level in reversed(LEVELS):
@@ -82,7 +82,7 @@ def nth(reader: Reader, queue: str, status: str, rank: int) -> Foothold | None:
     return Foothold(base, left)
 
 
-def rank_before(reader: Reader, queue: str, status: str, place: bytes) -> int:
+def rank_before(reader: StoreReader, queue: str, status: str, place: bytes) -> int:
     """How many jobs stand before a place."""
     base, before = _FIRST, 0
     for level in reversed(LEVELS):
@@ -93,7 +93,7 @@ def rank_before(reader: Reader, queue: str, status: str, place: bytes) -> int:
     return before + _listed(reader, queue, status, base, place)
 
 
-def _listed(reader: Reader, queue: str, status: str, start: bytes, end: bytes) -> int:
+def _listed(reader: StoreReader, queue: str, status: str, start: bytes, end: bytes) -> int:
     """How many jobs stand from one place up to another, counted."""
     found = bounds(reader, queue, status)
     if found is None:
@@ -103,7 +103,7 @@ def _listed(reader: Reader, queue: str, status: str, start: bytes, end: bytes) -
     return sum(1 for _ in reader.scan(beginning + start, beginning + end)) if start < end else 0
 
 
-def bounds(reader: Reader, queue: str, status: str) -> Bounds | None:
+def bounds(reader: StoreReader, queue: str, status: str) -> Bounds | None:
     """The first and last place of a listing; None if it is empty."""
     value = reader.get(rank_listing(queue, status, BOUNDS_LEVEL))
     if value is None or len(value) != 2 * PLACE_BYTES:
@@ -112,7 +112,7 @@ def bounds(reader: Reader, queue: str, status: str) -> Bounds | None:
 
 
 def _changed_bounds(
-    reader: Reader, queue: str, status: str, changes: Mapping[bytes, int]
+    reader: StoreReader, queue: str, status: str, changes: Mapping[bytes, int]
 ) -> Bounds | None:
     """The bounds when places have come and gone. Those that go are stepped over one by one."""
     ends = [place for place, change in changes.items() if change > 0]
@@ -148,7 +148,7 @@ def expected(places: Iterable[bytes]) -> Iterator[tuple[int, bytes, int]]:
 
 
 def changed(
-    reader: Reader, queue: str, status: str, changes: Mapping[bytes, int]
+    reader: StoreReader, queue: str, status: str, changes: Mapping[bytes, int]
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and values of the ranks that change when places come (1) and go (-1)."""
     places = sorted(place for place, change in changes.items() if change)
@@ -189,7 +189,7 @@ class _Level:
     """The blocks of one level, as far as they change."""
 
     def __init__(
-        self, reader: Reader, queue: str, status: str, level: int, coming: _Coming
+        self, reader: StoreReader, queue: str, status: str, level: int, coming: _Coming
     ) -> None:
         self._reader = reader
         self._of = (queue, status)

@@ -77,9 +77,9 @@ def convert(
             click.echo(f"{options.output}: {counted(records, 'record')}")
             return
         from journeyman.spark.convert import convert as plan
-        from journeyman.spark.convert.queue_jobs import QueueSettings
+        from journeyman.spark.convert.queue_jobs import JobDefaults
 
-        settings = QueueSettings(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
+        settings = JobDefaults(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
         conversion = plan(spark, source, target, paths, settings)
         if options.explain:
             explain({target: conversion.rows, "losses": conversion.losses})

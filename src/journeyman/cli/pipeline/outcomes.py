@@ -17,10 +17,10 @@ from journeyman.cli.wording import counted
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
-    from journeyman.spark.maintenance import Outcome
+    from journeyman.spark.maintenance import MaintenanceResult
 
 
-def tell(outcomes: Iterable[Outcome], *, json: bool) -> None:
+def tell(outcomes: Iterable[MaintenanceResult], *, json: bool) -> None:
     """Print what became of each log; ends the command with 1 if one could not be treated."""
     failed = False
     with Output() as output:
@@ -36,7 +36,7 @@ def refuse_output(options: SessionOptions) -> None:
         raise UsageError("the logs are changed where they are: leave --output out")
 
 
-def _words(outcome: Outcome) -> str:
+def _words(outcome: MaintenanceResult) -> str:
     if outcome.error is not None:
         return f"{outcome.log}: left as it was: {outcome.error}"
     if not outcome.changed:

@@ -15,19 +15,19 @@ from dataclasses import replace
 
 from journeyman.engines.kestrel.messages import (
     END,
-    Answer,
     Append,
     Client,
     Fetch,
+    KestrelAnswer,
     Reply,
 )
-from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader, NotHere
 from journeyman.engines.kestrel.state import NS_PER_MS, FanOutState
 from journeyman.engines.kestrel.waits import Wait
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import replies as words
-from journeyman.protocols.kestrel.commands import Get, Key
+from journeyman.protocols.kestrel.commands import GetItem, Key
 
 SHARED_BYTES = 16 * 1024  # an item this large is not copied into a reply
 
@@ -37,7 +37,7 @@ class Delivery(FanOutState):
 
     def _append(
         self,
-        queue: Queue,
+        queue: ItemQueue,
         data: bytes,
         add_ms: int,
         expire_ms: int | None,
@@ -58,7 +58,7 @@ class Delivery(FanOutState):
             for reader in tuple(queue.waiting):
                 self._serve(queue, reader, now_ns)
 
-    def _drop_surplus(self, queue: Queue, reader: FanReader) -> None:
+    def _drop_surplus(self, queue: ItemQueue, reader: FanReader) -> None:
         while reader.is_over_limit:
             self._touch(reader)
             item = reader.take()
@@ -70,7 +70,9 @@ class Delivery(FanOutState):
 
     # -- taking --
 
-    def _take_live(self, queue: Queue, reader: FanReader, now_ns: int) -> ItemPut | NotHere | None:
+    def _take_live(
+        self, queue: ItemQueue, reader: FanReader, now_ns: int
+    ) -> ItemPut | NotHere | None:
         """The next item that is not too old; those that are, are dealt with."""
         now_ms = now_ns // NS_PER_MS
         while True:
@@ -112,7 +114,7 @@ class Delivery(FanOutState):
         self._append(queue, item.data, add_ms, None, item.error_count, now_ns)
         return True
 
-    def _fetch(self, queue: Queue, reader: FanReader) -> None:
+    def _fetch(self, queue: ItemQueue, reader: FanReader) -> None:
         after = reader.wants()
         if after is not None:
             self._effects.append(Fetch(queue.name, reader.name, after, reader.serial))
@@ -120,7 +122,7 @@ class Delivery(FanOutState):
     # -- handing out --
 
     def _item_or_wait(
-        self, queue: Queue, reader: FanReader, command: Get, client: Client, now_ns: int
+        self, queue: ItemQueue, reader: FanReader, command: GetItem, client: Client, now_ns: int
     ) -> Reply | None:
         self._touch(reader)
         key, wait_ms, opens, _, _, peeks = command
@@ -171,7 +173,7 @@ class Delivery(FanOutState):
             items = of_client[key] = deque()
         return items
 
-    def _serve(self, queue: Queue, reader: FanReader, now_ns: int) -> None:
+    def _serve(self, queue: ItemQueue, reader: FanReader, now_ns: int) -> None:
         """Give what is there to those who wait, in their order."""
         self._touch(reader)
         while reader.waiters:
@@ -185,13 +187,13 @@ class Delivery(FanOutState):
                 return
             self._serve_first(queue, reader, item, now_ns)
 
-    def _serve_first(self, queue: Queue, reader: FanReader, item: ItemPut, now_ns: int) -> None:
+    def _serve_first(self, queue: ItemQueue, reader: FanReader, item: ItemPut, now_ns: int) -> None:
         wait = next(iter(reader.waiters))
         reply = self._hand_out(reader, wait.client, wait.key, wait.opens, wait.peeks, item, now_ns)
         if wait.left is None:
             self._end_wait(queue, reader, wait, reply)
             return
-        self._effects.append(Answer(wait.client, reply, final=False))
+        self._effects.append(KestrelAnswer(wait.client, reply, final=False))
         self._waits.served(wait, len(item.data))
         if self._monitor_is_full(reader, wait):
             self._end_wait(queue, reader, wait, END)

@@ -18,7 +18,7 @@ from journeyman.engines.kestrel.messages import (
     RemoveReader,
     Reply,
 )
-from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.protocols.kestrel import commands as ask
@@ -42,7 +42,7 @@ class WholeQueues(Delivery):
                 self._flush_reader(queue, reader)
         return _FLUSHED_ALL
 
-    def _flush_reader(self, queue: Queue, reader: FanReader) -> None:
+    def _flush_reader(self, queue: ItemQueue, reader: FanReader) -> None:
         """All but what is open: that is still to be confirmed, or comes back."""
         self._touch(queue)
         self._touch(reader)
@@ -64,13 +64,13 @@ class WholeQueues(Delivery):
         swept = (self._expire_now(queue, Key(queue.name), now_ns) for queue in self._listed())
         return Reply(words.count(sum(swept)))
 
-    def _expire_now(self, queue: Queue, key: Key, now_ns: int) -> int:
+    def _expire_now(self, queue: ItemQueue, key: Key, now_ns: int) -> int:
         readers = self._readers_meant(queue, key)
         return sum(
             self._sweep(reader, now_ns, reader.settings.max_expire_sweep) for reader in readers
         )
 
-    def _delete(self, command: ask.Delete, *_: object) -> Reply:
+    def _delete(self, command: ask.DeleteQueue, *_: object) -> Reply:
         key = command.key
         queue = self.queues.get(key.queue)
         if queue is None:
@@ -84,7 +84,7 @@ class WholeQueues(Delivery):
             self._writes.append(RemoveReader(*key))
         return DELETED
 
-    def _erase(self, queue: Queue) -> None:
+    def _erase(self, queue: ItemQueue) -> None:
         self._touch_queues()
         for reader in queue.readers.values():
             self._let_go(queue, reader)
@@ -92,7 +92,7 @@ class WholeQueues(Delivery):
         self.counts.queues_deleted += 1
         self._writes.append(EraseQueue(queue.name))
 
-    def _let_go(self, queue: Queue, reader: FanReader) -> None:
+    def _let_go(self, queue: ItemQueue, reader: FanReader) -> None:
         """Nobody waits for this reader any more, and nothing of it is open."""
         for wait in list(reader.waiters):
             self._end_wait(queue, reader, wait, END)
@@ -102,12 +102,12 @@ class WholeQueues(Delivery):
             while self._opened(client, key):
                 self._take_opened(client, key)
 
-    def _readers_meant(self, queue: Queue, key: Key) -> list[FanReader]:
+    def _readers_meant(self, queue: ItemQueue, key: Key) -> list[FanReader]:
         """One, if it is named; all of a queue that is."""
         if key.reader == DEFAULT_READER:
             return list(queue.readers.values())
         reader = queue.readers.get(key.reader)
         return [reader] if reader is not None else []
 
-    def _listed(self) -> list[Queue]:
+    def _listed(self) -> list[ItemQueue]:
         return list(self.queues.values())

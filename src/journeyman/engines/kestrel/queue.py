@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from journeyman.engines.kestrel.settings import QueueSettings
 
 
-class Queue:
+class ItemQueue:
     """See the module's docstring."""
 
     __slots__ = (

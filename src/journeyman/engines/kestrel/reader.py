@@ -20,7 +20,7 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 
 if TYPE_CHECKING:
-    from journeyman.engines.kestrel.queue import Queue
+    from journeyman.engines.kestrel.queue import ItemQueue
     from journeyman.engines.kestrel.settings import ReaderSettings
     from journeyman.engines.kestrel.waits import Wait
 
@@ -67,7 +67,7 @@ class FanReader:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: ItemQueue,
         name: str,
         settings: ReaderSettings,
         place: Reader,

@@ -20,7 +20,7 @@ from journeyman.engines.sorted_set import Order
 from journeyman.engines.workq.job import Spec
 
 
-class Queue:
+class JobQueue:
     """The waiting and the dead jobs of one name, and who waits for them."""
 
     __slots__ = ("dead", "is_used", "name", "number", "paused", "ready", "scheduled", "waiters")
@@ -43,7 +43,7 @@ class _Change(Enum):
     RELEASED = auto()
 
 
-_RELEASED = Queue(-1, "")  # stands for a number that is free
+_RELEASED = JobQueue(-1, "")  # stands for a number that is free
 
 
 class Queues:
@@ -59,22 +59,22 @@ class Queues:
     )
 
     def __init__(self, paused: Iterable[str] = ()) -> None:
-        self._by_name: dict[str, Queue] = {}
-        self.by_number: list[Queue] = []
+        self._by_name: dict[str, JobQueue] = {}
+        self.by_number: list[JobQueue] = []
         self._names: Order[bytes] = Order()
         self._paused: Order[bytes] = Order()
         self._free: list[int] = []  # numbers of released queues
-        self._changes: list[tuple[_Change, Queue]] | None = None  # of the open batch
+        self._changes: list[tuple[_Change, JobQueue]] | None = None  # of the open batch
         for name in paused:
             self.set_paused(self.named(name), True)
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def get(self, name: str) -> Queue | None:
+    def get(self, name: str) -> JobQueue | None:
         return self._by_name.get(name)
 
-    def named(self, name: str) -> Queue:
+    def named(self, name: str) -> JobQueue:
         """The queue, made if there is none. From now on it stays."""
         queue = self._by_name.get(name)
         if queue is None:
@@ -84,12 +84,12 @@ class Queues:
             self._note(_Change.USED, queue)
         return queue
 
-    def watched(self, name: str) -> Queue:
+    def watched(self, name: str) -> JobQueue:
         """The queue, made if there is none, for one who waits for a job of it."""
         queue = self._by_name.get(name)
         return self._make(name) if queue is None else queue
 
-    def release(self, queues: Iterable[Queue]) -> None:
+    def release(self, queues: Iterable[JobQueue]) -> None:
         """Forget those of them that are there, hold nothing and nobody waits for."""
         for queue in queues:
             is_there = self._by_name.get(queue.name) is queue
@@ -97,40 +97,40 @@ class Queues:
                 self._forget(queue)
                 self._note(_Change.RELEASED, queue)
 
-    def _make(self, name: str) -> Queue:
+    def _make(self, name: str) -> JobQueue:
         if self._free:
             number = self._free.pop()
-            queue = self.by_number[number] = Queue(number, name)
+            queue = self.by_number[number] = JobQueue(number, name)
         else:
-            queue = Queue(len(self.by_number), name)
+            queue = JobQueue(len(self.by_number), name)
             self.by_number.append(queue)
         self._by_name[name] = queue
         self._names.add(_key(name))
         self._note(_Change.MADE, queue)
         return queue
 
-    def _forget(self, queue: Queue) -> None:
+    def _forget(self, queue: JobQueue) -> None:
         assert not any((queue.ready, queue.scheduled, queue.dead, queue.waiters))
         del self._by_name[queue.name]
         self._names.remove(_key(queue.name))
         self.by_number[queue.number] = _RELEASED
         self._free.append(queue.number)
 
-    def _remember(self, queue: Queue) -> None:
+    def _remember(self, queue: JobQueue) -> None:
         """It was forgotten last."""
         number = self._free.pop()
         assert number == queue.number
         self.by_number[number] = self._by_name[queue.name] = queue
         self._names.add(_key(queue.name))
 
-    def page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+    def page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
         """In the order of their names, those that begin with ``prefix``."""
         return self._page(self._names, offset, limit, prefix)
 
-    def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+    def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
         return self._page(self._paused, offset, limit, prefix)
 
-    def _page(self, names: Order[bytes], offset: int, limit: int, prefix: str) -> list[Queue]:
+    def _page(self, names: Order[bytes], offset: int, limit: int, prefix: str) -> list[JobQueue]:
         begin = _key(prefix)
         keys = names.page(names.rank(begin) + offset if prefix else offset, limit)
         return [self._by_name[_name(key)] for key in keys if key.startswith(begin)]
@@ -139,7 +139,7 @@ class Queues:
     def paused(self) -> frozenset[str]:
         return frozenset(map(_name, self._paused))
 
-    def set_paused(self, queue: Queue, paused: bool) -> None:
+    def set_paused(self, queue: JobQueue, paused: bool) -> None:
         """To what it is not already."""
         assert queue.paused is not paused
         queue.paused = paused
@@ -170,7 +170,7 @@ class Queues:
             else:
                 self._remember(queue)
 
-    def _note(self, change: _Change, queue: Queue) -> None:
+    def _note(self, change: _Change, queue: JobQueue) -> None:
         if self._changes is not None:
             self._changes.append((change, queue))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from journeyman.engines.sorted_set import Order
 from journeyman.engines.workq.messages import Client
-from journeyman.engines.workq.queues import Queue
+from journeyman.engines.workq.queues import JobQueue
 
 NO_JOB = b""
 
@@ -25,7 +25,7 @@ class Waiter(NamedTuple):
     number: int
     client: Client
     until_ns: int | None  # None: a run whose worker is at it; the TTR ends that
-    queues: tuple[Queue, ...] = ()
+    queues: tuple[JobQueue, ...] = ()
     job_id: bytes = NO_JOB
     is_run: bool = False
 
@@ -53,7 +53,7 @@ class Waiting:
         self._next = 1
         self._changes: list[_Change] | None = None  # of the open batch
         self.deadlines: Order[tuple[int, int]] = Order()  # until_ns, number
-        self.unwatched: list[Queue] = []  # never used, and nobody waits for them any more
+        self.unwatched: list[JobQueue] = []  # never used, and nobody waits for them any more
 
     def __len__(self) -> int:
         return len(self._by_number)

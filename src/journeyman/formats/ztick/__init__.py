@@ -16,12 +16,12 @@ from journeyman.formats.ztick.runners import (
     Amqp,
     Awf,
     Direct,
+    FanOutRunner,
     Http,
-    Journal,
-    Queue,
     Redis,
     Runner,
     Shell,
+    WorkQueueRunner,
 )
 
 __all__ = [
@@ -32,11 +32,10 @@ __all__ = [
     "Amqp",
     "Awf",
     "Direct",
+    "FanOutRunner",
     "Http",
     "JobRemoved",
     "JobSet",
-    "Journal",
-    "Queue",
     "Record",
     "Redis",
     "RuleRemoved",
@@ -44,6 +43,7 @@ __all__ = [
     "Runner",
     "Shell",
     "Status",
+    "WorkQueueRunner",
     "decode_payload",
     "frames",
 ]

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
-from journeyman.folds.kestrel import QueueView, Reader
+from journeyman.folds.kestrel import FoldedQueue, Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.kestrel.index import Segment, load_index, remove_index
 from journeyman.logs.quarantine import CHUNK_BYTES
@@ -76,7 +76,7 @@ class SegmentCatalog:
         if not readers:
             return []
         first_ids = [segment.first_id for segment in self._segments]
-        return self._segments[: len(QueueView(self.tail, readers).retired(first_ids))]
+        return self._segments[: len(FoldedQueue(self.tail, readers).retired(first_ids))]
 
     def forget(self, segment: Segment) -> None:
         self._segments.remove(segment)

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from journeyman.folds.workq import Job, expires_ns
+from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import Command, JobAdded, Record
 
@@ -76,7 +76,7 @@ class Trace:
 
     def _note_add(self, record: JobAdded, place: int, created_ns: int) -> None:
         self.adds.append(place)
-        expiry_ns = expires_ns(Job(record))
+        expiry_ns = expires_ns(FoldedJob(record))
         if self.latest_ns is None or self.latest_ns < created_ns:
             self.fresh = place
             self.present_adds = 1

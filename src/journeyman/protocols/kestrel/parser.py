@@ -33,19 +33,19 @@ from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
 from journeyman.protocols.kestrel import readers
 from journeyman.protocols.kestrel.commands import (
-    Delete,
+    DeleteQueue,
     Event,
     Flush,
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Hangup,
+    HangUp,
     Put,
     PutTooLarge,
-    Refused,
+    RefusedRequest,
     Reload,
+    ShowStats,
     Shutdown,
-    Stats,
     Version,
 )
 
@@ -58,13 +58,13 @@ _LEAST_SET_WORDS = 5
 _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
-_HANGUP = Hangup()
-_ENDINGS = (Hangup, Foreign)
-_SHORT_SET = Refused("an argument is missing", hangup=True)
-_UNKNOWN = Refused("unknown command", hangup=True)
-_BAD_SIZE = Refused("the size of the item is no number", hangup=True)
-_BAD_NUMBER = Refused("a number was expected")
-_LINE_TOO_LONG = Refused("the line is too long", hangup=True)
+_HANGUP = HangUp()
+_ENDINGS = (HangUp, Foreign)
+_SHORT_SET = RefusedRequest("an argument is missing", hangup=True)
+_UNKNOWN = RefusedRequest("unknown command", hangup=True)
+_BAD_SIZE = RefusedRequest("the size of the item is no number", hangup=True)
+_BAD_NUMBER = RefusedRequest("a number was expected")
+_LINE_TOO_LONG = RefusedRequest("the line is too long", hangup=True)
 
 # With an item behind them. All but set are unknown, but their items must be passed over.
 _ITEM_COMMANDS = frozenset({"set", "add", "replace", "append", "prepend", "cas"})
@@ -73,12 +73,12 @@ _LINES: dict[str, readers.Reader] = {
     "gets": readers.get,
     "monitor": readers.monitor,
     "confirm": readers.confirm,
-    "delete": readers.of_a_key(Delete),
+    "delete": readers.of_a_key(DeleteQueue),
     "flush": readers.of_a_key(Flush),
     "flush_expired": readers.of_a_key(FlushExpired),
     "flush_all": lambda _: FlushAll(),
     "flush_all_expired": lambda _: FlushAllExpired(),
-    "stats": lambda _: Stats(),
+    "stats": lambda _: ShowStats(),
     "dump_stats": readers.dump_stats,
     "version": lambda _: Version(),
     "status": readers.status,
@@ -94,10 +94,10 @@ class _Pending(NamedTuple):
     size: int
     queue: str
     expiry: int
-    refused: Refused | None  # known before the item came: it is only passed over
+    refused: RefusedRequest | None  # known before the item came: it is only passed over
 
 
-class Parser:
+class KestrelParser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
     __slots__ = ("_awaits_auth", "_buffer", "_pending", "_rest", "_to_pass", "closed")
@@ -115,7 +115,7 @@ class Parser:
         """How much of an unfinished line or item is waiting for its end."""
         return len(self._buffer)
 
-    def give_up(self, refused: Refused) -> Refused:
+    def give_up(self, refused: RefusedRequest) -> RefusedRequest:
         """Keep nothing and take nothing more; ``refused`` says why."""
         self._buffer = bytearray()
         self._pending = self._to_pass = None
@@ -192,7 +192,7 @@ class Parser:
         line = data[at:end]
         read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
         if not isinstance(read, _Pending):
-            if type(read) in _ENDINGS or (type(read) is Refused and read.hangup):
+            if type(read) in _ENDINGS or (type(read) is RefusedRequest and read.hangup):
                 self._end_with(read, events)
             else:
                 events.append(read)
@@ -252,17 +252,17 @@ def _read_line(line: bytes) -> Event | _Pending:
 _read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
 
 
-def _read_item_line(command: str, words: list[str]) -> Refused | _Pending:
+def _read_item_line(command: str, words: list[str]) -> RefusedRequest | _Pending:
     if len(words) < _LEAST_SET_WORDS:
         return _SHORT_SET  # there is no telling how long its item is
     if not _SIZE.fullmatch(words[4]):
         return _BAD_SIZE
     size = int(words[4])
     queue = readers.read_queue(words[1])
-    refused: Refused | None = None
+    refused: RefusedRequest | None = None
     if command != "set":
         refused = _UNKNOWN
-    elif isinstance(queue, Refused):
+    elif isinstance(queue, RefusedRequest):
         refused = queue
     elif not _NUMBER.fullmatch(words[2]) or not _NUMBER.fullmatch(words[3]):
         refused = _BAD_NUMBER

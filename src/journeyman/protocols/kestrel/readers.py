@@ -18,11 +18,11 @@ from journeyman.protocols.kestrel.commands import (
     Confirm,
     DumpStats,
     Event,
-    Get,
+    GetItem,
     Key,
     Monitor,
-    Refused,
-    Status,
+    RefusedRequest,
+    ServerStatus,
 )
 
 Reader: TypeAlias = Callable[[list[str]], Event]
@@ -35,12 +35,12 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 MS_PER_S = 1000
 MAX_KEY_CHARACTERS = 200  # they become one file name, with room for its other parts
 
-_BAD_NAME = Refused("queue names are made of A-Z a-z 0-9 : _ -, up to 200 of them")
-_LONG_KEY = Refused("the names of queue and reader may have 200 characters together")
-_TOO_FEW = Refused("an argument is missing")
-_BAD_NUMBER = Refused("a number was expected")
-_BAD_OPTIONS = Refused("these options do not go together", hangup=True)
-_NO_QUEUE = Refused("no queue is named", hangup=True)
+_BAD_NAME = RefusedRequest("queue names are made of A-Z a-z 0-9 : _ -, up to 200 of them")
+_LONG_KEY = RefusedRequest("the names of queue and reader may have 200 characters together")
+_TOO_FEW = RefusedRequest("an argument is missing")
+_BAD_NUMBER = RefusedRequest("a number was expected")
+_BAD_OPTIONS = RefusedRequest("these options do not go together", hangup=True)
+_NO_QUEUE = RefusedRequest("no queue is named", hangup=True)
 
 
 def is_queue_name(text: str) -> bool:
@@ -51,7 +51,7 @@ def is_reader_name(text: str) -> bool:
     return _READER_NAME.fullmatch(text) is not None
 
 
-def read_queue(text: str) -> str | Refused:
+def read_queue(text: str) -> str | RefusedRequest:
     """The name of a queue to put into: a reader cannot be named here."""
     return text if is_queue_name(text) else _BAD_NAME
 
@@ -63,10 +63,10 @@ def get(words: list[str]) -> Event:
     if not name:
         return _NO_QUEUE
     key = _read_key(name)
-    if isinstance(key, Refused):
+    if isinstance(key, RefusedRequest):
         return key
     if not options:
-        return Get(key)
+        return GetItem(key)
     wait_ms = 0
     for option in options:
         if option.startswith("t="):
@@ -78,14 +78,14 @@ def get(words: list[str]) -> Event:
     aborts, peeks = "abort" in options, "peek" in options
     if (peeks or aborts) and (opens or closes or (peeks and aborts)):
         return _BAD_OPTIONS
-    return Get(key, wait_ms, opens, closes, aborts, peeks)
+    return GetItem(key, wait_ms, opens, closes, aborts, peeks)
 
 
 def monitor(words: list[str]) -> Event:
     if len(words) < 3:
         return _TOO_FEW
     key = _read_key(words[1])
-    if isinstance(key, Refused):
+    if isinstance(key, RefusedRequest):
         return key
     seconds = _read_number(words[2])
     most = _read_number(words[3]) if len(words) > 3 else None
@@ -98,7 +98,7 @@ def confirm(words: list[str]) -> Event:
     if len(words) < 3:
         return _TOO_FEW
     key = _read_key(words[1])
-    if isinstance(key, Refused):
+    if isinstance(key, RefusedRequest):
         return key
     count = _read_number(words[2])
     return _BAD_NUMBER if count is None else Confirm(key, count)
@@ -111,7 +111,7 @@ def of_a_key(command: Callable[[Key], Event]) -> Reader:
         if len(words) < 2:
             return _TOO_FEW
         key = _read_key(words[1])
-        return key if isinstance(key, Refused) else command(key)
+        return key if isinstance(key, RefusedRequest) else command(key)
 
     return read
 
@@ -121,10 +121,10 @@ def dump_stats(words: list[str]) -> Event:
 
 
 def status(words: list[str]) -> Event:
-    return Status(words[1].upper() if len(words) > 1 and words[1] else None)
+    return ServerStatus(words[1].upper() if len(words) > 1 and words[1] else None)
 
 
-def _read_key(text: str) -> Key | Refused:
+def _read_key(text: str) -> Key | RefusedRequest:
     queue, plus, reader = text.partition("+")
     if not is_queue_name(queue) or (plus and not is_reader_name(reader)):
         return _BAD_NAME

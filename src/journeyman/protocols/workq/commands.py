@@ -20,7 +20,7 @@
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
 
-Three more things can come out of a connection: ``Refused`` (it only has to be answered),
+Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
 ``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
 (the same, because the client speaks HTTP). Where tokens are asked for, anything but ``Auth`` in the
 first line is ``AuthRequired``.
@@ -97,7 +97,7 @@ class Add(NamedTuple):
     retry_delay_ms: int = 0
 
 
-class Schedule(NamedTuple):
+class ScheduleJob(NamedTuple):
     """A job that is ready at ``time_ns``, unix time; its TTL begins then."""
 
     job_id: bytes
@@ -124,7 +124,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AwaitResult:
     job_id: bytes
     wait_ms: int
 
@@ -231,9 +231,9 @@ class ResumeQueue:
 
 Command: TypeAlias = (
     Add
-    | Schedule
+    | ScheduleJob
     | Run
-    | Result
+    | AwaitResult
     | Lease
     | Complete
     | Fail
@@ -253,7 +253,7 @@ Command: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedLine:
     """A line that is wrong in itself: nothing to decide, only to answer."""
 
     complaint: Complaint
@@ -264,4 +264,4 @@ class Hangup:
     """The bytes no longer make sense as lines: close, and read nothing more."""
 
 
-Event: TypeAlias = Command | Refused | Hangup | Foreign | Auth | AuthRequired
+Event: TypeAlias = Command | RefusedLine | Hangup | Foreign | Auth | AuthRequired

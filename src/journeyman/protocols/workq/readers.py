@@ -20,15 +20,15 @@ from journeyman.protocols.workq.commands import (
     MAX_TTR_MS,
     MAX_WAIT_MS,
     Add,
+    AwaitResult,
     Complaint,
     Complete,
     Event,
     Fail,
     Lease,
-    Refused,
-    Result,
+    RefusedLine,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.fields import (
     NO_TIME_NS,
@@ -51,7 +51,7 @@ RETRY_DELAY = b"retry-delay"
 _MAX_U32 = 2**32 - 1
 _MAX_U64 = 2**64 - 1
 
-_NO = {complaint: Refused(complaint) for complaint in Complaint}
+_NO = {complaint: RefusedLine(complaint) for complaint in Complaint}
 
 
 class _Numbers(NamedTuple):
@@ -80,10 +80,10 @@ def add(words: Words, flags: Flags, payload: bytes) -> Event:
     if flags and _too_many(flags):
         return _NO[Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
-    if isinstance(numbers, Refused):
+    if isinstance(numbers, RefusedLine):
         return numbers
     options = _read_options(flags) if flags else _NO_OPTIONS
-    if isinstance(options, Refused):
+    if isinstance(options, RefusedLine):
         return options
     return _out_of_range(name, numbers) or Add(
         numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms, payload, *options
@@ -96,13 +96,13 @@ def schedule(words: Words, flags: Flags, payload: bytes) -> Event:
     if flags and _too_many(flags):
         return _NO[Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
-    if isinstance(numbers, Refused):
+    if isinstance(numbers, RefusedLine):
         return numbers
     time_ns = read_time(time)
     if time_ns is None:
         return _NO[Complaint.TIME]
     options = _read_options(flags) if flags else _NO_OPTIONS
-    if isinstance(options, Refused):
+    if isinstance(options, RefusedLine):
         return options
     refused = _out_of_range(name, numbers)
     if refused is not None:
@@ -110,7 +110,7 @@ def schedule(words: Words, flags: Flags, payload: bytes) -> Event:
     job = (numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms)
     if time_ns == NO_TIME_NS:
         return Add(*job, payload, *options)
-    return Schedule(*job, time_ns, payload, *options)
+    return ScheduleJob(*job, time_ns, payload, *options)
 
 
 def run(words: Words, flags: Flags, payload: bytes) -> Event:
@@ -118,7 +118,7 @@ def run(words: Words, flags: Flags, payload: bytes) -> Event:
     if len(flags) > MAX_RUN_FLAGS:
         return _NO[Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, b"1")
-    if isinstance(numbers, Refused):
+    if isinstance(numbers, RefusedLine):
         return numbers
     priority = read_priority(flags.get(b"priority", b"0"))
     if priority is None:
@@ -164,7 +164,7 @@ def result(words: Words) -> Event:
     if job_id is None or not is_version_4(job_id):
         return _NO[Complaint.ID]
     wait_ms = _read_wait(words[2])
-    return _NO[Complaint.WAIT] if wait_ms is None else Result(job_id, wait_ms)
+    return _NO[Complaint.WAIT] if wait_ms is None else AwaitResult(job_id, wait_ms)
 
 
 def of_an_id(command: Callable[[bytes], Event]) -> LineReader:
@@ -190,7 +190,7 @@ def of_a_page(command: Callable[[int, int], Event]) -> LineReader:
 
     def read(words: Words) -> Event:
         page = _read_page(words[2:])
-        return page if isinstance(page, Refused) else command(*page)
+        return page if isinstance(page, RefusedLine) else command(*page)
 
     return read
 
@@ -203,7 +203,7 @@ def of_a_page_of(command: Callable[[str, int, int], Event]) -> LineReader:
         if name is None:
             return _NO[Complaint.NAME]
         page = _read_page(words[3:])
-        return page if isinstance(page, Refused) else command(name, *page)
+        return page if isinstance(page, RefusedLine) else command(name, *page)
 
     return read
 
@@ -215,7 +215,7 @@ def _too_many(flags: Flags) -> bool:
     return len(flags) - (RETRY_DELAY in flags) > MAX_JOB_FLAGS
 
 
-def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | Refused:
+def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | RefusedLine:
     """What they are; a number that the original's type cannot hold is none. Ranges come later."""
     job_id = read_id(id_text)
     if job_id is None:
@@ -229,7 +229,7 @@ def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | Refused:
     return _Numbers(job_id, ttr_ms, ttl_ms)
 
 
-def _out_of_range(name: bytes, numbers: _Numbers) -> Refused | None:
+def _out_of_range(name: bytes, numbers: _Numbers) -> RefusedLine | None:
     if not is_version_4(numbers.job_id):
         return _NO[Complaint.ID]
     if read_name(name) is None:
@@ -241,7 +241,7 @@ def _out_of_range(name: bytes, numbers: _Numbers) -> Refused | None:
     return None
 
 
-def _read_options(flags: Flags) -> _Options | Refused:
+def _read_options(flags: Flags) -> _Options | RefusedLine:
     max_attempts = _read_up_to(flags.get(b"max-attempts", b"0"), MAX_COUNT)
     if max_attempts is None:
         return _NO[Complaint.MAX_ATTEMPTS]
@@ -261,7 +261,7 @@ def _read_wait(text: bytes) -> int | None:
     return _read_up_to(text, MAX_WAIT_MS)
 
 
-def _read_page(words: Words) -> tuple[int, int] | Refused:
+def _read_page(words: Words) -> tuple[int, int] | RefusedLine:
     offset = _read_up_to(words[0], MAX_CURSOR_OFFSET)
     if offset is None:
         return _NO[Complaint.CURSOR_OFFSET]

@@ -10,7 +10,7 @@ from journeyman.protocols.ztick.commands import (
     Get,
     ListRules,
     Query,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
@@ -19,7 +19,7 @@ from journeyman.protocols.ztick.commands import (
     Stat,
     TooLong,
 )
-from journeyman.protocols.ztick.parser import Parser
+from journeyman.protocols.ztick.parser import ZtickParser
 from journeyman.protocols.ztick.replies import (
     AUTH_FAILED,
     AUTH_OK,
@@ -56,9 +56,8 @@ __all__ = [
     "Get",
     "ListRules",
     "Metrics",
-    "Parser",
     "Query",
-    "Refused",
+    "RefusedCommand",
     "Remove",
     "RemoveRule",
     "Set",
@@ -66,6 +65,7 @@ __all__ = [
     "Settled",
     "Stat",
     "TooLong",
+    "ZtickParser",
     "auth_denied",
     "error",
     "internal",

@@ -42,7 +42,7 @@ from journeyman.protocols.ztick.commands import (
     Get,
     ListRules,
     Query,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
@@ -64,7 +64,7 @@ class _State(Enum):
     CLOSED = auto()
 
 
-class Parser:
+class ZtickParser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
     __slots__ = ("_auth_is_off", "_first", "_lines", "_state")
@@ -224,13 +224,13 @@ _READERS: dict[bytes, Callable[[list[bytes]], Event | None]] = {
 }
 
 
-def _missing(tokens: list[bytes], argument: str) -> Refused:
+def _missing(tokens: list[bytes], argument: str) -> RefusedCommand:
     return _refused(tokens, f"missing required argument: {argument}")
 
 
-def _not_utf8(tokens: list[bytes], argument: str) -> Refused:
+def _not_utf8(tokens: list[bytes], argument: str) -> RefusedCommand:
     return _refused(tokens, f"{argument} is not valid UTF-8")
 
 
-def _refused(tokens: list[bytes], message: str) -> Refused:
-    return Refused(tokens[0], ErrorCode.INVALID_ARGS, message)
+def _refused(tokens: list[bytes], message: str) -> RefusedCommand:
+    return RefusedCommand(tokens[0], ErrorCode.INVALID_ARGS, message)

@@ -17,9 +17,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from journeyman.formats.ztick import Queue
+from journeyman.formats.ztick import WorkQueueRunner
 from journeyman.protocols.workq import readers
-from journeyman.protocols.workq.commands import Add, Refused
+from journeyman.protocols.workq.commands import Add, RefusedLine
 from journeyman.protocols.workq.replies import id_text
 
 DEFAULT_TTR_MS = 60_000
@@ -28,16 +28,16 @@ DEFAULT_TTL_MS = 86_400_000
 _FLAGS = ("ttr", "ttl", "priority", "max-attempts", "max-fails", "retry-delay", "payload")
 
 
-def read_queue(words: Sequence[str]) -> Queue | str:
+def read_queue(words: Sequence[str]) -> WorkQueueRunner | str:
     """The runner that these words describe, or one phrase that says what is wrong."""
     if not words:
         return "missing required argument: name"
-    runner = Queue(words[0], tuple(words[1:]))
+    runner = WorkQueueRunner(words[0], tuple(words[1:]))
     job = queue_job(runner, "any", 0)
     return job if isinstance(job, str) else runner
 
 
-def queue_job(runner: Queue, job_id: str, execution_ns: int) -> Add | str:
+def queue_job(runner: WorkQueueRunner, job_id: str, execution_ns: int) -> Add | str:
     """The job to add, or why there is none. A log may hold rules that nobody has checked."""
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
@@ -56,7 +56,7 @@ def queue_job(runner: Queue, job_id: str, execution_ns: int) -> Add | str:
     )
     encoded = {key.encode(): value.encode() for key, value in flags.items()}
     job = readers.add([word.encode() for word in words], encoded, payload.encode())
-    if isinstance(job, Refused):
+    if isinstance(job, RefusedLine):
         return f"the work queue would refuse the job: {job.complaint}"
     assert isinstance(job, Add)
     return job

@@ -24,7 +24,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Runner, Shell
+from journeyman.formats.ztick import (
+    Amqp,
+    Awf,
+    Direct,
+    FanOutRunner,
+    Http,
+    Redis,
+    Runner,
+    Shell,
+    WorkQueueRunner,
+)
 from journeyman.protocols.kestrel.readers import is_queue_name
 from journeyman.protocols.ztick.queue_runner import read_queue
 from journeyman.protocols.ztick.tokens import in_a_message
@@ -67,9 +77,9 @@ def runner_words(runner: Runner) -> list[str]:
             return ["amqp", dsn, exchange, routing_key]
         case Redis(url, command, key):
             return ["redis", url, command, key]
-        case Queue(name, flags):
+        case WorkQueueRunner(name, flags):
             return ["queue", name, *flags]
-        case Journal(queue):
+        case FanOutRunner(queue):
             return ["journal", queue]
 
 
@@ -152,7 +162,7 @@ def _read_journal(args: list[str]) -> Runner | str:
         return "journal takes exactly one argument: queue"
     if not is_queue_name(args[0]):
         return "the queue must be a name of A-Z a-z 0-9 : _ -, up to 200 of them"
-    return Journal(args[0])
+    return FanOutRunner(args[0])
 
 
 _READERS: dict[str, Callable[[list[str]], Runner | str]] = {

@@ -15,13 +15,13 @@ ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server st
 _LOOK_S = 0.005
 
 
-class Session(Protocol):
+class Closable(Protocol):
     def finish(self) -> None: ...
 
     def drop(self) -> None: ...
 
 
-async def close_sessions(sessions: Collection[Session]) -> None:
+async def close_sessions(sessions: Collection[Closable]) -> None:
     """``sessions`` are the open ones: they take themselves out of it when they close."""
     for session in list(sessions):
         session.finish()
@@ -31,6 +31,6 @@ async def close_sessions(sessions: Collection[Session]) -> None:
         session.drop()
 
 
-async def _all_closed(sessions: Collection[Session]) -> None:
+async def _all_closed(sessions: Collection[Closable]) -> None:
     while sessions:
         await asyncio.sleep(_LOOK_S)

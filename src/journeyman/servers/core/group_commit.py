@@ -47,7 +47,7 @@ class Engine(Protocol):
     def undo_batch(self) -> None: ...
 
 
-class Journal(Protocol):
+class Recorder(Protocol):
     """The log, as far as a writer needs it. Called from the writer's thread."""
 
     def write(self, records: Sequence[Any]) -> None:

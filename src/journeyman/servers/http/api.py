@@ -32,13 +32,13 @@ from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.messages import (
     JobNotFound,
-    JobState,
     OutOfScope,
     Reply,
     Reserved,
     RuleListing,
     RuleNotFound,
-    Stats,
+    ScheduledJobState,
+    ScheduleStats,
 )
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
@@ -128,9 +128,9 @@ class Api:
             raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")
         return reply
 
-    async def stats(self, call: Call) -> Stats:
+    async def stats(self, call: Call) -> ScheduleStats:
         reply = await self._ask(call, Stat(_NO_ID))
-        assert isinstance(reply, Stats)
+        assert isinstance(reply, ScheduleStats)
         return reply
 
     async def _ask(self, call: Call, command: Request) -> Reply | None:
@@ -150,7 +150,7 @@ class Api:
     async def get_job(self, request: web.Request) -> web.Response:
         identifier = _identifier(request)
         state = await self.ask(request, Get(_NO_ID, identifier))
-        assert isinstance(state, JobState)
+        assert isinstance(state, ScheduledJobState)
         return _json(_job(identifier, state.status, state.execution_ns))
 
     async def delete_job(self, request: web.Request) -> web.Response:

@@ -10,34 +10,34 @@ from __future__ import annotations
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel.commands import (
     Confirm,
-    Delete,
+    DeleteQueue,
     DumpStats,
     Event,
     Flush,
     FlushExpired,
-    Get,
-    Hangup,
+    GetItem,
+    HangUp,
     Monitor,
     Put,
     PutTooLarge,
-    Refused,
-    Stats,
-    Status,
+    RefusedRequest,
+    ServerStatus,
+    ShowStats,
     Version,
 )
 
-_OUTSIDE = Refused("the queue is outside the namespace of the token")
-_FOR_ALL = Refused("this is for tokens of all namespaces")
+_OUTSIDE = RefusedRequest("the queue is outside the namespace of the token")
+_FOR_ALL = RefusedRequest("this is for tokens of all namespaces")
 
 
 def in_scope(event: Event, prefix: str) -> Event:
     """The event, or what is left of it for a token whose queues begin with ``prefix``."""
     if isinstance(event, Put | PutTooLarge):
         return event if event.queue.startswith(prefix) else _OUTSIDE
-    if isinstance(event, Stats | DumpStats):
+    if isinstance(event, ShowStats | DumpStats):
         return event._replace(prefix=prefix)
-    if isinstance(event, Get | Monitor | Confirm | Delete | Flush | FlushExpired):
+    if isinstance(event, GetItem | Monitor | Confirm | DeleteQueue | Flush | FlushExpired):
         return event if event.key.queue.startswith(prefix) else _OUTSIDE
-    if isinstance(event, Version | Refused | Hangup | Foreign):
+    if isinstance(event, Version | RefusedRequest | HangUp | Foreign):
         return event
-    return event if event == Status(None) else _FOR_ALL
+    return event if event == ServerStatus(None) else _FOR_ALL

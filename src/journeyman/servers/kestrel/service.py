@@ -20,7 +20,7 @@ from contextlib import suppress
 from journeyman.clock import Clock
 from journeyman.config import Address
 from journeyman.disk import Disk
-from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import (
     Checkpoint,
     Effect,
@@ -86,7 +86,7 @@ class FanOutServer:
             segment_bytes=plan.segment_bytes,
             archive_directory=plan.archive_directory,
         )
-        self._engine = FanOut(plan.queues)
+        self._engine = FanOutEngine(plan.queues)
         self._in_trouble = False
         self._sync_timer: asyncio.TimerHandle | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None

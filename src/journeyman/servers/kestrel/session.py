@@ -19,9 +19,16 @@ from typing import TYPE_CHECKING, Any
 from journeyman.engines.kestrel.messages import Reply
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
-from journeyman.protocols.kestrel import Parser
+from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel import replies as words
-from journeyman.protocols.kestrel.commands import Event, Get, Hangup, Monitor, Put, Refused
+from journeyman.protocols.kestrel.commands import (
+    Event,
+    GetItem,
+    HangUp,
+    Monitor,
+    Put,
+    RefusedRequest,
+)
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.guarded import Guarded
 from journeyman.servers.core.server_log import ServerLog
@@ -36,8 +43,8 @@ LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds
 READ_AHEAD_BYTES = 64 * 1024
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
-_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
-_TOO_MUCH = Refused("too many large items are on their way", hangup=True)
+_FOR_THE_DOOR = (HangUp, Foreign, Auth, AuthRequired)
+_TOO_MUCH = RefusedRequest("too many large items are on their way", hangup=True)
 
 
 @dataclass(slots=True)
@@ -71,7 +78,7 @@ class FanOutSession(Guarded):
     def __init__(self, around: FanOutSurroundings) -> None:
         super().__init__(around, around.access)
         self._around = around
-        self._parser = Parser(auth_required=around.access.tokens is not None)
+        self._parser = KestrelParser(auth_required=around.access.tokens is not None)
         self._kept = 0  # bytes of an item that is not whole yet
         self._load = 0  # bytes of items in flight, at most
         self.is_lost = False
@@ -124,7 +131,7 @@ class FanOutSession(Guarded):
 
     def _stands_alone(self, event: Any) -> bool:
         kind = type(event)
-        if kind is Monitor or (kind is Get and event.wait_ms > 0):
+        if kind is Monitor or (kind is GetItem and event.wait_ms > 0):
             return True
         size = item_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
@@ -145,7 +152,7 @@ class FanOutSession(Guarded):
             if kind is Put:
                 load += len(event.data)
                 self._alone = load >= LOAD_BYTES
-            elif kind is Monitor or (kind is Get and event.wait_ms > 0):
+            elif kind is Monitor or (kind is GetItem and event.wait_ms > 0):
                 self._alone = True
         self._in_flight, self._load = in_flight, load
 

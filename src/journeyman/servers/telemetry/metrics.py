@@ -31,7 +31,7 @@ from journeyman.protocols.ztick import (
     Get,
     ListRules,
     Query,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
@@ -57,7 +57,7 @@ COMMAND_WORDS: dict[type, str] = {
     RemoveRule: "remove_rule",
     ListRules: "list_rules",
     Stat: "stat",
-    Refused: "refused",
+    RefusedCommand: "refused",
     AuthNotNeeded: "auth",
 }
 

@@ -83,7 +83,7 @@ class Exporter(Protocol):
 
 
 @dataclass(slots=True)
-class Allowance:
+class RateLimit:
     """So many a second; what is not used is saved, for a second at most."""
 
     a_second: int
@@ -122,8 +122,8 @@ class Telemetry:
         self._clock = clock
         self._log = log
         now_ns = clock.monotonic_ns()
-        self._requests = Allowance(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
-        self._runs = Allowance(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
+        self._requests = RateLimit(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
+        self._runs = RateLimit(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
         self._waiting: deque[Span] = deque()
         self._troubled = False
         self._stopping = threading.Event()

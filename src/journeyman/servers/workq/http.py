@@ -34,15 +34,15 @@ from journeyman.protocols.workq.commands import (
     InspectQueues,
     InspectScheduledJobs,
     PauseQueue,
-    Refused,
+    RefusedLine,
     Requeue,
     ResumeQueue,
 )
 from journeyman.protocols.workq.fields import read_id, read_name
 from journeyman.protocols.workq.replies import (
     JobList,
+    JobMissing,
     JobView,
-    NotFound,
     QueueList,
     QueueView,
     Reply,
@@ -120,9 +120,9 @@ class _WorkApi:
         reply = await self._calls.ask(command)
         if isinstance(reply, NotDone):
             raise ApiError(503, f"internal: {reply.reason}")
-        if isinstance(reply, NotFound):
+        if isinstance(reply, JobMissing):
             raise ApiError(404, "not found")
-        if isinstance(reply, Refused):
+        if isinstance(reply, RefusedLine):
             raise ApiError(409, reply.complaint)
         return reply
 

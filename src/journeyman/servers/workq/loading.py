@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.engines.workq.bulk import BulkLoader
-from journeyman.engines.workq.engine import WorkQueue
-from journeyman.engines.workq.loading import Loader
+from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sync import SyncPolicy
@@ -34,9 +34,9 @@ _BULK = "journeyman.servers.workq.bulk"
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedLog:
+class OpenedWorkQueue:
     log: WorkqLog
-    queue: WorkQueue
+    queue: WorkQueueEngine
     in_bulk: bool
 
 
@@ -50,7 +50,7 @@ def open_log(
     paused: Iterable[str] = (),
     seed: int = 0,
     bulk_bytes: int = BULK_BYTES,
-) -> OpenedLog:
+) -> OpenedWorkQueue:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(disk, clock, frozenset(paused), seed, bulk_bytes)
     log = WorkqLog.open(
@@ -62,7 +62,7 @@ def open_log(
         each=reading.each,
         in_bulk=reading.all_at_once,
     )
-    return OpenedLog(log, reading.finish(), in_bulk=reading.was_in_bulk)
+    return OpenedWorkQueue(log, reading.finish(), in_bulk=reading.was_in_bulk)
 
 
 class _Reading:
@@ -76,8 +76,8 @@ class _Reading:
         self._paused = paused
         self._seed = seed
         self._bulk_bytes = bulk_bytes
-        self._loader = Loader()
-        self._queue: WorkQueue | None = None
+        self._loader = WorkqLoader()
+        self._queue: WorkQueueEngine | None = None
 
     @property
     def was_in_bulk(self) -> bool:
@@ -96,7 +96,7 @@ class _Reading:
         self._queue, report = found
         return report
 
-    def _read_here(self, files: list[str]) -> tuple[WorkQueue, RecoveryReport] | None:
+    def _read_here(self, files: list[str]) -> tuple[WorkQueueEngine, RecoveryReport] | None:
         try:
             from journeyman.servers.workq.bulk import read_all
         except ImportError:
@@ -105,12 +105,12 @@ class _Reading:
             self._disk, files, now_ns=self._clock.now_ns(), paused=self._paused, seed=self._seed
         )
 
-    def _read_in_child(self, files: list[str]) -> tuple[WorkQueue, RecoveryReport] | None:
+    def _read_in_child(self, files: list[str]) -> tuple[WorkQueueEngine, RecoveryReport] | None:
         now_ns = self._clock.now_ns()
         loader = BulkLoader(now_ns=now_ns, paused=self._paused, seed=self._seed)
         numbers = {name: loader.number_of(name) for name in self._paused}
         reports: list[FileReport] = []
-        fold = Loader()
+        fold = WorkqLoader()
         try:
             for message in read(f"{_BULK}:calls_of", files, now_ns, numbers):
                 if message is None:
@@ -133,7 +133,7 @@ class _Reading:
             return None
         return loader.finish(fold), RecoveryReport(tuple(reports))
 
-    def finish(self) -> WorkQueue:
+    def finish(self) -> WorkQueueEngine:
         if self._queue is not None:
             return self._queue
         return self._loader.finish(

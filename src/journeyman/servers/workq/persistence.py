@@ -19,7 +19,7 @@ from typing import Protocol
 from journeyman.clock import Clock
 from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
-from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.logs.workq import pauses
 from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES
 from journeyman.servers.core.recovered import tell_recovery
@@ -27,11 +27,11 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.journal import WorkqJournal, policy_of
 from journeyman.servers.workq.loading import open_log
 from journeyman.servers.workq.upkeep import Cleaning, IntervalSync
-from journeyman.servers.workq.writer import Journal, WorkqWriter
+from journeyman.servers.workq.writer import WorkqRecorder, WorkqWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PersistenceContext:
     """What any keeping needs."""
 
     disk: Disk
@@ -43,10 +43,10 @@ class Keeping(Protocol):
     """See the module's docstring."""
 
     what: str  # for messages: "the command log"
-    queue: WorkQueue
+    queue: WorkQueueEngine
 
     @property
-    def journal(self) -> Journal | None:
+    def journal(self) -> WorkqRecorder | None:
         """None: nothing is written."""
         ...
 
@@ -72,14 +72,14 @@ class MemoryKeeping:
     """Nothing is kept."""
 
     what = "memory"
-    journal: Journal | None = None
+    journal: WorkqRecorder | None = None
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PersistenceContext) -> None:
         around.messages.warn(
             'the work queue is in memory only (workq.persistence = "memory"): '
             "its jobs end with the process"
         )
-        self.queue = WorkQueue(seed=random.getrandbits(63))
+        self.queue = WorkQueueEngine(seed=random.getrandbits(63))
 
     def begin_upkeep(self, *_: object, **__: object) -> None:
         """There is none."""
@@ -99,7 +99,7 @@ class LogKeeping:
 
     what = "the command log"
 
-    def __init__(self, settings: WorkqSettings, directory: str, around: Surroundings) -> None:
+    def __init__(self, settings: WorkqSettings, directory: str, around: PersistenceContext) -> None:
         self._settings = settings
         self._around = around
         self._syncing: IntervalSync | None = None
@@ -166,7 +166,9 @@ class LogKeeping:
         self._log.close()
 
 
-def tell_loaded(around: Surroundings, queue: WorkQueue, begin_ns: int, **where: object) -> None:
+def tell_loaded(
+    around: PersistenceContext, queue: WorkQueueEngine, begin_ns: int, **where: object
+) -> None:
     stats = queue.stats()
     around.messages.info(
         f"loaded {stats.ready} ready, {stats.scheduled} scheduled, {stats.leased} leased and "

@@ -17,11 +17,11 @@ from typing import Final
 
 from journeyman.errors import InvalidData
 from journeyman.folds.keyspace import Defaults, workq_of_record
-from journeyman.folds.workq import Job, expires_ns
+from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.store import Look
-from journeyman.storage import Outcome, Remove, Storage
+from journeyman.storage import OperationOutcome, RemoveJob, Storage
 
 SWEPT_AT_ONCE: Final = 500
 _NS_PER_MS = 1_000_000
@@ -49,9 +49,9 @@ class Retention:
         keys = self._storage.jobs_due_before(before_ms, limit=SWEPT_AT_ONCE, after=self._after)
         self._after = keys[-1] if len(keys) == SWEPT_AT_ONCE else None
         records, _ = self._storage.get_jobs([key.job_uuid for key in keys])
-        over = [Remove(each.job_uuid) for each in records if self._is_over(each, now_ns)]
+        over = [RemoveJob(each.job_uuid) for each in records if self._is_over(each, now_ns)]
         outcomes = self._storage.apply(over)
-        removed = sum(outcome is Outcome.DONE for outcome in outcomes)
+        removed = sum(outcome is OperationOutcome.DONE for outcome in outcomes)
         return Swept(removed, self._after is not None)
 
     def _is_over(self, record: JobRecord, now_ns: int) -> bool:
@@ -66,6 +66,6 @@ class Retention:
         return _finished_ns(job) <= now_ns - self._retention_ns and expires_ns(job) <= now_ns
 
 
-def _finished_ns(job: Job) -> int:
+def _finished_ns(job: FoldedJob) -> int:
     assert job.finished is not None
     return job.finished.unix_ns

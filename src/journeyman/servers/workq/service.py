@@ -33,7 +33,12 @@ from journeyman.servers.core.ticker import Ticker
 from journeyman.servers.telemetry.metric_families import Family
 from journeyman.servers.workq.calls import WorkqCalls
 from journeyman.servers.workq.metrics import WorkqMetrics
-from journeyman.servers.workq.persistence import Keeping, LogKeeping, MemoryKeeping, Surroundings
+from journeyman.servers.workq.persistence import (
+    Keeping,
+    LogKeeping,
+    MemoryKeeping,
+    PersistenceContext,
+)
 from journeyman.servers.workq.session import WorkqSession, WorkqSurroundings
 from journeyman.servers.workq.store_persistence import StoreKeeping
 from journeyman.servers.workq.writer import WorkqWriter
@@ -109,7 +114,7 @@ class WorkQueueServer:
 
     def _open_keeping(self) -> Keeping:
         settings = self._settings.workq
-        around = Surroundings(self._disk, self._clock, self._messages)
+        around = PersistenceContext(self._disk, self._clock, self._messages)
         if settings.persistence is WorkqPersistence.STORAGE:
             keeping = StoreKeeping(self._settings, around)
             self.store = keeping.storage

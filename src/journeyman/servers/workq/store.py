@@ -48,20 +48,20 @@ from journeyman.folds.keyspace import (
     wakes_ns_of,
     workq_of_record,
 )
-from journeyman.folds.workq import Job, JobState, State, apply, expires_ns
+from journeyman.folds.workq import FoldedJob, JobState, State, apply, expires_ns
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, Record
-from journeyman.storage import Operation, PutQueue, Remove, SetStatus, Storage, Upsert
+from journeyman.storage import Operation, PutQueue, RemoveJob, SetStatus, Storage, Upsert
 
 # A job as it is now, and the time of its last timeout-attempt; None if there is none.
-Look: TypeAlias = Callable[[bytes], tuple[Job, int] | None]
+Look: TypeAlias = Callable[[bytes], tuple[FoldedJob, int] | None]
 
 PROMOTED_AT_ONCE: Final = 1000
 UNWRITTEN_AT_ONCE: Final = 1000
 _FINISHED: Final = (JobState.COMPLETED, JobState.FAILED)
 
 
-def ended(job: Job) -> Job:
+def ended(job: FoldedJob) -> FoldedJob:
     """How a job is remembered whose TTL is over: as it was finished, or else as failed then."""
     if job.state not in _FINISHED:
         job.state, job.result, job.finished = JobState.FAILED, b"", Instant(expires_ns(job))
@@ -148,7 +148,7 @@ class StoreJournal:
             elif record.command == Command.EXPIRE:
                 over.append(job_id)
             else:
-                operations.append(Remove(UUID(bytes=job_id)))
+                operations.append(RemoveJob(UUID(bytes=job_id)))
         if over:
             operations += self._endings(over, records)
         return operations, delayed
@@ -167,7 +167,7 @@ class StoreJournal:
         return [
             Upsert(record_of_workq(ended(job), expires_ns(job)))
             for job_id in over
-            if job_id in changed and isinstance(job := states[job_id], Job)
+            if job_id in changed and isinstance(job := states[job_id], FoldedJob)
         ]
 
     def _remember(self, job_id: bytes, wakes_ns: int | None) -> None:
@@ -221,7 +221,7 @@ def _as_log_errors() -> Iterator[None]:
         raise LogPoisoned(error.place, error.reason) from error
 
 
-def _job_of(record: JobRecord) -> Job | None:
+def _job_of(record: JobRecord) -> FoldedJob | None:
     try:
         return workq_of_record(record, Defaults())
     except InvalidData:
@@ -229,4 +229,4 @@ def _job_of(record: JobRecord) -> Job | None:
 
 
 def _is_finished(state: State) -> bool:
-    return isinstance(state, Job) and state.state in _FINISHED
+    return isinstance(state, FoldedJob) and state.state in _FINISHED

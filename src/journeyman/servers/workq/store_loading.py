@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.loading import Assembly
 from journeyman.errors import InvalidData, StorageFull
 from journeyman.folds.keyspace import (
@@ -31,7 +31,7 @@ from journeyman.folds.keyspace import (
     workq_and_timeout,
     workq_status,
 )
-from journeyman.folds.workq import MAX_TTL_MS, Job, expires_ns, visible
+from journeyman.folds.workq import MAX_TTL_MS, FoldedJob, expires_ns, visible
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.store import ended
@@ -50,7 +50,7 @@ Report = Callable[[str, str], None]  # a key that is text, and why its record wa
 
 @dataclass(slots=True)
 class LoadedStore:
-    queue: WorkQueue
+    queue: WorkQueueEngine
     delayed: list[tuple[int, bytes]] = field(default_factory=list)  # for StoreJournal
     unreadable: int = 0
     ended: int = 0  # whose TTL was over
@@ -85,7 +85,7 @@ class _Loading:
         queues = storage.load_queues()
         paused = [queue.name for queue in queues.queues if queue.state == "paused"]
         self._assembly = Assembly(now_ns, paused, seed)
-        self._loaded = LoadedStore(WorkQueue())
+        self._loaded = LoadedStore(WorkQueueEngine())
         self._changes: list[Operation] = []
         self._unreadable_keys: set[str] = set()
         _tell(queues.unreadable, self._unreadable)
@@ -133,7 +133,7 @@ class _Loading:
             return MAX_TTL_MS
         return min(int.from_bytes(found), MAX_TTL_MS)
 
-    def _take(self, record: JobRecord, use: Callable[[JobRecord, Job, int], None]) -> None:
+    def _take(self, record: JobRecord, use: Callable[[JobRecord, FoldedJob, int], None]) -> None:
         """What cannot be a job is stepped over, whatever is wrong with it."""
         try:
             job, timed_out_ns = workq_and_timeout(record, _DEFAULTS)
@@ -145,7 +145,7 @@ class _Loading:
         except (struct.error, OverflowError) as error:
             self._unreadable(f"v1:j:{record.job_uuid}", f"a number that is out of range: {error}")
 
-    def _unfinished(self, record: JobRecord, job: Job, timed_out_ns: int) -> None:
+    def _unfinished(self, record: JobRecord, job: FoldedJob, timed_out_ns: int) -> None:
         if visible(job, self._now_ns) is None:
             self._loaded.ended += 1
             self._changes.append(Upsert(record_of_workq(ended(job), expires_ns(job))))
@@ -158,7 +158,7 @@ class _Loading:
         if status == "delayed" and wakes_ns is not None:
             self._loaded.delayed.append((wakes_ns, record.job_uuid.bytes))
 
-    def _put(self, record: JobRecord, job: Job, timed_out_ns: int) -> None:
+    def _put(self, record: JobRecord, job: FoldedJob, timed_out_ns: int) -> None:
         del record
         if visible(job, self._now_ns) is not None:
             self._assembly.put_job(job, timed_out_ns)

@@ -22,7 +22,7 @@ from journeyman.errors import (
     StorageLocked,
     UsageError,
 )
-from journeyman.servers.workq.persistence import Surroundings, tell_loaded
+from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
 from journeyman.servers.workq.retention import Retention
 from journeyman.servers.workq.store import StoreJournal
 from journeyman.servers.workq.store_loading import load_store
@@ -39,7 +39,7 @@ class StoreKeeping:
 
     what = "the store"
 
-    def __init__(self, settings: Settings, around: Surroundings) -> None:
+    def __init__(self, settings: Settings, around: PersistenceContext) -> None:
         """UsageError: it cannot be opened."""
         self._around = around
         self._upkeep: StoreUpkeep | None = None
@@ -135,7 +135,7 @@ class StoreUpkeep:
         self,
         loop: asyncio.AbstractEventLoop,
         writer: WorkqWriter,
-        around: Surroundings,
+        around: PersistenceContext,
         journal: StoreJournal,
         retention: Retention,
         *,

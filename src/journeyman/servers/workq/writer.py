@@ -24,24 +24,24 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
-from journeyman.engines.workq.engine import WorkQueue
-from journeyman.engines.workq.messages import Answer, Due, Gone, Outcome
+from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.errors import JourneymanError
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Command,
     Complete,
     Delete,
     Fail,
     Lease,
     PauseQueue,
-    Refused,
+    RefusedLine,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
 from journeyman.servers.core.group_commit import Batch, Submitter, Told
@@ -50,13 +50,13 @@ from journeyman.servers.workq.scope import REFUSALS, in_scope
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
-Request: TypeAlias = Command | Refused
+Request: TypeAlias = Command | RefusedLine
 
-CAN_WAIT = frozenset({Lease, Result, Run})
-_CHANGES = frozenset({Add, Schedule, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue})
+CAN_WAIT = frozenset({Lease, AwaitResult, Run})
+_CHANGES = frozenset({Add, ScheduleJob, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue})
 _PAYLOADS: dict[type, Callable[[Any], bytes]] = {
     Add: attrgetter("payload"),
-    Schedule: attrgetter("payload"),
+    ScheduleJob: attrgetter("payload"),
     Run: attrgetter("payload"),
     Complete: attrgetter("result"),
     Fail: attrgetter("result"),
@@ -69,7 +69,7 @@ def payload_bytes(request: Any) -> int:
     return len(payload(request)) if payload is not None else 0
 
 
-class Client(Submitter, Protocol):
+class WorkqSubmitter(Submitter, Protocol):
     """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
 
     def gives_up(self, request: Request) -> bool:
@@ -93,7 +93,7 @@ class Client(Submitter, Protocol):
         ...
 
 
-class Journal(Protocol):
+class WorkqRecorder(Protocol):
     """What keeps the records: a command log, or a store."""
 
     @property
@@ -115,8 +115,8 @@ class WorkqWriter(QueueWriter):
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        queue: WorkQueue,
-        journal: Journal | None,
+        queue: WorkQueueEngine,
+        journal: WorkqRecorder | None,
         *,
         on_batch: Callable[[], None],
         on_trouble: Callable[[JourneymanError | None], None],
@@ -142,11 +142,11 @@ class WorkqWriter(QueueWriter):
     def _weigh(self, requests: Sequence[Any]) -> int:
         return sum(map(payload_bytes, requests))
 
-    def _due(self) -> Due:
-        return Due()
+    def _due(self) -> WorkqDue:
+        return WorkqDue()
 
-    def _gone(self, client: Any) -> Gone:
-        return Gone(client)
+    def _gone(self, client: Any) -> WorkqGone:
+        return WorkqGone(client)
 
     # -- deciding --
 
@@ -155,7 +155,7 @@ class WorkqWriter(QueueWriter):
         decide, outcomes = self._queue.decide, batch.outcomes
         for client, request in batch.requests:
             kind = type(request)
-            if kind is Refused:
+            if kind is RefusedLine:
                 batch.answer(client, client.render(request))
                 outcomes.append(request)
                 continue
@@ -173,7 +173,7 @@ class WorkqWriter(QueueWriter):
             outcome = decide(request, now_ns, client)
             records, reply, effects = outcome
             outcomes.append(reply)
-            if effects or reply is None or client is None or kind is Gone:
+            if effects or reply is None or client is None or kind is WorkqGone:
                 self._gather(batch, client, request, outcome, now_ns)
             else:  # nearly always
                 batch.answer(client, client.render(reply))
@@ -181,27 +181,29 @@ class WorkqWriter(QueueWriter):
                     batch.records += records
 
     def _gather(
-        self, batch: Batch, client: Any, request: Any, outcome: Outcome, now_ns: int
+        self, batch: Batch, client: Any, request: Any, outcome: WorkqOutcome, now_ns: int
     ) -> None:
         """Put into the batch what was decided."""
         records, reply, effects = outcome
         if records:
             batch.records += records
         for effect in effects:
-            if type(effect) is Answer:
+            if type(effect) is WorkqAnswer:
                 waiter: Any = effect.client
                 batch.answer(waiter, waiter.render(effect.reply))
             else:
                 batch.effects.append(effect)
         if client is None:
             return
-        if type(request) is Gone:
+        if type(request) is WorkqGone:
             if reply is DONE and not client.is_lost:
                 batch.answer(client, client.render(TIMED_OUT))
         elif reply is not None:
             batch.answer(client, client.render(reply))
         elif client.gives_up(request):
-            self._gather(batch, client, Gone(client), self._queue.decide(Gone(client), now_ns), 0)
+            self._gather(
+                batch, client, WorkqGone(client), self._queue.decide(WorkqGone(client), now_ns), 0
+            )
 
     # -- writing --
 
@@ -228,9 +230,9 @@ class WorkqWriter(QueueWriter):
             kind = type(request)
             if client is None:
                 continue  # the ticker sees for itself what is due
-            if kind is Gone:
+            if kind is WorkqGone:
                 self.leave(client)
-            elif kind is Refused:
+            elif kind is RefusedLine:
                 outcomes[index] = request
                 anew.answer(client, client.render(request))
             elif kind in _CHANGES or not self._decide_again(anew, client, request, now_ns):

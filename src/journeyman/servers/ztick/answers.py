@@ -14,15 +14,15 @@ from typing import TypeAlias
 
 from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.messages import (
-    Done,
+    Accepted,
     JobNotFound,
-    JobState,
     OutOfScope,
     Reply,
     Reserved,
     RuleListing,
     RuleNotFound,
-    Stats,
+    ScheduledJobState,
+    ScheduleStats,
 )
 from journeyman.protocols.ztick import (
     Command,
@@ -43,12 +43,14 @@ Answer: TypeAlias = bytes | Iterator[bytes]
 RULES_A_SLICE = 100
 
 
-def answer(command: Command, reply: Reply | None, metrics: Callable[[Stats], Metrics]) -> Answer:
+def answer(
+    command: Command, reply: Reply | None, metrics: Callable[[ScheduleStats], Metrics]
+) -> Answer:
     """``metrics`` adds to the engine's figures those of the server."""
     request_id = command.request_id
-    if isinstance(reply, Done):
+    if isinstance(reply, Accepted):
         return ok(request_id)
-    if isinstance(reply, JobState):
+    if isinstance(reply, ScheduledJobState):
         return job_state(request_id, reply.status, reply.execution_ns)
     if isinstance(reply, JobNotFound):
         return job_not_found(request_id, reply.identifier)
@@ -62,7 +64,7 @@ def answer(command: Command, reply: Reply | None, metrics: Callable[[Stats], Met
         return _jobs(request_id, reply)
     if isinstance(reply, RuleListing):
         return _rules(request_id, reply)
-    if isinstance(reply, Stats):
+    if isinstance(reply, ScheduleStats):
         return metric_lines(request_id, metrics(reply)) + ok(request_id)
     raise AssertionError(f"no client can be told {reply!r}")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from journeyman.clock import Clock
-from journeyman.engines.ztick.messages import Finished, StartRun
+from journeyman.engines.ztick.messages import RunFinished, StartRun
 from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import Runner, RunRequest, RunResult
@@ -52,7 +52,7 @@ class Runs:
         clock: Clock,
         runner: Runner[RunnerRecord],
         log: ServerLog,
-        finished: Callable[[Finished], None],
+        finished: Callable[[RunFinished], None],
         ended: Callable[[StartRun, EndedRun], None] | None = None,
         *,
         without_rule: Callable[[EndedRun], None] | None = None,
@@ -168,7 +168,7 @@ class Runs:
             self._log.warn("a run failed", **_facts(effect, result, duration_ns))
         if self._log.debugging:
             self._tell(effect, result, late_ns, duration_ns)
-        self._finished(Finished(effect.run_id, result.success, result.reason))
+        self._finished(RunFinished(effect.run_id, result.success, result.reason))
         if self._tell_ended is not None:
             self._tell_ended(effect, ended)
 

@@ -27,16 +27,16 @@ from journeyman.config import (
     Persistence,
 )
 from journeyman.disk import Disk
-from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.messages import (
-    Finished,
     NotRun,
     Reply,
     Resume,
     Resumed,
+    RunFinished,
+    ScheduleStats,
     StartRun,
-    Stats,
 )
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner as RunnerRecord
@@ -61,7 +61,7 @@ from journeyman.servers.ztick.compaction import CompactionWatch
 from journeyman.servers.ztick.loading import LogJournal, open_log
 from journeyman.servers.ztick.run_history import RunHistory, directory_of, remembered
 from journeyman.servers.ztick.runs import EndedRun, Runs
-from journeyman.servers.ztick.session import Session, Surroundings
+from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.stat import ServerFacts
 from journeyman.servers.ztick.writer import Writer
 from journeyman.servers.ztick.ztick_files import tell_of_ztick_files
@@ -114,7 +114,7 @@ class ScheduleServer:
         self._history: RunHistory | None = None
         others = [door.families for door in (work, fan_out) if door is not None]
         self.figures = ServerMetrics(*others, *([more_figures] if more_figures else []))
-        self.around: Surroundings
+        self.around: ZtickContext
         self.writer: Writer
         self.runs: Runs
 
@@ -130,7 +130,7 @@ class ScheduleServer:
                 self._listener = await listen(
                     self.around,
                     controller.listen,
-                    make_session=lambda: Session(self.around),
+                    make_session=lambda: ZtickSession(self.around),
                     tls=self._access.tls,
                     handshake_timeout_s=limits.handshake_timeout_ms / 1000,
                 )
@@ -169,7 +169,7 @@ class ScheduleServer:
         )
         self._log.info(f"HTTP listens on {self._http.address}")
 
-    def _open_log(self) -> Schedule:
+    def _open_log(self) -> ScheduleEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
             if self._settings.controller.enabled:
@@ -177,7 +177,7 @@ class ScheduleServer:
                     'the schedule is in memory only (database.persistence = "memory"): '
                     "its jobs and rules end with the process"
                 )
-            return Schedule(max_runs=max_runs)
+            return ScheduleEngine(max_runs=max_runs)
         sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
@@ -200,7 +200,7 @@ class ScheduleServer:
         self._tell_overdue(opened.schedule)
         return opened.schedule
 
-    def _tell_overdue(self, schedule: Schedule) -> None:
+    def _tell_overdue(self, schedule: ScheduleEngine) -> None:
         overdue = schedule.overdue(self._clock.now_ns())
         if not overdue:
             return
@@ -218,7 +218,7 @@ class ScheduleServer:
                 "a compaction that was cut short could not be finished", reason=log.leftover_error
             )
 
-    def _build(self, schedule: Schedule) -> None:
+    def _build(self, schedule: ScheduleEngine) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
         journal = LogJournal(self._ztick_log) if self._ztick_log is not None else None
         self.runs = self._build_runs()
@@ -258,7 +258,7 @@ class ScheduleServer:
                 on_failure=self._on_failure,
                 on_end=self.figures.compaction_ended,
             )
-        self.around = Surroundings(
+        self.around = ZtickContext(
             loop,
             self.writer,
             self._log,
@@ -312,10 +312,10 @@ class ScheduleServer:
     def _on_batch(self) -> None:
         self._ticker.look()
 
-    def _metrics(self, stats: Stats) -> Metrics:
+    def _metrics(self, stats: ScheduleStats) -> Metrics:
         return self.facts.metrics(stats)
 
-    def _finished(self, finished: Finished) -> None:
+    def _finished(self, finished: RunFinished) -> None:
         self.writer.submit_own(finished)
 
     def _ended(self, effect: StartRun, run: EndedRun) -> None:

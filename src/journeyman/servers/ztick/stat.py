@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from journeyman.clock import Clock
-from journeyman.engines.ztick.messages import Stats
+from journeyman.engines.ztick.messages import ScheduleStats
 from journeyman.protocols.ztick import Metrics
 
 
@@ -24,7 +24,7 @@ class ServerFacts:
     tls_enabled: bool
     framerate: int
 
-    def metrics(self, stats: Stats) -> Metrics:
+    def metrics(self, stats: ScheduleStats) -> Metrics:
         return Metrics(
             uptime_ns=self.clock.monotonic_ns() - self.started_ns,
             connections=len(self.connections),

@@ -16,14 +16,14 @@ from journeyman.folds.workq import MAX_TTL_MS
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.spark.convert.job_ids import id_column
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
-from journeyman.spark.convert.queue_jobs import QUEUE_COLUMNS, QueueSettings
+from journeyman.spark.convert.queue_jobs import QUEUE_COLUMNS, JobDefaults
 from journeyman.spark.replay.kestrel import waiting
 
 _NS_PER_MS = 1_000_000
 
 
 def journal_to_queue(
-    tables: dict[str, DataFrame], settings: QueueSettings
+    tables: dict[str, DataFrame], settings: JobDefaults
 ) -> tuple[DataFrame, DataFrame]:
     """Rows for the workq sink, and what is not carried over. The items come with data."""
     items = tables["items"]

@@ -26,7 +26,7 @@ _DEFAULT_NAME: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSettings:
+class JobDefaults:
     """What jobs get that the other side does not say. ``name`` None: from the rule or queue."""
 
     now_ns: int

@@ -14,13 +14,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.spark.convert.job_ids import id_column
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
-from journeyman.spark.convert.queue_jobs import QUEUE_COLUMNS, QueueSettings
+from journeyman.spark.convert.queue_jobs import QUEUE_COLUMNS, JobDefaults
 
 _NS_PER_MS = 1_000_000
 
 
 def schedule_to_queue(
-    tables: dict[str, DataFrame], settings: QueueSettings
+    tables: dict[str, DataFrame], settings: JobDefaults
 ) -> tuple[DataFrame, DataFrame]:
     """Rows for the workq sink, and what is not carried over."""
     jobs = _first_of_each_name(with_rule(tables["jobs"], tables["rules"]))

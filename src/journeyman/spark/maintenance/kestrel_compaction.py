@@ -36,7 +36,7 @@ from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read
 from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
-from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.reports import MaintenanceResult
 from journeyman.spark.maintenance.verification import COMPARED, check_same
 from journeyman.spark.replay.payloads import with_payloads
 from journeyman.spark.sinks import write
@@ -54,7 +54,7 @@ class Retirement:
     border: str | None = None
 
 
-def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
+def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
     log = hands.log
     held = packets(spark, "kestrel", hands.paths).persist()
@@ -63,14 +63,16 @@ def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
         tables = tables_of(held, "kestrel")
         plan = retirement(tables)
         if plan is None or not (plan.goes or plan.border):
-            return Outcome("kestrel", log.name, False, records, records, hands.size, hands.size)
+            return MaintenanceResult(
+                "kestrel", log.name, False, records, records, hands.size, hands.size
+            )
         staged = _stage(spark, hands, plan)
         kept = _verify(spark, hands, plan, tables)
     finally:
         held.unpersist()
     publish_kestrel(disk, plan, staged)
     sizes = [disk.size(f.path) for f in log.files if f.reader is None and f.path not in plan.goes]
-    return Outcome("kestrel", log.name, True, records, kept, hands.size, sum(sizes))
+    return MaintenanceResult("kestrel", log.name, True, records, kept, hands.size, sum(sizes))
 
 
 def retirement(tables: dict[str, DataFrame]) -> Retirement | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MaintenanceResult:
     """``changed`` is False when there was nothing to gain; ``error`` says why it was left alone."""
 
     dialect: str

@@ -30,7 +30,7 @@ from journeyman.spark import read
 from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
 from journeyman.spark.maintenance.part_files import PartWritten, write_part_files
-from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.reports import MaintenanceResult
 from journeyman.spark.maintenance.verification import COMPARED, check_same
 from journeyman.spark.maintenance.workq_snapshots import SnapshotBytes
 from journeyman.spark.replay.payloads import with_payloads
@@ -40,7 +40,7 @@ from journeyman.spark.tables import packets, tables_of
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 
 
-def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) -> Outcome:
+def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
     log = hands.log
     if read(spark, "workq", *hands.paths, kinds="unknown", mode="DROPMALFORMED").limit(1).count():
@@ -58,9 +58,9 @@ def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) ->
         held.unpersist()
     size = sum(part.size for part in parts)
     if size >= hands.size:
-        return Outcome("workq", log.name, False, records, records, hands.size, hands.size)
+        return MaintenanceResult("workq", log.name, False, records, records, hands.size, hands.size)
     publish_workq(disk, log.name, staged_files)
-    return Outcome("workq", log.name, True, records, kept, hands.size, size)
+    return MaintenanceResult("workq", log.name, True, records, kept, hands.size, size)
 
 
 def stage_workq(disk: Disk, hands: Hands, jobs: DataFrame) -> list[PartWritten]:

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from journeyman.errors import FormatError, LogError
-from journeyman.folds.workq import Job, JobState, snapshot
+from journeyman.folds.workq import FoldedJob, JobState, snapshot
 from journeyman.formats.framing import Buffer
 from journeyman.formats.workq import CODEC
 from journeyman.spark.replay.merging import OFFSET_MASK
@@ -92,7 +92,7 @@ def _encoded(row: _Row, pieces: Mapping[str, bytes]) -> bytes:
     records = {name: _decoded(data) for name, data in pieces.items()}
     started, result = records.get("started"), records.get("result")
     finished = records.get("finished", result)
-    job = Job(
+    job = FoldedJob(
         records["added"],
         _STATES[row["state"]],
         row["attempts"],

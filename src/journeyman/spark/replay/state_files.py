@@ -40,7 +40,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.replay import kestrel, workq, ztick
-from journeyman.spark.replay.merging import Group, extra_columns, groups_of, with_constants
+from journeyman.spark.replay.merging import PacketGroup, extra_columns, groups_of, with_constants
 from journeyman.spark.seams import PartsDoNotMeet, check_seams
 from journeyman.spark.sinks.staging import staging_name
 from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND
@@ -57,7 +57,7 @@ class _Table:
     rows: str  # module:function, imported by the task
     schema: StructType
 
-    def merge(self, group: Group) -> Iterator[pa.RecordBatch]:
+    def merge(self, group: PacketGroup) -> Iterator[pa.RecordBatch]:
         module, _, function = self.rows.partition(":")
         made: Iterator[pa.RecordBatch] = getattr(import_module(module), function)(group)
         return made

@@ -17,7 +17,7 @@ from journeyman.columnar.workq import fold as at
 from journeyman.columnar.workq.states import ADDS, EVENTS, States, fold
 from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
-from journeyman.spark.replay.merging import OFFSET_MASK, Group, files_at, place_columns
+from journeyman.spark.replay.merging import OFFSET_MASK, PacketGroup, files_at, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
 from journeyman.spark.replay.workq import JOBS, ORPHANS
 from journeyman.spark.source.options import KINDS
@@ -45,7 +45,7 @@ class _Folded(NamedTuple):
     states: States
 
 
-def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of jobs."""
     events, adds, states = _folded(group)
     known = states.jobs
@@ -85,7 +85,7 @@ def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
 
 
-def orphan_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def orphan_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of orphans."""
     events, _, states = _folded(group)
     if not states.orphans:
@@ -115,14 +115,14 @@ def orphan_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=ORPHANS.names)
 
 
-def _folded(group: Group) -> _Folded:
+def _folded(group: PacketGroup) -> _Folded:
     if group.kept is None:
         group.kept = _fold(group)
     folded: _Folded = group.kept
     return folded
 
 
-def _fold(group: Group) -> _Folded:
+def _fold(group: PacketGroup) -> _Folded:
     packets = [each for each in group.packets if each.packet]
     events = joined([unpack(each.packet, EVENTS) for each in packets])
     no_adds = [pa.RecordBatch.from_pylist([], schema=ADDS)]
@@ -139,7 +139,7 @@ def _in_log_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows_at(rows, np.argsort(positions, kind="stable"))
 
 
-def _reread(group: Group, events: pa.RecordBatch, positions: Sequence[int]) -> list[Record]:
+def _reread(group: PacketGroup, events: pa.RecordBatch, positions: Sequence[int]) -> list[Record]:
     """The records at these positions of the log."""
     files = group.files()
     rows = np.searchsorted(numbers_in(events.column("position")), positions)

@@ -42,7 +42,7 @@ _NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ReportGroup:
     """A queue, a rule, or jobs whose identifiers begin alike."""
 
     name: str
@@ -96,7 +96,7 @@ class Measured:
     due: list[int] = field(default_factory=list)
     overall: dict[str, int | None] = field(default_factory=dict)  # percentiles of all
     grouping: str = "queue"
-    groups: list[Group] = field(default_factory=list)
+    groups: list[ReportGroup] = field(default_factory=list)
     queues: list[Stored] = field(default_factory=list)  # the TOP ones
     items_put: int = 0
     lag: list[Lag] = field(default_factory=list)  # the TOP ones
@@ -287,7 +287,7 @@ def _growth(written: DataFrame | None, measured: Measured) -> list[int]:
     return [by_bucket.get(at, 0) for at in measured.times_ns]
 
 
-def _groups(rows: DataFrame, by: str) -> list[Group]:
+def _groups(rows: DataFrame, by: str) -> list[ReportGroup]:
     ranks = F.array(F.lit(0.5), F.lit(0.99))
     found = (
         rows.select(grouped_by(by), "first", "started_ns", "wait_ns", "run_ns", "outcome")
@@ -304,7 +304,7 @@ def _groups(rows: DataFrame, by: str) -> list[Group]:
         .collect()
     )
     return [
-        Group(
+        ReportGroup(
             row.group,
             row.jobs,
             row.started,

@@ -29,7 +29,7 @@ _GLOB_CHARACTERS = frozenset("*?[]{}")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file or directory as it was found. ``identity`` tells a replaced file, where known."""
 
     path: str
@@ -46,11 +46,11 @@ class Found:
 class Filesystem(Protocol):
     """What reading logs needs of a place where files are."""
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FoundFile | None:
         """What is at ``path``; None when nothing is."""
         ...
 
-    def list_dir(self, path: str) -> list[Found]:
+    def list_dir(self, path: str) -> list[FoundFile]:
         """What is in a directory, by name."""
         ...
 
@@ -60,13 +60,13 @@ class Filesystem(Protocol):
 
 
 class _Local:
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FoundFile | None:
         try:
             return _found(path, os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def list_dir(self, path: str) -> list[Found]:
+    def list_dir(self, path: str) -> list[FoundFile]:
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -80,9 +80,9 @@ class _Local:
         return cast("BinaryIO", open(path, "rb", buffering=0))
 
 
-def _found(path: str, status: os.stat_result) -> Found:
+def _found(path: str, status: os.stat_result) -> FoundFile:
     is_dir = stat.S_ISDIR(status.st_mode)
-    return Found(path, is_dir, status.st_size, status.st_mtime_ns, status.st_ino)
+    return FoundFile(path, is_dir, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 class _Arrow:
@@ -97,10 +97,10 @@ class _Arrow:
         self._ours = ours
         self._theirs = theirs
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FoundFile | None:
         return self._found(self._filesystem.get_file_info(self._inner(path)))
 
-    def list_dir(self, path: str) -> list[Found]:
+    def list_dir(self, path: str) -> list[FoundFile]:
         from pyarrow.fs import FileSelector
 
         infos = self._filesystem.get_file_info(FileSelector(self._inner(path)))
@@ -110,13 +110,13 @@ class _Arrow:
     def open(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self._filesystem.open_input_file(self._inner(path)))
 
-    def _found(self, info: Any) -> Found | None:
+    def _found(self, info: Any) -> FoundFile | None:
         from pyarrow.fs import FileType
 
         if info.type == FileType.NotFound:
             return None
         is_dir = info.type == FileType.Directory
-        return Found(self._outer(info.path), is_dir, info.size or 0, info.mtime_ns)
+        return FoundFile(self._outer(info.path), is_dir, info.size or 0, info.mtime_ns)
 
     def _inner(self, path: str) -> str:
         below = path.removeprefix(self._ours).strip("/")
@@ -187,7 +187,7 @@ def has_glob(path: str) -> bool:
     return not _GLOB_CHARACTERS.isdisjoint(path)
 
 
-def expand(path: str) -> Iterator[Found]:
+def expand(path: str) -> Iterator[FoundFile]:
     """What an absolute path or glob stands for, in order of the names; nothing if nothing is."""
     parts = path.split("/")
     first = next((at for at, part in enumerate(parts) if has_glob(part)), None)
@@ -199,7 +199,7 @@ def expand(path: str) -> Iterator[Found]:
     yield from _matches(filesystem, "/".join(parts[:first]) or "/", [p for p in parts[first:] if p])
 
 
-def _matches(filesystem: Filesystem, base: str, parts: list[str]) -> Iterator[Found]:
+def _matches(filesystem: Filesystem, base: str, parts: list[str]) -> Iterator[FoundFile]:
     pattern = glob_pattern(parts[0])
     root = filesystem.find(base)
     if root is None or not root.is_dir:
@@ -213,7 +213,7 @@ def _matches(filesystem: Filesystem, base: str, parts: list[str]) -> Iterator[Fo
             yield from _below(filesystem, found, parts[1:])
 
 
-def _below(filesystem: Filesystem, directory: Found, parts: list[str]) -> Iterator[Found]:
+def _below(filesystem: Filesystem, directory: FoundFile, parts: list[str]) -> Iterator[FoundFile]:
     if has_glob(parts[0]):
         yield from _matches(filesystem, directory.path, parts)
         return

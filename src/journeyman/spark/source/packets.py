@@ -37,7 +37,7 @@ _HEAD_BYTES: Final = 16 * 1024  # and of a batch's, with what its columns are fi
 
 
 @dataclass(slots=True)
-class Source:
+class PacketSource:
     """Where the records of packets come from: one log, some of its files."""
 
     log: str
@@ -48,7 +48,7 @@ class Source:
 
 
 def pack(
-    source: Source,
+    source: PacketSource,
     table: str,
     rows: Buckets,
     details: Buckets = (),
@@ -74,7 +74,9 @@ def pack(
         yield _rows(made)
 
 
-def presence(source: Source, table: str, ids: tuple[int, int] | None = None) -> pa.RecordBatch:
+def presence(
+    source: PacketSource, table: str, ids: tuple[int, int] | None = None
+) -> pa.RecordBatch:
     """A row that says only that there is such a log or file, and between which ids its items are.
 
     It tells of the records that no packet has told of.
@@ -90,7 +92,7 @@ def unpack(serialised: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(serialised, schema)
 
 
-def _about(source: Source, table: str, bucket: int) -> dict[str, Any]:
+def _about(source: PacketSource, table: str, bucket: int) -> dict[str, Any]:
     return {
         "_log": source.log,
         "kind": PACKET_KIND,

@@ -21,14 +21,14 @@ from journeyman.spark.source.layout import LogFile
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece, SplitContext
 from journeyman.spark.streams.boundaries import walk
-from journeyman.spark.streams.offsets import Stretch
+from journeyman.spark.streams.offsets import BatchStretch
 from journeyman.spark.streams.survey import opened_path
 
 MIN_PIECE_BYTES = 4 * 1024 * 1024
 MAX_PIECE_BYTES = 256 * 1024 * 1024
 
 
-def partitions_of(found: Iterable[Stretch], options: SourceOptions) -> list[LogPartition]:
+def partitions_of(found: Iterable[BatchStretch], options: SourceOptions) -> list[LogPartition]:
     """Partitions of about the same size, in order."""
     all_stretches = list(found)
     piece_bytes = _piece_bytes(sum(each.length for each in all_stretches), options)
@@ -51,7 +51,7 @@ def _piece_bytes(total: int, options: SourceOptions) -> int:
     return max(MIN_PIECE_BYTES, min(MAX_PIECE_BYTES, -(-total // cores)))
 
 
-def _pieces(stretch: Stretch, dialect: str, piece_bytes: int) -> Iterator[Piece]:
+def _pieces(stretch: BatchStretch, dialect: str, piece_bytes: int) -> Iterator[Piece]:
     path = opened_path(stretch.file)
     if path is None:
         raise LogError(
