@@ -101,7 +101,7 @@ class ScheduleEngine:
         self._overdue: Job | None = None  # planned jobs of the log below this are not run
 
     def next_due_ns(self) -> int | None:
-        """When to decide ``TriggerDue`` next, at times a little early; None: not before another SET."""
+        """When to decide ``TriggerDue`` next, at times early; None: not before another SET."""
         return self._jobs.next_due_ns()
 
     def overdue(self, now_ns: int) -> int:
