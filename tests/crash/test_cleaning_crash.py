@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from journeyman.errors import LogError
 from journeyman.folds.workq import FoldedJob, expires_ns, replay, visible
 from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.crash.cuts import crashes

@@ -18,7 +18,7 @@ from journeyman.protocols.kestrel.commands import (
     PutTooLarge,
     RefusedRequest,
 )
-from journeyman.protocols.kestrel.readers import is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
 from tests.fuzz.runner import run
 
 

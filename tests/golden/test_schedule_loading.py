@@ -12,7 +12,7 @@ from journeyman.disk import RealDisk
 from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import RuleListing
 from journeyman.formats.ztick import Status
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.protocols.ztick import ListRules, Query, rule_line
 from journeyman.servers.ztick.loading import OpenedSchedule, open_log
 

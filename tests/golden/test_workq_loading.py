@@ -10,9 +10,9 @@ import pytest
 from journeyman.disk import RealDisk
 from journeyman.folds.workq import FoldedJob, replay
 from journeyman.formats.workq import Record
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.servers.workq.loading import OpenedWorkQueue, open_log
+from journeyman.servers.workq.persistence import OpenedWorkQueue, open_log
 from journeyman.testing import ManualClock
 from tests.workq_views import expected_orders, folded, jobs_of, orders_of
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from journeyman.columnar.arrays import text_in
 from journeyman.columnar.kernels.boundaries import walk_ztick
 from journeyman.columnar.kernels.key_table import KeyTable, buckets_of, hashes_of
 from journeyman.columnar.kestrel import decode as kestrel_columns
 from journeyman.columnar.kestrel import items as kestrel_items
-from journeyman.columnar.views import text_in
 from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq import fold
-from journeyman.columnar.workq import states as workq_states
+from journeyman.columnar.workq import fold as workq_states
 from journeyman.columnar.ztick import decode as ztick_columns
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules

@@ -24,7 +24,7 @@ from journeyman.formats.keyspace import listing
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import OperationOutcome, RemoveJob, SetStatus, Storage, Upsert
 from journeyman.storage.checking import check
-from journeyman.storage.ranks import rank_before
+from journeyman.storage.pages import rank_before
 from journeyman.storage.rebuilding import rebuild
 from journeyman.storage.records import job_key
 from tests.crash.test_storage_killed import copy_files

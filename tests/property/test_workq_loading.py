@@ -19,10 +19,10 @@ from journeyman.formats.workq import (
     Record,
 )
 from journeyman.formats.workq.retry import pack
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.segments import workq_segment_name
-from journeyman.logs.sync import SyncPolicy
 from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requeue
-from journeyman.servers.workq.loading import open_log
+from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.workq_views import expected_orders, folded, jobs_of, orders_of
 

@@ -31,7 +31,7 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
-from journeyman.protocols.workq.fields import NO_TIME_NS
+from journeyman.protocols.workq.readers import NO_TIME_NS
 from journeyman.protocols.workq.replies import Finished, Leased, id_text, reply_bytes
 
 TEXT = b"00000000-0000-4000-8000-000000000001"

@@ -26,9 +26,8 @@ from journeyman.folds.keyspace import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Record
-from journeyman.servers.workq.retention import Retention
-from journeyman.servers.workq.store import StoreJournal
-from journeyman.servers.workq.store_loading import load_store
+from journeyman.servers.workq.store import StoreJournal, load_store
+from journeyman.servers.workq.upkeep import Retention
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.property.test_workq_engine import START_NS, WorkQueueMachine

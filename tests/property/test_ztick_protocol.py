@@ -39,8 +39,16 @@ from journeyman.protocols.ztick import (
     ZtickParser,
 )
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.times import MAX_NS, MIN_NS, read_timestamp
-from journeyman.protocols.ztick.tokens import LineBuffer, in_quotes, join, quote, tokenize
+from journeyman.protocols.ztick.tokens import (
+    MAX_NS,
+    MIN_NS,
+    LineBuffer,
+    in_quotes,
+    join,
+    quote,
+    read_timestamp,
+    tokenize,
+)
 
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,12 +16,18 @@ from journeyman.formats import ztick
 from journeyman.formats.workq import Record
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
-from journeyman.spark.history.buckets import bucket_for, bucket_words, parse_bucket
 from journeyman.spark.history.columns import ATTEMPTS, grouped_by
-from journeyman.spark.history.depth import STATES, changes, depth
-from journeyman.spark.history.latency import latency
-from journeyman.spark.history.runs import read_runs, run_directories
-from journeyman.spark.history.throughput import throughput
+from journeyman.spark.history.summaries import (
+    STATES,
+    bucket_for,
+    bucket_words,
+    changes,
+    depth,
+    latency,
+    parse_bucket,
+    throughput,
+)
+from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.source.options import SourceOptions
 from tests.spark.written_logs import (
     SECOND_NS,

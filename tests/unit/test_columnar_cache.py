@@ -13,7 +13,7 @@ import journeyman
 READ_ONE_RECORD = """
 from journeyman.columnar.workq import decode
 from journeyman.formats.workq import CODEC, Command, JobEvent
-from journeyman.formats.workq.times import Instant
+from journeyman.formats.workq.records import Instant
 log = CODEC.header + CODEC.encode(JobEvent(Instant(1, 0), bytes(16), Command.DELETE))
 try:
     print(decode.decode(log).batch.num_rows)

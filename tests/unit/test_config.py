@@ -27,9 +27,14 @@ from journeyman.config import (
     parse_tokens,
     show,
 )
-from journeyman.config.files import MAX_FILE_BYTES, read_values
 from journeyman.config.kinds import Optional, Text, TextList
-from journeyman.config.loading import COMMAND_LINE_ORIGIN, DATA_ORIGIN, DEFAULT_ORIGIN
+from journeyman.config.loading import (
+    COMMAND_LINE_ORIGIN,
+    DATA_ORIGIN,
+    DEFAULT_ORIGIN,
+    MAX_FILE_BYTES,
+    read_values,
+)
 from journeyman.errors import UsageError
 from journeyman.formats.ztick.runners import Direct, FanOutRunner, Shell, WorkQueueRunner
 

@@ -13,8 +13,7 @@ from journeyman.protocols.kestrel.commands import GetItem, Key, Put
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.plan import FanOutPlan
-from journeyman.servers.kestrel.service import FanOutServer
+from journeyman.servers.kestrel.service import FanOutPlan, FanOutServer
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unit.test_fanout_writer import Caller
 

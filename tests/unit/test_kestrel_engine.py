@@ -8,7 +8,6 @@ import pytest
 
 from journeyman.engines.kestrel import state
 from journeyman.engines.kestrel.engine import FanOutEngine
-from journeyman.engines.kestrel.intervals import Intervals
 from journeyman.engines.kestrel.messages import (
     FORBIDDEN,
     Append,
@@ -23,6 +22,7 @@ from journeyman.engines.kestrel.messages import (
     StopServer,
     StopWaiting,
 )
+from journeyman.engines.kestrel.reader import Intervals
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader

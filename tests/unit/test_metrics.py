@@ -53,14 +53,15 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.telemetry.disk_figures import MeasuredDisk
-from journeyman.servers.telemetry.metric_families import (
+from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
     Family,
     Histogram,
     Point,
+    ServerMetrics,
+    runner_word,
     text_of,
 )
-from journeyman.servers.telemetry.metrics import ServerMetrics, runner_word
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.writer import Request, Writer
 from journeyman.testing import ManualClock

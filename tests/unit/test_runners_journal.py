@@ -10,7 +10,7 @@ from journeyman.cli.ztick_lines import json_text, text
 from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.runners.journal import JournalRunner
+from journeyman.runners.queues import JournalRunner
 
 RULE = RuleSet("mail.rule", "mail.", FanOutRunner("due:mail"))
 

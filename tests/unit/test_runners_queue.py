@@ -9,11 +9,10 @@ import pytest
 
 from journeyman.formats.ztick import WorkQueueRunner
 from journeyman.protocols.workq.commands import Add
-from journeyman.protocols.workq.fields import is_version_4
-from journeyman.protocols.ztick.queue_runner import queue_job, work_id
-from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.workq.readers import is_version_4
+from journeyman.protocols.ztick.rules import queue_job, read_runner, runner_words, work_id
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.runners.queue import QueueRunner
+from journeyman.runners.queues import QueueRunner
 
 NS = 1_711_612_800_000_000_000
 

@@ -22,7 +22,7 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.runners import RunnerSet, RunRequest, RunResult
-from journeyman.runners.shell import ShellRunner
+from journeyman.runners.programs import ShellRunner
 from tests.runner_world import in_loop, settings
 
 RECORDS: list[Runner] = [

@@ -20,10 +20,10 @@ from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHe
 from journeyman.formats.seals import BLOCK_BYTES, SealKind
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Status
 from journeyman.formats.ztick.seals import SEALS
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.damage import Damage
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.sealed_reading import is_in_flight, read_file
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.spark.streams.boundaries import walk

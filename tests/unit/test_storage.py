@@ -31,9 +31,9 @@ from journeyman.storage import (
 )
 from journeyman.storage import opening as storage_opening
 from journeyman.storage.checking import check
-from journeyman.storage.group_commit import StoreGroupCommit
+from journeyman.storage.contract import expanded
+from journeyman.storage.facade import StoreGroupCommit
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.paths import expanded
 from journeyman.storage.records import job_key
 
 ENGINES = ["rocksdb", "sqlite", "memory"]

@@ -13,8 +13,7 @@ from journeyman.errors import UsageError
 from journeyman.formats.ztick import Shell
 from journeyman.protocols.ztick import Get, Set
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metric_families import Family
-from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.telemetry.metrics import Family, ServerMetrics
 from journeyman.servers.telemetry.telemetry import (
     MAX_SPANS_A_SECOND,
     MAX_WAITING_SPANS,

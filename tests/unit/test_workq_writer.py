@@ -38,8 +38,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
 )
 from journeyman.servers.core import queue_writer
-from journeyman.servers.workq.journal import WorkqJournal
-from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.servers.workq.writer import WorkqJournal, WorkqWriter
 from journeyman.testing import ManualClock
 
 FAILED = "not recorded"

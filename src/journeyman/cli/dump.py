@@ -9,12 +9,10 @@ import click
 
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import ZTICK, Log, LogFile, dialect_option
-from journeyman.cli.lines import line_maker
-from journeyman.cli.mapping import map_log
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT, line_maker
 from journeyman.cli.output import Output, as_json, format_options
 from journeyman.cli.progress import progress, quiet_option
-from journeyman.cli.reading import LogReading
+from journeyman.cli.reading import LogReading, map_log
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError

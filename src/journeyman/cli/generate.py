@@ -13,11 +13,10 @@ import click
 
 from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK
 from journeyman.cli.directories import ztick_files
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT, counted
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import progress, quiet_option
 from journeyman.cli.synthetic import Plan, SyntheticBytes
-from journeyman.cli.wording import counted
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.segments import (
@@ -169,14 +168,14 @@ def _check_queue(dialect: str, queue: str) -> None:
 
 def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[SyntheticBytes]:
     if dialect == ZTICK:
-        from journeyman.cli.synthetic_ztick import ztick_pieces
+        from journeyman.cli.synthetic import ztick_pieces
 
         return ztick_pieces(posixpath.basename(path), plan)
     if dialect == WORKQ:
-        from journeyman.cli.synthetic_workq import workq_pieces
+        from journeyman.cli.synthetic import workq_pieces
 
         return workq_pieces(plan)
-    from journeyman.cli.synthetic_kestrel import kestrel_pieces
+    from journeyman.cli.synthetic import kestrel_pieces
 
     return kestrel_pieces(plan)
 

@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from journeyman.cli.settings import load_settings, settings_options
+from journeyman.cli.config import load_settings, settings_options
 from journeyman.cli.workq_server import FLAGS
 
 OFF = "off"

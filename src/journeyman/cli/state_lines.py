@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 
 from journeyman.cli import kestrel_lines, workq_lines, ztick_lines
 from journeyman.cli.dialects import WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.moments import iso
+from journeyman.cli.lines import iso, snippet
 from journeyman.cli.output import json_line
-from journeyman.cli.wording import snippet
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut

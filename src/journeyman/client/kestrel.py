@@ -19,12 +19,11 @@ It talks to the original kestrel too. One thread, one KestrelClient.
 from __future__ import annotations
 
 from journeyman.client import checks
-from journeyman.client.caller import Caller
-from journeyman.client.connection import ClientConnection
+from journeyman.client.connection import Caller, ClientConnection
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, Refused
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, Key
-from journeyman.protocols.kestrel.readers import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 
 DEFAULT_PORT = 22133
 _MAX_EXPIRY_S = 2**40  # far beyond any date

@@ -27,8 +27,7 @@ from uuid import UUID, uuid4
 
 from journeyman.client import checks
 from journeyman.client import workq_lines as lines
-from journeyman.client.caller import Caller
-from journeyman.client.connection import ClientConnection
+from journeyman.client.connection import Caller, ClientConnection
 from journeyman.client.errors import (
     CannotConnect,
     ConnectionFailed,

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from journeyman.config.addresses import Address, parse_address
 from journeyman.config.loading import Configuration, load, show
-from journeyman.config.queue_limits import QueueLimits
 from journeyman.config.queue_settings import (
     KestrelSettings,
+    QueueLimits,
     StorageEngine,
     StorageMode,
     StorageSettings,

@@ -31,7 +31,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from journeyman.config.files import read_text_file
+from journeyman.config.loading import read_text_file
 from journeyman.errors import UsageError
 from journeyman.formats.ztick.runners import RUNNER_WORDS, FanOutRunner, Runner, WorkQueueRunner
 

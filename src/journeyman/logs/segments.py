@@ -11,7 +11,7 @@
               <dir>/<queue>.read.<reader> one checkpoint a reader; the default reader's name is ""
               <dir>/<queue>.lock
               archive~<segment>           a retired segment
-    all       <dir>/quarantine/           damaged bytes, see journeyman.logs.quarantine
+    all       <dir>/quarantine/           damaged bytes, see journeyman.logs.recovery
               anything with ``~``         temporary or retired; never a segment or a checkpoint
 
 Names are pure functions over name lists; only the plans look at a Disk. A SegmentPlan tells

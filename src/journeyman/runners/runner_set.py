@@ -32,16 +32,11 @@ from journeyman.formats.ztick import (
 )
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.amqp import AmqpRunner
-from journeyman.runners.awf import AwfRunner
-from journeyman.runners.contract import Runner, RunRequest, RunResult, failed
-from journeyman.runners.direct import DirectRunner
+from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.http import HttpRunner
-from journeyman.runners.journal import JournalRunner, PutsItems
-from journeyman.runners.output import BoundedOutput
-from journeyman.runners.process import Programs
-from journeyman.runners.queue import AddsWork, QueueRunner
+from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
+from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
 from journeyman.runners.redis import RedisRunner
-from journeyman.runners.shell import ShellRunner
 
 
 class RunnerSet:

@@ -16,11 +16,17 @@ docs/storage.md is the page about it.
 from __future__ import annotations
 
 from journeyman.config import StorageMode
-from journeyman.storage.drafts import OperationOutcome
+from journeyman.storage.contract import EngineOptions
 from journeyman.storage.facade import QueueCount, Storage, StoredQueues
-from journeyman.storage.operations import Operation, PutQueue, RemoveJob, SetStatus, Upsert
-from journeyman.storage.options import EngineOptions
 from journeyman.storage.pages import Page, Unreadable
+from journeyman.storage.transaction import (
+    Operation,
+    OperationOutcome,
+    PutQueue,
+    RemoveJob,
+    SetStatus,
+    Upsert,
+)
 
 __all__ = [
     "EngineOptions",

@@ -49,7 +49,7 @@ from journeyman.formats.keyspace.listing import (
 )
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.storage.contract import Entry, StoreReader
-from journeyman.storage.ranks import expected
+from journeyman.storage.pages import expected
 from journeyman.storage.records import (
     MARKER_BYTES,
     facts_of,

@@ -22,11 +22,53 @@ The same suite runs on every engine: journeyman.testing.storage_contract.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from journeyman.config import StorageMode
+from journeyman.errors import UsageError
+
+# ----------------------------------------
+# What can be asked of an engine besides its name and place.
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """None leaves it to the engine."""
+
+    cache_capacity_bytes: int | None = None
+    mode: StorageMode | None = None
+
+
+# ----------------------------------------
+# Where a store is: ``storage.path`` as it is written -> a directory, or an address.
+#
+# ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it anything else
+# as it is         (also ~ alone, ~someone, and $HOMEX)
+
+
+def expanded(path: str, environ: Mapping[str, str] | None = None) -> str:
+    """The path with its home directory put in. Raises UsageError if there is none."""
+    environ = os.environ if environ is None else environ
+    if path.startswith("~/"):
+        while path.startswith("~/"):
+            path = path[2:].lstrip("/")
+        return os.path.join(_home(environ), path)
+    if path == "$HOME" or path.startswith("$HOME/"):
+        return os.path.join(_home(environ), path[len("$HOME") :].lstrip("/"))
+    return path
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME")
+    if not home:
+        raise UsageError("cannot resolve storage.path because HOME is not set")
+    return home
+
 
 Entry: TypeAlias = tuple[bytes, bytes]
 # None removes the key; one that is not there may be removed.

@@ -19,9 +19,8 @@ from typing import Final
 from journeyman.config import StorageEngine
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.storage.contract import Backend
+from journeyman.storage.contract import Backend, EngineOptions
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.options import EngineOptions
 from journeyman.storage.sqlite import SqliteBackend
 
 _NO_OPTIONS: Final = {

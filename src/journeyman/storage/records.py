@@ -27,9 +27,8 @@ from journeyman.formats.keyspace import (
     queue_bytes,
     status_bytes,
 )
-from journeyman.formats.keyspace.fast_path import glance
 from journeyman.formats.keyspace.listing import listing, place_of
-from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value
+from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value, glance
 
 MARKER_BYTES: Final = b"\x01"
 _NS_PER_MS = 1_000_000

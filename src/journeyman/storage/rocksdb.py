@@ -41,9 +41,16 @@ from journeyman.clock import Clock, SystemClock
 from journeyman.config import StorageMode
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull, StorageLocked
-from journeyman.storage.contract import Backend, Changes, EngineStats, Entry, StoreReader, Turn
+from journeyman.storage.contract import (
+    Backend,
+    Changes,
+    EngineOptions,
+    EngineStats,
+    Entry,
+    StoreReader,
+    Turn,
+)
 from journeyman.storage.directory_lock import lock_directory
-from journeyman.storage.options import EngineOptions
 
 _MIB = 1024 * 1024
 _CACHE_BYTES: Final = 64 * _MIB

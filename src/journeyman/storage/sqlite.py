@@ -24,9 +24,16 @@ from journeyman.config import StorageMode
 from journeyman.disk import FILE_MODE
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull
-from journeyman.storage.contract import Backend, Changes, EngineStats, Entry, StoreReader, Turn
+from journeyman.storage.contract import (
+    Backend,
+    Changes,
+    EngineOptions,
+    EngineStats,
+    Entry,
+    StoreReader,
+    Turn,
+)
 from journeyman.storage.directory_lock import lock_directory
-from journeyman.storage.options import EngineOptions
 
 FILE_NAME = "store.sqlite"
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import click
 
 from journeyman.cli.output import as_json, format_options
-from journeyman.cli.pipeline.answers import explain
+from journeyman.cli.pipeline.answers import explain, refuse_output, tell
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
-from journeyman.cli.pipeline.outcomes import refuse_output, tell
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,

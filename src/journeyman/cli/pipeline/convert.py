@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from journeyman.cli.lines import counted
 from journeyman.cli.output import Output
 from journeyman.cli.pipeline.answers import explain
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
@@ -23,7 +24,6 @@ from journeyman.cli.pipeline.session_options import (
     pipeline_session,
     session_options,
 )
-from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
@@ -77,7 +77,7 @@ def convert(
             click.echo(f"{options.output}: {counted(records, 'record')}")
             return
         from journeyman.spark.convert import convert as plan
-        from journeyman.spark.convert.queue_jobs import JobDefaults
+        from journeyman.spark.convert.between_logs import JobDefaults
 
         settings = JobDefaults(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
         conversion = plan(spark, source, target, paths, settings)

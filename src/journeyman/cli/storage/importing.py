@@ -24,13 +24,12 @@ import click
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.cli.errors import warn
-from journeyman.cli.mapping import map_log
+from journeyman.cli.lines import counted
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import Advance, progress, quiet_option
-from journeyman.cli.reading import LogReading
+from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.cli.storage.checking import be_alone
-from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, FormatError

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools, Column
-from journeyman.columnar.kernels.copying import Ints
+from journeyman.columnar.kernels.write_bytes import Ints
 
 _arrow: Any = pa  # the stubs know neither numpy arrays as indices nor concat_batches
 

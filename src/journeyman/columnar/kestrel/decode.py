@@ -34,10 +34,10 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
-from journeyman.columnar.kernels.copying import Ints
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, little_i32, little_i64, u8
 from journeyman.columnar.kernels.seal_marks import is_kestrel_seal
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.kestrel import MAX_DATA_BYTES, WRITER, Record
 from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS

@@ -21,11 +21,12 @@ import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools
 from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
-from journeyman.columnar.kernels.copying import Ints, copy_span
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
 from journeyman.columnar.kernels.write_bytes import (
+    Ints,
+    copy_span,
     put_big_16,
     put_big_32,
     put_big_64,

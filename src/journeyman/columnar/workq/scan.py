@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from journeyman.columnar.kernels.copying import Ints
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, big_i64, big_u32, u8
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES
 from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
 

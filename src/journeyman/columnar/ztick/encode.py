@@ -17,10 +17,16 @@ import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools, Column, as_bytes
 from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
-from journeyman.columnar.kernels.copying import Ints, copy_span
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import put_big_16, put_big_32, put_big_64, put_u8
+from journeyman.columnar.kernels.write_bytes import (
+    Ints,
+    copy_span,
+    put_big_16,
+    put_big_32,
+    put_big_64,
+    put_u8,
+)
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status
 from journeyman.formats.ztick.layout import (

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from journeyman.engines.kestrel.flush_and_delete import WholeQueues
+from journeyman.engines.kestrel.delivery import WholeQueues
 from journeyman.engines.kestrel.messages import (
     END,
     ERROR,

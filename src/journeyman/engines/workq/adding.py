@@ -26,9 +26,9 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.leasing import match
 from journeyman.engines.workq.messages import Client
+from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import State
-from journeyman.engines.workq.waiting import Waiter
-from journeyman.formats.workq import Command, Instant, JobAdded, retry, times
+from journeyman.formats.workq import Command, Instant, JobAdded, records, retry
 from journeyman.protocols.workq.commands import (
     Add,
     Complaint,
@@ -43,7 +43,7 @@ _ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its
 _DUPLICATE = RefusedLine(Complaint.DUPLICATE_JOB)
 _NOT_DEAD = RefusedLine(Complaint.NOT_DEAD)
 _TOO_LATE = RefusedLine(Complaint.TIME)
-NO_TIME_NS = times.to_unix_ns(0, 0)  # how the log says that a job has no time
+NO_TIME_NS = records.to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
 def add(state: State, command: Add, _client: Client) -> Reply:

@@ -25,8 +25,8 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.leasing import queue_again
 from journeyman.engines.workq.messages import Client
+from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import State
-from journeyman.engines.workq.waiting import Waiter
 from journeyman.folds.workq import retry_of
 from journeyman.formats.workq import Command, JobFinished
 from journeyman.formats.workq.retry import max_fails_of

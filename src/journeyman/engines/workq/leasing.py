@@ -29,9 +29,8 @@ from journeyman.engines.workq.job import (
     shown_payload_of,
 )
 from journeyman.engines.workq.messages import Client, WorkqAnswer
-from journeyman.engines.workq.queues import JobQueue
+from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import State
-from journeyman.engines.workq.waiting import Waiter
 from journeyman.formats.workq import Command, JobEvent
 from journeyman.formats.workq.retry import delay_ms_of
 from journeyman.protocols.workq.commands import Lease

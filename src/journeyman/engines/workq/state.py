@@ -19,8 +19,7 @@ from collections.abc import Iterable
 from journeyman.engines.workq.job import Entry, expires_ns_of, is_run, spec_of
 from journeyman.engines.workq.jobs import WorkJobTable
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
-from journeyman.engines.workq.queues import JobQueue, Queues
-from journeyman.engines.workq.waiting import Waiter, Waiting
+from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.replies import Reply
 

@@ -3,7 +3,9 @@
 from journeyman.formats.workq.codec import CODEC, HEADER, MAX_PAYLOAD_BYTES
 from journeyman.formats.workq.frame import MAX_RECORD_BYTES
 from journeyman.formats.workq.records import (
+    UTC_OFFSET_MIN,
     Command,
+    Instant,
     JobAdded,
     JobEvent,
     JobFinished,
@@ -11,7 +13,6 @@ from journeyman.formats.workq.records import (
     Record,
     UnknownCommand,
 )
-from journeyman.formats.workq.times import UTC_OFFSET_MIN, Instant
 
 __all__ = [
     "CODEC",

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from journeyman.formats.workq import varint
+from journeyman.formats.workq import frame as varint
 
 _DELAY_SHIFT = 16
 _FAILS_MASK = (1 << _DELAY_SHIFT) - 1

@@ -28,9 +28,8 @@ from journeyman.errors import LogError
 from journeyman.folds.kestrel import FoldedQueue, Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.kestrel.index import Segment, load_index, remove_index
-from journeyman.logs.quarantine import CHUNK_BYTES
-from journeyman.logs.recovery import FileReport, recover_entries
-from journeyman.logs.replacement import remove_durably, write_whole
+from journeyman.logs.publication import remove_durably, write_whole
+from journeyman.logs.recovery import CHUNK_BYTES, FileReport, recover_entries
 from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
 
 

@@ -55,7 +55,7 @@ from journeyman.protocols.workq.commands import (
     ResumeQueue,
 )
 from journeyman.protocols.workq.fast_path import read_usual
-from journeyman.protocols.workq.fields import read_flags, read_size
+from journeyman.protocols.workq.readers import read_flags, read_size
 
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000

@@ -51,8 +51,13 @@ from journeyman.protocols.ztick.commands import (
     TooLong,
 )
 from journeyman.protocols.ztick.rules import read_runner
-from journeyman.protocols.ztick.times import MAX_NS, read_timestamp
-from journeyman.protocols.ztick.tokens import LineBuffer, in_a_message, tokenize
+from journeyman.protocols.ztick.tokens import (
+    MAX_NS,
+    LineBuffer,
+    in_a_message,
+    read_timestamp,
+    tokenize,
+)
 
 _AUTH_REQUIRED = AuthRequired()
 _AUTH_NOT_NEEDED = AuthNotNeeded()

@@ -44,7 +44,7 @@ from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.times import MAX_NS, MIN_NS, read_timestamp
+from journeyman.protocols.ztick.tokens import MAX_NS, MIN_NS, read_timestamp
 from journeyman.servers.core.sending import LIST_STALL_S
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.ztick.runs import EndedRun

@@ -17,7 +17,7 @@ from typing import Any
 from journeyman.engines.kestrel.messages import Counts, FanOutStats, Reply
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.protocols.kestrel import commands as ask
-from journeyman.servers.telemetry.metric_families import Family, Labels, Point
+from journeyman.servers.telemetry.metrics import Family, Labels, Point
 
 _WORDS: dict[type, str] = {
     ask.Put: "set",

@@ -22,22 +22,54 @@ from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import (
+    Confirm,
+    DeleteQueue,
+    DumpStats,
     Event,
+    Flush,
+    FlushExpired,
     GetItem,
     HangUp,
     Monitor,
     Put,
+    PutTooLarge,
     RefusedRequest,
+    ServerStatus,
+    ShowStats,
+    Version,
 )
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.guarded import Guarded
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.scope import in_scope
 from journeyman.servers.kestrel.writer import item_bytes
 
 if TYPE_CHECKING:
     from journeyman.servers.kestrel.writer import FanOutWriter
+
+# ----------------------------------------
+# What a token with a namespace may ask of the fan-out queues: only its own are there for it.
+#
+# a queue by its name            outside the namespace: refused stats, dump_stats              show
+# the queues of the namespace all queues, or the server      flush_all, status WORD, reload,
+# shutdown: refused
+
+_OUTSIDE = RefusedRequest("the queue is outside the namespace of the token")
+_FOR_ALL = RefusedRequest("this is for tokens of all namespaces")
+
+
+def in_scope(event: Event, prefix: str) -> Event:
+    """The event, or what is left of it for a token whose queues begin with ``prefix``."""
+    if isinstance(event, Put | PutTooLarge):
+        return event if event.queue.startswith(prefix) else _OUTSIDE
+    if isinstance(event, ShowStats | DumpStats):
+        return event._replace(prefix=prefix)
+    if isinstance(event, GetItem | Monitor | Confirm | DeleteQueue | Flush | FlushExpired):
+        return event if event.key.queue.startswith(prefix) else _OUTSIDE
+    if isinstance(event, Version | RefusedRequest | HangUp | Foreign):
+        return event
+    return event if event == ServerStatus(None) else _FOR_ALL
+
 
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024

@@ -43,8 +43,7 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.servers.core.group_commit import Batch, Submitter, Told
 from journeyman.servers.core.queue_writer import QueueWriter
-from journeyman.servers.kestrel.fetching import ItemFetcher
-from journeyman.servers.kestrel.journals import Journals, PartlyWritten
+from journeyman.servers.kestrel.journals import ItemFetcher, Journals, PartlyWritten
 from journeyman.servers.kestrel.metrics import HELD
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024

@@ -32,9 +32,9 @@ from journeyman.errors import UsageError
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick import Metrics as StatFigures
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metric_families import Family
 from journeyman.servers.telemetry.metrics import (
     COMMAND_WORDS,
+    Family,
     ServerMetrics,
     outcome_word,
     runner_word,

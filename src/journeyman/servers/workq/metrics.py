@@ -41,7 +41,7 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
-from journeyman.servers.telemetry.metric_families import Family, Point
+from journeyman.servers.telemetry.metrics import Family, Point
 
 _WORDS: dict[type, str] = {
     Add: "add",

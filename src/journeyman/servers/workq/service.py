@@ -23,14 +23,13 @@ from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq.commands import Add
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.core.group_commit import RETRY_S
 from journeyman.servers.core.idle import IdleWatch
-from journeyman.servers.core.listener import Listener, listen
+from journeyman.servers.core.listener import ANSWER_LIMIT_S, Listener, close_sessions, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.ticker import Ticker
-from journeyman.servers.telemetry.metric_families import Family
+from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.workq.calls import WorkqCalls
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.workq.persistence import (

@@ -23,9 +23,8 @@ from journeyman.errors import (
     UsageError,
 )
 from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
-from journeyman.servers.workq.retention import Retention
-from journeyman.servers.workq.store import StoreJournal
-from journeyman.servers.workq.store_loading import load_store
+from journeyman.servers.workq.store import StoreJournal, load_store
+from journeyman.servers.workq.upkeep import Retention
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Storage
 

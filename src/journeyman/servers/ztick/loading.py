@@ -27,9 +27,9 @@ from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sealing import in_blocks
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 

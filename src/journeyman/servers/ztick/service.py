@@ -40,29 +40,25 @@ from journeyman.engines.ztick.messages import (
 )
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.ztick.compaction import Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.core.group_commit import RETRY_S
 from journeyman.servers.core.idle import IdleWatch
-from journeyman.servers.core.listener import Listener, listen
-from journeyman.servers.core.recovered import tell_recovery
-from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.listener import ANSWER_LIMIT_S, Listener, close_sessions, listen
+from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.ticker import Ticker
-from journeyman.servers.telemetry.metric_families import Family
-from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.telemetry.metrics import Family, ServerMetrics
 from journeyman.servers.telemetry.telemetry import Telemetry
+from journeyman.servers.ztick.answers import ServerFacts
 from journeyman.servers.ztick.compaction import CompactionWatch
 from journeyman.servers.ztick.loading import LogJournal, open_log
-from journeyman.servers.ztick.run_history import RunHistory, directory_of, remembered
-from journeyman.servers.ztick.runs import EndedRun, Runs
+from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, remembered
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
-from journeyman.servers.ztick.stat import ServerFacts
 from journeyman.servers.ztick.writer import Writer
 from journeyman.servers.ztick.ztick_files import tell_of_ztick_files
 

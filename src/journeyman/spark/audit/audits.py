@@ -12,9 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.errors import UsageError
 from journeyman.spark.audit import kestrel_audit, workq_audit, ztick_audit
-from journeyman.spark.audit.comparison import COMPARED, compare
+from journeyman.spark.audit.comparison import (
+    COMPARED,
+    SEGMENTS,
+    compare,
+    dead_bytes,
+    odd_records,
+    segments,
+    totals,
+)
 from journeyman.spark.audit.findings import FINDINGS, together
-from journeyman.spark.audit.segments import SEGMENTS, dead_bytes, odd_records, segments, totals
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
 from journeyman.spark.history.ztick_attempts import grouped
 from journeyman.spark.source.schemas import DAMAGE, KESTREL, ZTICK

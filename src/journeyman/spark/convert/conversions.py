@@ -14,11 +14,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.errors import UsageError
-from journeyman.spark.convert.journal_to_queue import journal_to_queue
+from journeyman.spark.convert.between_logs import (
+    JobDefaults,
+    journal_to_queue,
+    queue_to_schedule,
+    schedule_to_queue,
+)
 from journeyman.spark.convert.keyspace import queue_rows_to_keyspace, queue_state_to_keyspace
-from journeyman.spark.convert.queue_jobs import JobDefaults
-from journeyman.spark.convert.queue_to_schedule import queue_to_schedule
-from journeyman.spark.convert.schedule_to_queue import schedule_to_queue
 from journeyman.spark.sinks import write
 from journeyman.spark.tables import packets, tables_of
 

@@ -18,7 +18,7 @@ from journeyman.errors import UsageError
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import ATTEMPTS
-from journeyman.spark.history.runs import read_runs, run_directories
+from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import (
     CORRUPT_RECORD,

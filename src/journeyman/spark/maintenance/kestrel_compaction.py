@@ -30,15 +30,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
+from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
-from journeyman.logs.replacement import put_in_place, remove_durably
 from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
-from journeyman.spark.maintenance.reports import MaintenanceResult
+from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.verification import COMPARED, check_same
-from journeyman.spark.replay.payloads import with_payloads
+from journeyman.spark.replay.point_reads import with_payloads
 from journeyman.spark.sinks import write
 from journeyman.spark.tables import packets, tables_of
 

@@ -21,12 +21,11 @@ import posixpath
 from pyspark.sql import SparkSession
 
 from journeyman.disk import Disk
+from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
-from journeyman.logs.replacement import put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
-from journeyman.spark.maintenance.reports import MaintenanceResult
+from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.verification import COMPARED, check_same
 from journeyman.spark.maintenance.ztick_rewriting import write_compacted
 from journeyman.spark.tables import packets, states, tables_of

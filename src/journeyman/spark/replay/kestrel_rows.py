@@ -9,20 +9,19 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar.arrays import numbers_in
 from journeyman.columnar.kernels.take import column_of, joined, rows_at
 from journeyman.columnar.kestrel.items import PUTS, items
-from journeyman.columnar.views import numbers_in
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
 from journeyman.spark.replay.kestrel import ITEMS, READERS
 from journeyman.spark.replay.merging import OFFSET_MASK, Packet, PacketGroup, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
-from journeyman.spark.source.packet_schema import PACKET_KIND
 from journeyman.spark.source.packets import unpack
 from journeyman.spark.source.reducers.kestrel import CHECKPOINTS
 from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import PACKET_KIND, arrow_schema
 
 _READ_HEAD, _READ_DONE = 0, 9  # commands
 _NO_PLACE: Final = dict.fromkeys(("_file", "_segment", "_offset", "_length", "_position"))

@@ -24,9 +24,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA
 from journeyman.spark.source.rows import SEGMENT_SHIFT
-from journeyman.spark.source.schemas import DAMAGE, arrow_schema
+from journeyman.spark.source.schemas import DAMAGE, PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 # What every table begins with.
 PLACE: Final = StructType(

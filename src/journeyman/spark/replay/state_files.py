@@ -43,9 +43,8 @@ from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.merging import PacketGroup, extra_columns, groups_of, with_constants
 from journeyman.spark.seams import PartsDoNotMeet, check_seams
 from journeyman.spark.sinks.staging import staging_name
-from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND
 from journeyman.spark.source.rows import DAMAGE_KIND
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND, arrow_schema
 from journeyman.spark.source.splits import Seam
 
 

@@ -2,7 +2,7 @@
 
     packets of events, in log order --fold of each bucket--> jobs, orphans
 
-The fold is journeyman.columnar.workq.states, which is journeyman.folds.workq in bulk. It needs no
+The fold is journeyman.columnar.workq.fold, which is journeyman.folds.workq in bulk. It needs no
 payloads; where two adds can only be told apart by theirs, they are read from the log again.
 """
 

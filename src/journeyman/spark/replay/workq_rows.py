@@ -9,12 +9,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column
-from journeyman.columnar.kernels.copying import Ints
+from journeyman.columnar.arrays import Column, numbers_in, text_in, valid_in
 from journeyman.columnar.kernels.take import column_of, joined, rows_at, values_at
-from journeyman.columnar.views import numbers_in, text_in, valid_in
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq import fold as at
-from journeyman.columnar.workq.states import ADDS, EVENTS, States, fold
+from journeyman.columnar.workq.fold import ADDS, EVENTS, States, fold
 from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
 from journeyman.spark.replay.merging import OFFSET_MASK, PacketGroup, files_at, place_columns

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column
+from journeyman.columnar.arrays import Column, numbers_in
 from journeyman.columnar.kernels.take import joined, rows_where
-from journeyman.columnar.views import numbers_in
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import JOBS as LAST_OF_JOBS
 from journeyman.columnar.ztick.latest_rules import RULES as LAST_OF_RULES
 from journeyman.columnar.ztick.latest_rules import latest_rules
 from journeyman.spark.replay.merging import PacketGroup, place_columns
+from journeyman.spark.replay.packing import RUNNERS, STATUSES
 from journeyman.spark.replay.ztick import JOBS, RULES
-from journeyman.spark.replay.ztick_words import RUNNERS, STATUSES
 from journeyman.spark.source.packets import unpack
 
 _JOB, _RULE = 0, 1  # the kinds of records that set something

@@ -20,12 +20,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history import kestrel_attempts
-from journeyman.spark.history.buckets import bucket_for, bucket_of
 from journeyman.spark.history.columns import expired_by, grouped_by
-from journeyman.spark.history.depth import STATES, changes
-from journeyman.spark.history.latency import PERCENTILES, latency
 from journeyman.spark.history.logs import attempts_of, journal_of, records_of
-from journeyman.spark.history.throughput import COUNTS, end_or_plan, throughput
+from journeyman.spark.history.summaries import (
+    COUNTS,
+    PERCENTILES,
+    STATES,
+    bucket_for,
+    bucket_of,
+    changes,
+    end_or_plan,
+    latency,
+    throughput,
+)
 from journeyman.spark.source.schemas import KESTREL, WORKQ, ZTICK
 
 MOST_POINTS = 180

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
     from journeyman.columnar.arrays import Column
-    from journeyman.columnar.kernels.copying import Ints
+    from journeyman.columnar.kernels.write_bytes import Ints
 
 Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 

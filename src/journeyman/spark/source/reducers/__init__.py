@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
-from journeyman.spark.source.packet_schema import PACKET_SCHEMA
+from journeyman.spark.source.schemas import PACKET_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,8 @@ class PacketReducer:
         """The packets of one partition."""
         from journeyman.spark.source.reducers.combining import combined
 
-        combiner = import_module(f"{__name__}.{self.dialect}").Combiner
+        module = import_module(f"{__name__}.{self.dialect}")
+        combiner = getattr(module, f"{self.dialect.capitalize()}Combiner")
         return combined(pieces, combiner)
 
 

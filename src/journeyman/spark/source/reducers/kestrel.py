@@ -15,9 +15,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from journeyman.columnar.arrays import numbers_in
 from journeyman.columnar.kernels.take import column_of, joined
 from journeyman.columnar.kestrel.items import puts_in
-from journeyman.columnar.views import numbers_in
 from journeyman.spark.source.packets import PacketSource, by_bucket, pack, presence
 from journeyman.spark.source.reducers.combining import RowCombiner
 from journeyman.spark.source.rows import SEGMENT_SHIFT

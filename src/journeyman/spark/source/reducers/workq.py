@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar.arrays import numbers_in, text_in
 from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
 from journeyman.columnar.kernels.take import joined
-from journeyman.columnar.views import numbers_in, text_in
-from journeyman.columnar.workq.states import events_and_adds
+from journeyman.columnar.workq.fold import events_and_adds
 from journeyman.formats.workq import Command
 from journeyman.spark.source.packets import PacketSource, by_bucket, pack
 from journeyman.spark.source.reducers.combining import RowCombiner

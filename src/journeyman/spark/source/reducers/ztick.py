@@ -15,9 +15,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from journeyman.columnar.arrays import text_in
 from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
 from journeyman.columnar.kernels.take import joined
-from journeyman.columnar.views import text_in
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
 from journeyman.spark.source.packets import Buckets, PacketSource, by_bucket, pack
