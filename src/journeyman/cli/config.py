@@ -20,8 +20,8 @@ from journeyman.errors import UsageError
 # ----------------------------------------
 # The options by which a command takes the server's settings.
 #
-# -c FILE               a configuration file, TOML
-# --set SECTION.KEY=V   one setting, over file and environment; as often as needed
+#     -c FILE               a configuration file, TOML
+#     --set SECTION.KEY=V   one setting, over file and environment; as often as needed
 
 F = TypeVar("F", bound=Callable[..., Any])
 

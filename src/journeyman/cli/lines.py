@@ -63,7 +63,7 @@ def kind_of(record: Any) -> str:
 # ----------------------------------------
 # Moments on the command line: nanoseconds since 1970, ISO 8601, or ``now``.
 #
-# 1794769251050695748, 2026-11-15T19:00:51Z, 2026-11-15     as in journeyman.moments now
+#     1794769251050695748, 2026-11-15T19:00:51Z, 2026-11-15     as in journeyman.moments, or now
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_SECOND = 1_000_000_000

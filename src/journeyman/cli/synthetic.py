@@ -329,10 +329,10 @@ _TTL_VARINTS = {ttl_ms: _varint(ttl_ms) for ttl_ms in (_SHORT_TTL_MS, _TTL_MS)}
 # ----------------------------------------
 # A synthetic ztick log: rules first, then jobs set, run, replanned and removed.
 #
-# RULE SET rule.0000 backup. shell ...        rules, one runner kind after the other SET
-# backup.0000017 <ns> planned             a job set for the first time, or replanned SET
-# backup.0000017 <ns> executed            the same job, its status changed REMOVE backup.0000017
-# ``removals`` of all job records, while jobs live
+#     RULE SET rule.0000 backup. shell ...        rules, one runner kind after the other
+#     SET backup.0000017 <ns> planned             a job set for the first time, or replanned
+#     SET backup.0000017 <ns> executed            the same job, its status changed
+#     REMOVE backup.0000017                       ``removals`` of all job records, while jobs live
 
 _PATTERNS = ("backup.", "report.", "notify.", "deploy.", "billing.", "cleanup.")
 _PLAN_WITHIN_NS = 365 * 24 * 3600 * 1_000_000_000

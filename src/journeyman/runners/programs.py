@@ -245,8 +245,9 @@ class Child:
 # ----------------------------------------
 # What a program is told, and what is said about it: pure text, no process.
 #
-# environment   the server's, and the job: id, moment in nanoseconds, moment in ISO 8601
-# start_reason  why it could not be started exit_reason   how it ended, unless it ended well
+#     environment   the server's, and the job: id, moment in nanoseconds, moment in ISO 8601
+#     start_reason  why it could not be started
+#     exit_reason   how it ended, unless it ended well
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_S = 1_000_000_000
@@ -356,7 +357,7 @@ class DirectRunner:
 # ----------------------------------------
 # awf <workflow> [--input <key=value>]...: a workflow, by the `awf` program in the PATH.
 #
-# awf report --input format=pdf     ->     awf run report --input format=pdf
+#     awf report --input format=pdf     ->     awf run report --input format=pdf
 
 PROGRAM = "awf"
 

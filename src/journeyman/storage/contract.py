@@ -47,8 +47,8 @@ class EngineOptions:
 # ----------------------------------------
 # Where a store is: ``storage.path`` as it is written -> a directory, or an address.
 #
-# ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it anything else
-# as it is         (also ~ alone, ~someone, and $HOMEX)
+#     ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it
+#     anything else    as it is         (also ~ alone, ~someone, and $HOMEX)
 
 
 def expanded(path: str, environ: Mapping[str, str] | None = None) -> str:

@@ -55,9 +55,9 @@ from journeyman.storage.records import (
 # ----------------------------------------
 # What can be asked of jobs and queues: operations, made ready by the caller, and run in a turn.
 #
-# Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before anybody waits
-# PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise SetStatus, Remove   --run-->
-# an Outcome, by the draft of the turn
+#     Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before anybody waits
+#     PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise
+#     SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from journeyman.servers.core.tls import TlsAdapter
 # ----------------------------------------
 # How a door lets its connections go when the server stops.
 #
-# finish   no more input is taken; what was received is answered, then each closes itself drop
-# those that have not closed within ANSWER_LIMIT_S
+#     finish   no more input is taken; what was received is answered, then each closes itself
+#     drop     those that have not closed within ANSWER_LIMIT_S
 
 ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 _LOOK_S = 0.005

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 # ----------------------------------------
 # What a token with a namespace may ask of the fan-out queues: only its own are there for it.
 #
-# a queue by its name            outside the namespace: refused stats, dump_stats              show
-# the queues of the namespace all queues, or the server      flush_all, status WORD, reload,
-# shutdown: refused
+#     a queue by its name            outside the namespace: refused
+#     stats, dump_stats              show the queues of the namespace
+#     all queues, or the server      flush_all, status WORD, reload, shutdown: refused
 
 _OUTSIDE = RefusedRequest("the queue is outside the namespace of the token")
 _FOR_ALL = RefusedRequest("this is for tokens of all namespaces")
