@@ -133,7 +133,6 @@ def test_ztick_is_followed_across_compactions(tmp_path):
 
         def set_job(name: str) -> None:
             log.append([job(name)])
-            log.commit()
 
         set_job("first")
         with following(path) as follower:
@@ -206,7 +205,6 @@ def test_workq_is_followed_across_segments(tmp_path):
 
         def add(number: int) -> None:
             log.append([added(number)])
-            log.commit()
 
         add(1)
         with following(directory) as follower:
@@ -296,9 +294,7 @@ def test_kestrel_is_followed_across_segments_and_checkpoints(tmp_path):
     with KestrelJournal.open(DISK, CLOCK, str(tmp_path), "jobs", segment_bytes=100) as journal:
 
         def put_one() -> int:
-            item, _ = journal.put(b"x" * 20)
-            journal.commit()
-            return item.item_id
+            return journal.put(b"x" * 20).item_id
 
         ids = [put_one()]
         with following(tmp_path, "--queue", "jobs") as follower:

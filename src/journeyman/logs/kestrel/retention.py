@@ -57,13 +57,6 @@ class SegmentCatalog:
         """First and last id of every segment: all that opening a queue needs of them."""
         return [edge for s in self._segments for edge in (s.first_id, s.last_id)]
 
-    def note(self, position: Position, item: ItemPut) -> None:
-        """An item was stored."""
-        if not self._segments or self._segments[-1].path != position.path:
-            self._segments.append(Segment(position.path))
-        starts_block = position.block in (None, position.offset)
-        self._segments[-1].note(item, position.offset, may_mark=starts_block)
-
     def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
         """Items were stored one behind the other; ``sizes`` are those of their entries."""
         if not self._segments or self._segments[-1].path != begin.path:

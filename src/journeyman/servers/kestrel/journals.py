@@ -182,7 +182,7 @@ class Journals:
             raise errors[0]
 
     def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelJournal:
-        policy = SyncPolicy.always() if self._waits else SyncPolicy.os()
+        policy = SyncPolicy.ALWAYS if self._waits else SyncPolicy.OS
         journal = KestrelJournal.open(
             self._disk,
             self._clock,

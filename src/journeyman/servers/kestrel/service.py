@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.config import Address, QueueLimits, Settings
+from journeyman.config import Address, QueueLimits, Settings, WorkqSync
 from journeyman.config.queue_settings import READER_KEYS
 from journeyman.disk import Disk
 from journeyman.engines.kestrel.engine import FanOutEngine
@@ -35,7 +35,6 @@ from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.seals import SEAL_BYTES
-from journeyman.logs.appender import SyncMode
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.group_commit import RETRY_S
@@ -69,7 +68,7 @@ class FanOutPlan:
     listen: Address
     directory: str
     queues: FanOutSettings = field(default_factory=FanOutSettings)
-    sync: SyncMode = SyncMode.ALWAYS
+    sync: WorkqSync = WorkqSync.ALWAYS
     sync_interval_ms: int = 1000
     seal: bool = True
     checkpoint_ms: int = 1000
@@ -101,7 +100,7 @@ def plan_of(settings: Settings) -> FanOutPlan:
             sweep_interval_ms=kestrel.sweep_interval_ms,
             shutdown_allowed=kestrel.allow_shutdown,
         ),
-        sync=SyncMode(kestrel.sync.value),
+        sync=kestrel.sync,
         sync_interval_ms=kestrel.sync_interval_ms,
         seal=kestrel.seals,
         checkpoint_ms=kestrel.checkpoint_interval_ms,
@@ -173,7 +172,7 @@ class FanOutServer:
             disk,
             clock,
             plan.directory,
-            waits_for_sync=plan.sync is SyncMode.ALWAYS,
+            waits_for_sync=plan.sync is WorkqSync.ALWAYS,
             seal=plan.seal,
             segment_bytes=plan.segment_bytes,
             archive_directory=plan.archive_directory,
@@ -317,7 +316,7 @@ class FanOutServer:
 
     def _on_batch(self) -> None:
         self._ticker.look()
-        interval = self._plan.sync is SyncMode.INTERVAL
+        interval = self._plan.sync is WorkqSync.INTERVAL
         if interval and self._sync_timer is None and self._journals.is_unsynced:
             delay_s = self._plan.sync_interval_ms / 1000
             self._sync_timer = self._loop.call_later(delay_s, self._sync)

@@ -70,7 +70,7 @@ from journeyman.servers.workq.scope import REFUSALS, in_scope
 
 def policy_of(sync: WorkqSync) -> SyncPolicy:
     """What the log itself has to do; intervals are kept by whoever calls ``sync``."""
-    return SyncPolicy.always() if sync is WorkqSync.ALWAYS else SyncPolicy.os()
+    return SyncPolicy.ALWAYS if sync is WorkqSync.ALWAYS else SyncPolicy.OS
 
 
 class WorkqJournal:
@@ -116,9 +116,7 @@ class WorkqJournal:
     def _append(self, records: Sequence[Record]) -> None:
         # One piece, not one a record: nobody asks where in the log a record of a batch stands.
         data = b"".join([CODEC.encode(record) for record in records])
-        future = self._log.appender.append(data)
-        self._log.commit()
-        begin = future.result()  # nobody else commits, so it has been decided by now
+        (begin,) = self._log.appender.append([data])
         self._end = begin.offset + len(data)
         self.is_unsynced = True
 

@@ -174,7 +174,7 @@ class ScheduleServer:
                     "its jobs and rules end with the process"
                 )
             return ScheduleEngine(max_runs=max_runs)
-        sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
+        sync = SyncPolicy.ALWAYS if database.fsync_on_persist else SyncPolicy.OS
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
             self._disk,
