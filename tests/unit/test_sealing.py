@@ -316,9 +316,10 @@ def golden_files() -> dict[str, bytes]:
         rule = ztick.RuleSet("r", "mail.", ztick.Shell("echo"))
         write(log, rule, job("mail.2", -5), JobRemoved("mail.1"))
     with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
-        journal.put(b"first", add_time_ms=5)
-        journal.put(b"second", add_time_ms=6, expire_time_ms=7)
-        journal.put(b"", add_time_ms=8)
+        items = [(5, None, b"first"), (6, 7, b"second"), (8, None, b"")]
+        journal.append(
+            [ItemPut(n, at, expires, 0, data) for n, (at, expires, data) in enumerate(items, 1)]
+        )
         journal.checkpoint("", Reader(1, {3}))
         (segment,) = journal.segments
     return {

@@ -30,8 +30,8 @@ from journeyman.protocols.ztick import (
     SetRule,
     Stat,
 )
+from journeyman.servers.core import group_commit
 from journeyman.servers.core.group_commit import MAX_BATCH
-from journeyman.servers.ztick import writer as writer_module
 from journeyman.servers.ztick.writer import Request, Writer
 from journeyman.testing import ManualClock
 
@@ -290,7 +290,7 @@ def test_a_full_disk_refuses_changes_and_reads_go_on():
 
 
 def test_what_the_server_has_to_record_is_tried_again(monkeypatch):
-    monkeypatch.setattr(writer_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(group_commit, "RETRY_S", 0.01)
 
     async def scenario():
         bench, caller = Bench(), Caller()

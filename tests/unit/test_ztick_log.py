@@ -494,12 +494,16 @@ def test_a_log_on_the_machines_own_disk_takes_appends_while_it_compacts(tmp_path
 
     appending = threading.Thread(target=append_all)
     appending.start()
+    came_of = set()
     for n in range(1, 20):
         compactor.run(n)
+        came_of.add(status_of(compactor))
     appending.join()
     compactor.run(100)
+    came_of.add(status_of(compactor))
     log.close()
-    assert status_of(compactor) == "success"
+    assert "success" in came_of
+    assert came_of <= {"success", "idle"}
     with ZtickLog.open(RealDisk(), SystemClock(), path) as log:
         assert replay(loaded(log)) == replay(job(f"job.{n % 7}", n) for n in range(60))
     compact_offline(RealDisk(), path)
