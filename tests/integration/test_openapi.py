@@ -15,7 +15,7 @@ from journeyman import __version__
 from journeyman.servers.http import openapi
 from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.openapi import describe, routes_of
-from journeyman.servers.kestrel.calls import add_fan_out_routes
+from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
 from tests.integration.schedule_process import ScheduleProcess
 
@@ -47,7 +47,7 @@ def test_document_is_served_without_a_token(tmp_path: Path):
 def every_route() -> set[tuple[str, str]]:
     nothing: Any = None
     app = web.Application()
-    add_routes(app, Api(nothing, nothing, nothing))
+    add_routes(app, Api(nothing, nothing))
     add_work_routes(app, nothing)
     add_fan_out_routes(app, nothing)
     add_history_routes(app, nothing)

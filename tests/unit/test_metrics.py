@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -63,7 +64,7 @@ from journeyman.servers.telemetry.metrics import (
     text_of,
 )
 from journeyman.servers.workq.metrics import WorkqMetrics
-from journeyman.servers.ztick.writer import Request, Writer
+from journeyman.servers.ztick.writer import Request, ZtickOwner, ZtickWriter
 from journeyman.testing import ManualClock
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
@@ -313,18 +314,11 @@ class FullOnce:
 def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back():
     async def serve() -> ServerMetrics:
         metrics = ServerMetrics()
-        writer = Writer(
-            asyncio.get_running_loop(),
-            ManualClock(),
-            ScheduleEngine(),
-            FullOnce(),
-            start_runs=lambda _: None,
-            on_batch=lambda: None,
-            on_trouble=lambda _: None,
-            on_failure=lambda error: pytest.fail(repr(error)),
-            on_reply=lambda _: None,
-            on_told=lambda requests, outcomes, begun_ns: metrics.told(requests, outcomes),
-        )
+        owner = Mock(spec=ZtickOwner)
+        owner.on_failure = lambda error: pytest.fail(repr(error))
+        owner.on_told = lambda requests, outcomes, _: metrics.told(requests, outcomes)
+        loop = asyncio.get_running_loop()
+        writer = ZtickWriter(owner, loop, ManualClock(), ScheduleEngine(), FullOnce())
         commands: list[Request] = [
             Set(b"r", "mine.a", 1),
             Set(b"r", "yours.a", 1),

@@ -316,10 +316,8 @@ def golden_files() -> dict[str, bytes]:
         rule = ztick.RuleSet("r", "mail.", ztick.Shell("echo"))
         write(log, rule, job("mail.2", -5), JobRemoved("mail.1"))
     with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
-        items = [(5, None, b"first"), (6, 7, b"second"), (8, None, b"")]
-        journal.append(
-            [ItemPut(n, at, expires, 0, data) for n, (at, expires, data) in enumerate(items, 1)]
-        )
+        journal.put(b"first", add_time_ms=5)
+        journal.append([ItemPut(2, 6, 7, 0, b"second"), ItemPut(3, 8, None, 0, b"")])
         journal.checkpoint("", Reader(1, {3}))
         (segment,) = journal.segments
     return {

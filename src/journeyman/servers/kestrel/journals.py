@@ -1,4 +1,4 @@
-"""The journals of all queues in one folder, as the writer of the fan-out door sees them.
+"""The journals of all queues in one folder, as the writer of the fan-out queues sees them.
 
     write        in the writer's thread: items to append, readers to register, queues to erase
     read_after   in another thread: items that are not in memory

@@ -41,6 +41,7 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.protocols.ztick.rules import runner_words
 
 # ----------------------------------------
 # Figures with names, kinds and labels, and how they look as text.
@@ -187,11 +188,11 @@ def outcome_word(reply_type: type) -> str:
 
 
 def runner_word(runner: Runner) -> str:
-    return type(runner).__name__.lower()
+    return runner_words(runner)[0]
 
 
 class ServerMetrics:
-    """Made once a server. ``others`` are figures that somebody else counts, door by door."""
+    """Made once a server. ``others`` are figures that somebody else counts."""
 
     def __init__(self, *others: Callable[[], list[Family]]) -> None:
         self._others = others
