@@ -23,6 +23,7 @@ from journeyman.spark.convert.restoring import parquet_to_log
 from journeyman.spark.maintenance.archive import archive
 from tests.spark.stream_driver import open_kestrel, open_workq, open_ztick, put_items, set_jobs
 from tests.specimens import kestrel_record
+from tests.unsealed import scan_records
 from tests.workq_logs import added, as_of, completed, deleted, job_id, started
 
 NOW_NS = as_of(300)
@@ -80,7 +81,7 @@ def test_a_schedule_becomes_scheduled_jobs_and_comes_back(spark, tmp_path):
 
     back = convert(spark, "workq", "ztick", [str(tmp_path / "queue")], SETTINGS)
     back.write(str(tmp_path / "again"))
-    planned, _ = scan(ztick.CODEC, (tmp_path / "again").read_bytes())
+    planned, _ = scan_records(ztick.CODEC, (tmp_path / "again").read_bytes())
     assert [entry.record for entry in planned] == [
         ztick.JobSet("mail.1", NOW_NS + DAY_NS, PLANNED),
         ztick.JobSet("mail.now.é", NOW_NS - 5, PLANNED),

@@ -133,7 +133,7 @@ def _bytes_of(dialect: str, batch: pa.RecordBatch) -> bytes:
         return records
     pieces: list[bytes] = []
     begin = 0
-    ends = accumulate(batch.column("_length").to_pylist())
+    ends = accumulate(map(int, batch.column("_length").to_numpy()))
     for end, seals in zip(ends, after.to_pylist(), strict=True):
         if seals is not None:
             pieces += records[begin:end], seals
