@@ -31,16 +31,14 @@ from journeyman.formats.kestrel.seals import SEALS as KESTREL_SEALS
 from journeyman.formats.seals import SealFormat
 from journeyman.formats.ztick.seals import SEALS as ZTICK_SEALS
 from journeyman.spark import read
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import logs_at
+from journeyman.spark.maintenance.reports import refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
 from journeyman.spark.sinks.stores import store_of
 from journeyman.spark.source.dialects import codec_of
 from journeyman.spark.source.filesystem import absolute, filesystem_of, read_range
 from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets
-
-__all__ = ["AFTER", "MANIFEST", "RAW", "log_to_parquet", "rows_with_raw"]
 
 MANIFEST: Final = "_log.json"
 RAW: Final = "_raw"

@@ -29,8 +29,7 @@ from journeyman.formats.framing import Buffer, Codec, scan
 from journeyman.formats.kestrel import READER, WRITER, ReadDone, ReadHead
 from journeyman.formats.kestrel.seals import SEALS
 from journeyman.formats.seals import stamp_of
-from journeyman.logs.publication import finish, journal_path, pending
-from journeyman.logs.replacement import write_whole
+from journeyman.logs.publication import finish, journal_path, pending, write_whole
 from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import (
     kestrel_lock_name,
@@ -49,10 +48,7 @@ from journeyman.spark.sinks.commit import (
     place_files,
     settle_tail,
 )
-from journeyman.spark.sinks.messages import Stream
-from journeyman.spark.sinks.staging import SinkDisk
-
-__all__ = ["check_free", "commit"]
+from journeyman.spark.sinks.staging import SinkDisk, Stream
 
 _NS_PER_MS = 1_000_000
 
