@@ -122,6 +122,7 @@ def test_a_batch_without_its_seal_is_put_aside_and_the_rest_compacted(spark, tmp
     path = tmp_path / "logfile"
     with open_ztick(path) as log:
         set_jobs(log, *range(5))
+    assert ztick.CODEC.seals is not None
     seal = ztick.CODEC.seals.size
     record = ztick.CODEC.encode(ztick.JobSet("never.acknowledged", 1, ztick.Status.PLANNED))
     path.write_bytes(path.read_bytes()[:-seal] + record)  # a crash: neither its seal nor a stop
