@@ -41,6 +41,7 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 # ----------------------------------------
 # Figures with names, kinds and labels, and how they look as text.
@@ -168,8 +169,6 @@ COMMAND_WORDS: dict[type, str] = {
     AuthNotNeeded: "auth",
 }
 
-_NS_PER_MS = 1_000_000
-_NS_PER_S = 1_000_000_000
 _OK = "ok"
 _COMPACTION_STATES = ("idle", "running", "success", "failure")
 _REQUEST = itemgetter(1)
@@ -219,8 +218,8 @@ class ServerMetrics:
         histogram = self._durations.get(key)
         if histogram is None:
             histogram = self._durations[key] = Histogram()
-        histogram.add(duration_ns / _NS_PER_MS)
-        self._lateness.add(max(late_ns, 0) / _NS_PER_MS)  # early: the wall clock was set back
+        histogram.add(duration_ns / NS_PER_MS)
+        self._lateness.add(max(late_ns, 0) / NS_PER_MS)  # early: the wall clock was set back
 
     def run_without_rule(self) -> None:
         self._without_rule += 1
@@ -309,7 +308,7 @@ class ServerMetrics:
                 "State of the log's compaction: 1 for the present one.",
                 [Point({"state": s}, int(s == stat.compression)) for s in _COMPACTION_STATES],
             ),
-            _gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / _NS_PER_S, unit="s"),
+            _gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"),
             Family(
                 "telemetry.spans_dropped",
                 "counter",
