@@ -27,6 +27,7 @@ from journeyman import __version__
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, RuleNotFound
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.protocols.ztick import (
     AuthNotNeeded,
     ErrorCode,
@@ -183,10 +184,6 @@ def outcome_word(reply_type: type) -> str:
     if reply_type is type(None):  # only what was refused has no reply
         return ErrorCode.INVALID_ARGS.value
     return ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
-
-
-def runner_word(runner: Runner) -> str:
-    return type(runner).__name__.lower()
 
 
 class ServerMetrics:
