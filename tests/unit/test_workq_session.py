@@ -36,9 +36,9 @@ from journeyman.servers.workq.session import (
     WorkqContext,
     WorkqSession,
 )
+from journeyman.units import MIB
 
 TEXT = "00000000-0000-4000-8000-000000000001"
-MIB = 1024 * 1024
 
 
 class Table:

@@ -48,10 +48,9 @@ from journeyman.logs.segments import (
     check_queue_name,
     kestrel_lock_name,
 )
+from journeyman.units import NS_PER_MS
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
-
-_NS_PER_MS = 1_000_000
 
 
 class KestrelJournal:
@@ -180,7 +179,7 @@ class KestrelJournal:
         ``add_time_ms`` is now by default. EncodeError: it is too large, and no id is used up.
         """
         if add_time_ms is None:
-            add_time_ms = self._clock.now_ns() // _NS_PER_MS
+            add_time_ms = self._clock.now_ns() // NS_PER_MS
         item = ItemPut(self.next_id, add_time_ms, expire_time_ms, error_count, data)
         self.append([item])
         return item
@@ -276,7 +275,7 @@ class KestrelJournal:
         tail = self.tail
         if 0 < tail < reader.head:
             reader = Reader(tail, {*reader.done, reader.head})
-        self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+        self._checkpoints.write(name, reader, self._clock.now_ns() // NS_PER_MS)
 
     def add_reader(self, name: str) -> Reader:
         """A new reader, at the tail; or in the place of the default reader if there is one.

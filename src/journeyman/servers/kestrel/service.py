@@ -38,6 +38,7 @@ from journeyman.servers.kestrel.session import FanOutContext, FanOutSession
 from journeyman.servers.kestrel.stats import FanOutFacts
 from journeyman.servers.kestrel.writer import FanOutWriter
 from journeyman.servers.telemetry.metrics import Family
+from journeyman.units import NS_PER_MS
 
 ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry
 
@@ -90,7 +91,6 @@ def _reader_settings(given: Mapping[str, Any]) -> ReaderSettings:
     return ReaderSettings(**{**values, **lifted})
 
 
-NS_PER_MS = 1_000_000
 SHOWN_OLD_JOURNALS = 5
 
 
