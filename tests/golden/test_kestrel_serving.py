@@ -25,7 +25,7 @@ from journeyman.formats.kestrel import (
     Record,
     UnknownCommand,
 )
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.testing import SimulatedDisk
 from tests.fanout_world import SPOOL, FanOutWorld
 from tests.golden.departures import expected_here

@@ -17,7 +17,7 @@ from journeyman.errors import LogError, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.framing import scan
 from journeyman.formats.ztick import CODEC
-from journeyman.formats.ztick.seals import is_reserved
+from journeyman.formats.ztick.codec import is_reserved
 from journeyman.logs.ztick.log import compact_offline
 from journeyman.spark.maintenance.workq_cleaning import publish_workq
 from journeyman.spark.source.options import SourceOptions

@@ -19,7 +19,7 @@ from journeyman.formats import kestrel, ztick
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
 from journeyman.formats.seals import BLOCK_BYTES, SealKind
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Status
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.damage import Damage
 from journeyman.logs.kestrel.log import KestrelJournal

@@ -21,7 +21,7 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.ztick.compaction import RETRY_S, CompactionReport, Compactor, merge

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import NoReturn
@@ -277,10 +277,13 @@ class LogTail:
             self._kept = [self.end]
 
     def must_rotate(self, incoming: int) -> bool:
-        if self._sealer is None:
-            return self._plan.must_rotate(self._size + self._gathered_bytes, incoming)
-        size = self._size + self._gathered_bytes if self._has_records else len(self._plan.header)
-        return self._plan.must_rotate(size, incoming + self._sealer.reserve(incoming))
+        size = self._size + self._gathered_bytes
+        coming = incoming if self._sealer is None else incoming + self._sealer.reserve(incoming)
+        if size + coming < self._plan.segment_bytes:  # nearly always
+            return False
+        if self._sealer is not None and not self._has_records:
+            size = len(self._plan.header)
+        return self._plan.must_rotate(size, coming)
 
     def begin_batch(self) -> None:
         """Records follow: what has to stand before the first one is written and synced."""
@@ -546,3 +549,17 @@ class Sealer:
         if not self.is_open:
             return b""
         return make_seal(self._format, SealKind.CLOSING, self._stamp, offset)
+
+
+def in_blocks(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Records together that make up about a block each, in their order."""
+    block: list[bytes] = []
+    size = 0
+    for record in records:
+        block.append(record)
+        size += len(record)
+        if size >= BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

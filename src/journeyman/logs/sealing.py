@@ -2,7 +2,6 @@
 
     sealed         the pieces of a new file -> the same with seals, one for each block, closed
     close_file     a file that is not open for writing -> closed, if it was not
-    in_blocks      many small records -> pieces of about one block
 
 See journeyman.formats.seals for what seals are, journeyman.logs.sealed_reading for how they are
 read.
@@ -93,17 +92,3 @@ def sealed(
     if offset > len(header):
         # By itself: so damage in the last block cannot be taken for a batch on its way.
         yield make_seal(format_, SealKind.CLOSING, stamp, offset)
-
-
-def in_blocks(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Records together that make up about a block each, in their order."""
-    block: list[bytes] = []
-    size = 0
-    for record in records:
-        block.append(record)
-        size += len(record)
-        if size >= BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block

@@ -32,9 +32,9 @@ from journeyman.folds.anomaly import Notes
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import BLOCK_BYTES
-from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
 from journeyman.logs.kestrel.index import Segment, remove_index, save_index
 from journeyman.logs.kestrel.opening import FoundQueue, find_queue
 from journeyman.logs.kestrel.reading import ItemReader
@@ -42,7 +42,7 @@ from journeyman.logs.kestrel.retention import retire_segment
 from journeyman.logs.publication import remove_durably
 from journeyman.logs.recovery import copy_aside
 from journeyman.logs.sealed_reading import read_whole
-from journeyman.logs.sealing import Sealing, in_blocks
+from journeyman.logs.sealing import Sealing
 from journeyman.logs.segments import (
     KestrelPlan,
     check_queue_name,

@@ -29,7 +29,7 @@ from journeyman.disk import Disk, Lock, is_out_of_files
 from journeyman.errors import JourneymanError, LogError, LogLocked
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.ztick import CODEC, Record
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import Appender, SyncFailed, SyncPolicy
 from journeyman.logs.publication import put_in_place
 from journeyman.logs.recovery import RecoveryReport, recover_entries

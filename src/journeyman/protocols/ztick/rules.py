@@ -41,7 +41,7 @@ from journeyman.protocols.kestrel.parser import is_queue_name
 from journeyman.protocols.workq import readers
 from journeyman.protocols.workq.commands import Add, RefusedLine
 from journeyman.protocols.workq.replies import id_text
-from journeyman.protocols.ztick.tokens import in_a_message
+from journeyman.protocols.ztick.replies import in_a_message, join
 
 # ----------------------------------------
 # The queue runner of a rule: which job of the work queue a due job becomes.
@@ -159,6 +159,12 @@ def runner_words(runner: Runner) -> list[str]:
             return ["queue", name, *flags]
         case FanOutRunner(queue):
             return ["journal", queue]
+
+
+def rule_line(request_id: bytes, identifier: str, pattern: str, runner: Runner) -> bytes:
+    """One line of the answer to LISTRULES."""
+    words = (identifier, pattern, *runner_words(runner))
+    return join((request_id, *(word.encode() for word in words))) + b"\n"
 
 
 # -- one reader a runner -------------------------------------------------------------------------

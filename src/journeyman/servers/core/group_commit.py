@@ -325,7 +325,8 @@ class GroupCommit(ABC):
             return
         if self.failure is not None:
             return
-        self._owner.on_batch()
+        if done is not None or self._writing is None:  # once a batch, and after its answers
+            self._owner.on_batch()
         if self._waiting:
             self._set_turn()
         elif self._writing is None:

@@ -43,8 +43,8 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
+from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.tokens import MAX_NS, MIN_NS, read_timestamp
 from journeyman.servers.core.connection import LIST_STALL_S
 from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.sender import HttpSender

@@ -25,7 +25,7 @@ from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, R
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.kestrel.seals import SEAL_BYTES
+from journeyman.formats.kestrel.codec import SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Put

@@ -28,7 +28,7 @@ from journeyman.engines.ztick.messages import (
 )
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import CODEC, Record
-from journeyman.logs.sealing import in_blocks
+from journeyman.logs.appender import in_blocks
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import (
     SETTLED,
