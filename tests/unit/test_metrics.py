@@ -54,16 +54,16 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.telemetry.disk_figures import MeasuredDisk
 from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
     Family,
     Histogram,
+    MeasuredDisk,
     Point,
-    ServerMetrics,
-    text_of,
 )
+from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.metrics import WorkqMetrics
+from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.writer import Request, ZtickOwner, ZtickWriter
 from journeyman.testing import ManualClock
 
@@ -91,7 +91,7 @@ STAT = Metrics(
 
 def read(metrics: ServerMetrics, stat: Metrics = STAT) -> dict[tuple[str, str], float]:
     """(name, labels) -> value, as Prometheus itself reads the text."""
-    families = text_string_to_metric_families(metrics.render(stat).decode())
+    families = text_string_to_metric_families(text_of(metrics.families(stat)).decode())
     samples = [sample for family in families for sample in family.samples]
     rows = {
         (s.name, ",".join(f"{k}={v}" for k, v in sorted(s.labels.items()))): s.value
@@ -121,7 +121,7 @@ def test_the_figures_of_stat_are_there():
 def test_every_figure_says_what_it_is():
     metrics = ServerMetrics()
     metrics.run_ended(SHELL, True, MS, MS)
-    text = metrics.render(STAT).decode()
+    text = text_of(metrics.families(STAT)).decode()
     for family in text_string_to_metric_families(text):
         assert family.type in ("counter", "gauge", "histogram")
         assert family.documentation.endswith("."), family.name
@@ -266,7 +266,7 @@ def test_the_page_on_telemetry_lists_every_figure():
     metrics.run_ended(SHELL, True, MS, MS)
     metrics.exports["traces", True] += 1
     told(metrics, (Set(b"r", "a", 1), DONE))
-    text = metrics.render(STAT).decode()
+    text = text_of(metrics.families(STAT)).decode()
     assert set(listed) == {family.name for family in metrics.families(STAT)}
     for family in metrics.families(STAT):
         prometheus, kind, labels = listed[family.name]
@@ -277,7 +277,7 @@ def test_the_page_on_telemetry_lists_every_figure():
 
 def test_names_of_queues_cannot_break_out_of_their_label():
     family = Family("x", "gauge", "X.", [Point({"queue": 'a"} 1\n\\'}, 5)])
-    assert text_of([family]).decode().endswith('journeyman_x{queue="a\\"} 1\\n\\\\"} 5\n')
+    assert text_of([family]).decode().endswith('journeyman_x{queue="a\\"} 1\\n\\\\"} 5.0\n')
 
 
 # -- together with the writer --

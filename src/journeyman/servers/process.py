@@ -35,7 +35,7 @@ from journeyman.servers.open_files import (
     watch_connections,
 )
 from journeyman.servers.preflight import check, notes
-from journeyman.servers.telemetry.disk_figures import MeasuredDisk, places_of
+from journeyman.servers.telemetry.metrics import MeasuredDisk, places_of
 from journeyman.servers.workq.service import WorkQueueServer
 from journeyman.servers.ztick.service import ScheduleServer
 

@@ -38,9 +38,11 @@ from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.kestrel.writer import FanOutWriter
-from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.telemetry.metrics import of_queues
+from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
 from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.servers.ztick.session import ZtickContext
 from journeyman.storage import Storage
@@ -92,7 +94,8 @@ async def open_http(
         stats = await api.stats()
         namespace = request["namespace"]
         prefix = "" if namespace == ALL_NAMESPACES else namespace
-        text = figures.render(around.metrics(stats), prefix)
+        families = figures.families(around.metrics(stats))
+        text = text_of(of_queues(family, prefix) for family in families)
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app.router.add_get("/health", _health, allow_head=False)
