@@ -10,7 +10,7 @@ turn answers into bytes. Nothing here waits, reads a clock or decides what a com
 
     workq/parser.py      lines with payloads -> events
     workq/commands.py    what a client can ask for, and every limit
-    workq/readers.py     the words, flags and payload of a command -> itself, or what is wrong with it
+    workq/readers.py     the words, flags and payload of a command -> itself, or what is wrong
     workq/replies.py     what an engine replies with, and its bytes
 
     kestrel/parser.py    lines with items -> events

@@ -11,7 +11,7 @@ Each service has these in a folder of its own; what they have in common is in co
     core/connection.py    one connection: bytes in, answers out, bounds, AUTH
     core/group_commit.py  batches: decided, written, told, or taken back
     core/service.py       a service: start, trouble, failure, stop
-    core/shared.py        what all connections share: the budget of unsent bytes, turns for long work
+    core/shared.py        what all share: the budget of unsent bytes, turns for long work
     core/listener.py      a port             core/tls.py         TLS on it
     core/access.py        tokens, and delays for guessers
     core/ticker.py        when to look at what the time has brought
