@@ -56,7 +56,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="journeyman-plans-") as directory:
         places = _logs(Path(directory))
         parts = [_section(command, places) for command in EXAMPLES]
-    print("\n".join(parts))
+    sys.stdout.write("\n".join(parts) + "\n")
     return 0
 
 
