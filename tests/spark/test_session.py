@@ -28,7 +28,6 @@ from journeyman.spark.session.java_options import local_java_options
 from journeyman.spark.session.launch import prepare_launch, spark_home
 from journeyman.spark.session.progress import Bar
 from journeyman.spark.source.sources import SERVER_FORMAT, registered
-from journeyman.spark.warming import warm_a_worker
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")
 
@@ -296,25 +295,6 @@ def test_spark_on_this_machine_is_given_no_zipped_copy_of_pyspark(spark):
     assert (spark_home() / "bin" / "spark-submit").exists()
     assert not (spark_home() / "python").exists()
     assert find_java().major >= 17
-
-
-def test_workers_on_this_machine_are_those_of_our_daemon(spark):
-    def name_of_daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            name = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
-            yield pa.RecordBatch.from_pydict({"name": [name]})
-
-    found = spark.range(1, numPartitions=1).mapInArrow(name_of_daemon, "name string").collect()
-    assert [row["name"] for row in found] == ["journeyman.spark.worker_daemon"]
-
-
-def test_a_worker_is_warmed_beside_the_work(spark):
-    warming = warm_a_worker(spark)
-
-    assert spark.range(10).count() == 10
-    warming.join(timeout=120)
-
-    assert not warming.is_alive()
 
 
 def test_progress_of_a_connect_server_is_one_line_that_goes_away():

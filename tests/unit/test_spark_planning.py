@@ -168,16 +168,6 @@ def test_planning_reads_no_file_that_its_readers_can_walk(monkeypatch):
     assert {piece.anchor for piece in pieces(plan(log_of(1000 * MIB)))} == {0}
 
 
-@pytest.mark.parametrize("local", [True, False])
-def test_planning_reads_nothing_where_readers_may_guess(monkeypatch, local):
-    monkeypatch.setattr(planning, "first_boundary", None)
-    log = log_of(5000 * MIB, local=local)
-    partitions = plan(log, reduce="latest", seams="true")
-    assert {piece.anchor for piece in pieces(partitions)} == {0}
-    assert max(sizes(partitions)) - min(sizes(partitions)) <= 1
-    assert_covers(partitions, log)
-
-
 def test_a_remote_file_is_walked_once_by_the_planner(monkeypatch):
     asked = []
 

@@ -15,10 +15,8 @@ import logging
 import os
 import re
 import sys
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 
 import pyspark
@@ -103,7 +101,6 @@ def build_session(
     else:
         wanted = cluster_java_options(java, wanted, log_level=log_level)
     settings[_JAVA_OPTIONS] = wanted
-    _import_meanwhile()
     return _with(settings).getOrCreate()
 
 
@@ -136,11 +133,6 @@ def _quiet_pyspark() -> None:
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
-def _import_meanwhile() -> None:
-    """Import, while Java starts, what pyspark imports as soon as Java has started."""
-    threading.Thread(target=import_module, args=("pyspark.testing",), daemon=True).start()
-
-
 def _our_settings(master: str, progress: bool) -> dict[str, str]:
     settings = {
         **_SQL_SETTINGS,
@@ -159,7 +151,6 @@ def _our_settings(master: str, progress: bool) -> dict[str, str]:
             "spark.default.parallelism": str(_cores(master)),
             # What is shuffled goes from memory to memory here: packing it takes longer.
             "spark.shuffle.compress": "false",
-            "spark.python.daemon.module": "journeyman.spark.worker_daemon",
         }
     return settings
 

@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.spark.source.layout import LogFile
-from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
+from journeyman.spark.source.schemas import KESTREL, KEYSPACE, ZTICK
 
 if TYPE_CHECKING:
     from journeyman.columnar.seals import SealKernels
 
-SELF_EVIDENT: Final = frozenset({ZTICK, WORKQ})  # those that have a Seek
-
 BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk
 Walk: TypeAlias = Callable[[Buffer, int, int], int]
-Seek: TypeAlias = Callable[[Buffer, int, int, bool], int]
 
 
 def codec_of(dialect: str, file: LogFile) -> Codec[Any]:
@@ -57,13 +54,6 @@ def walk_of(dialect: str) -> Walk | None:
     from journeyman.columnar.kernels.boundaries import WALKS
 
     return WALKS.get(dialect)
-
-
-def seek_of(dialect: str) -> Seek | None:
-    """How to find what seems to be a boundary, where records are hard to mistake."""
-    from journeyman.columnar.kernels.boundaries import SEEKS
-
-    return SEEKS.get(dialect)
 
 
 def seals_of(dialect: str) -> SealKernels | None:

@@ -85,7 +85,6 @@ class SourceOptions:
     on_lost_history: str = "fail"
     hold_files: bool = True
     reduce: str | None = None
-    seams: bool = False
     salvage: bool = False
     damage_only: bool = False
 
@@ -113,11 +112,6 @@ class SourceOptions:
         """The name of the column for damaged bytes; None when there is none."""
         return self.corrupt_record if self.mode == PERMISSIVE else None
 
-    @property
-    def may_guess(self) -> bool:
-        """Whether someone looks at the seams, and damage that is none does no harm meanwhile."""
-        return self.seams and self.mode == PERMISSIVE
-
     def _check(self) -> None:
         dialect = self.dialect
         unknown = sorted((self.kinds or frozenset()) - set(KINDS[dialect]))
@@ -133,8 +127,6 @@ class SourceOptions:
             )
         if self.queue is not None and dialect != KESTREL:
             raise UsageError(f"option queue is for kestrel, not for {dialect}")
-        if self.seams and self.reduce is None:
-            raise UsageError("seams are told of by reads with reduce only")
         columns = [name for name, _ in DIALECT_COLUMNS[dialect]]
         if self.corrupt_record in columns:
             raise UsageError(f"columnNameOfCorruptRecord: {self.corrupt_record} is taken")
@@ -281,7 +273,6 @@ _OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("splitBytes", "split_bytes", _size),
     ("minPartitions", "min_partitions", _count),
     ("reduce", "reduce", _text),
-    ("seams", "seams", _flag),
     ("salvage", "salvage", _flag),
     ("damageOnly", "damage_only", _flag),
     # For streams; a batch read leaves them alone, as it does the two limits of a trigger.

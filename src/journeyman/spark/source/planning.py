@@ -5,7 +5,7 @@
 About one partition a core is best: a reducer combines the more the more it sees, and every task
 costs its start. So a huge file becomes many partitions and many small files become one. A file
 whose parts lie far from its start gets anchors, so that no reader has to walk far; only then does
-planning read any of it. Where readers may guess nobody walks, so there are none.
+planning read any of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from journeyman.errors import UsageError
-from journeyman.spark.source.dialects import SELF_EVIDENT
 from journeyman.spark.source.layout import Log
 from journeyman.spark.source.options import AsOfPosition, SourceOptions
 from journeyman.spark.source.piece_reader import first_boundary
@@ -86,11 +85,7 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
         replace(piece, begin=begin, end=end)
         for begin, end in pairwise(_cuts(piece, count, options))
     )
-    return parts if _is_guessed(options) else _anchored(parts, options)
-
-
-def _is_guessed(options: SourceOptions) -> bool:
-    return options.may_guess and options.dialect in SELF_EVIDENT
+    return _anchored(parts, options)
 
 
 def _cuts(piece: Piece, count: int, options: SourceOptions) -> list[int]:
@@ -100,7 +95,6 @@ def _cuts(piece: Piece, count: int, options: SourceOptions) -> list[int]:
     it takes little more than the way there: then the farther from the start, the smaller.
     """
     is_walked = piece.file.identity is not None and piece.end <= MAX_WALK_BYTES
-    is_walked = is_walked and not _is_guessed(options)
     is_quick = options.reduce is not None
     # A size that was asked for is kept to.
     shrinks = 1 - _WALKING if is_walked and is_quick and options.split_bytes is None else 1

@@ -94,7 +94,6 @@ def valid_rows(column: Column) -> Bools:
 # By itself, because planning a query needs the columns, and should not import Arrow for them.
 
 PACKET_KIND: Final = "packet"
-SEAM_KIND: Final = "seam"  # no packet, but where a part of a file began and ended
 
 PACKET_SCHEMA: Final = StructType(
     [
@@ -115,7 +114,6 @@ PACKET_SCHEMA: Final = StructType(
         StructField("segments", ArrayType(IntegerType())),  # those that records may come from,
         StructField("files", ArrayType(StringType())),  # and their files
         StructField("packet", BinaryType()),
-        StructField("reached", LongType()),  # of a seam: behind the last record of its part
         StructField("details", BinaryType()),  # workq: what adds say beyond other records
     ]
 )

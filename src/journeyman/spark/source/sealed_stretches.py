@@ -15,7 +15,7 @@ import numpy as np
 
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError
-from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, SealKind, fits
+from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
 from journeyman.spark.source.dialects import bulk_decoder, codec_of, seals_of
@@ -121,20 +121,6 @@ class SealedReading:
             return None
         block = self._window.peek(seal.begin, offset)
         return seal.stamp if fits(format_, seal, block, at - seal.begin, seal.begin) else None
-
-    def _likely_block(self, begin: int, entry: int) -> int:
-        """The first block boundary from ``begin`` on, if an entry begins at ``entry`` behind it.
-
-        ``entry`` itself if nothing there is sealed.
-        """
-        format_, kernels = self._format, self._seals
-        if format_ is None or kernels is None or self._stamp_before(begin) is not None:
-            return begin if format_ is not None and kernels is not None else entry
-        window = self._window
-        at = kernels.next_seal(window.data, entry - window.begin)
-        seal = format_.parse(window.data, at)
-        is_inside = seal is not None and seal.kind is not SealKind.OPENING
-        return window.begin + at + format_.size if is_inside else entry
 
     def seal_at(self, offset: int) -> bool:
         """Whether something that is marked as a seal stands in the window at ``offset``."""

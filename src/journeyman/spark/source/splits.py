@@ -9,16 +9,16 @@ owns the items that *begin* inside its bytes. So wherever the cuts are, every it
 piece, and what remains is to find the first item that begins at or behind a cut. No format has
 marks to find it by, and a payload may quote whole log entries; so it is not guessed: the reader
 of a piece walks there, item by item, from its ``anchor``, a place known to be a boundary (the start
-of the file, or one that the planner has walked to). Only where the guess is proved afterwards, and
-all is done again if it was wrong, is that way spared: journeyman.spark.seams. See
-journeyman.spark.source.piece_reader for the walk and journeyman.spark.source.planning for the cuts.
+of the file, or one that the planner has walked to). Walking takes a small part of the time that
+reading takes. See journeyman.spark.source.piece_reader for the walk and
+journeyman.spark.source.planning for the cuts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -73,11 +73,6 @@ class Piece:
     anchor: int = 0
     cut: int | None = None
 
-    @property
-    def is_part(self) -> bool:
-        """Whether others read the rest of the file."""
-        return self.file.reader is None and (self.begin > 0 or self.end < self.file.size)
-
 
 @dataclass(slots=True)
 class Stretch:
@@ -92,13 +87,6 @@ class Stretch:
     end: int
     offset: int
     reached: int | None = None  # None: not looked at
-
-
-class Seam(NamedTuple):
-    """Where the reading of a part of a file began, and where the first item behind it begins."""
-
-    began: int
-    reached: int
 
 
 class LogPartition(InputPartition):

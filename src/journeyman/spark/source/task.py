@@ -1,11 +1,11 @@
 """The pieces of a partition -> record batches: what one task does.
 
     pieces --read_piece----> chunks, damages --selection----------> rows
-           --read_reduced--> the same, seams --selection, reducer--> fewer rows
+           --read_reduced--> the same --selection, reducer--> fewer rows
            --read_damages--> damages --> rows about these alone
 
 What is damaged goes by the mode: PERMISSIVE makes a row of it, DROPMALFORMED leaves it out,
-FAILFAST raises. A reducer sees good records only; rows about damage and seams are put behind its
+FAILFAST raises. A reducer sees good records only; rows about damage are put behind its
 own, and to each of its rows the columns are added that the path of its log stands for.
 """
 
@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
 from journeyman.logs.damage import Damage
-from journeyman.spark.seams import seam_row
 from journeyman.spark.source.dialects import no_records
 from journeyman.spark.source.filesystem import read_range
 from journeyman.spark.source.options import DROPMALFORMED, FAILFAST, SourceOptions
@@ -30,7 +29,7 @@ from journeyman.spark.source.reduction import reducer_of
 from journeyman.spark.source.row_maker import RowMaker, Selection
 from journeyman.spark.source.rows import MAX_CORRUPT_BYTES
 from journeyman.spark.source.schemas import arrow_schema, texts
-from journeyman.spark.source.splits import Piece, Seam, SplitContext, Stretch
+from journeyman.spark.source.splits import Piece, SplitContext, Stretch
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ class _Task:
         self._schema = arrow_schema(schema)
         self._maker = RowMaker(options.dialect, self._schema, options.corrupt_column)
         self._selection = Selection(options)
-        self._asides: list[pa.RecordBatch] = []  # what is said beside the rows of a reducer
+        self._damages: list[pa.RecordBatch] = []  # rows that go behind those of a reducer
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces:
@@ -69,7 +68,7 @@ class _Task:
     def reduced_rows(self) -> Iterator[pa.RecordBatch]:
         for batch in reducer_of(self._options).reduce(self._records()):
             yield self._completed(batch)
-        yield from self._asides
+        yield from self._damages
 
     def _records(self) -> Iterator[tuple[SplitContext, Chunk | Stretch]]:
         """What a reducer sees: of each file a chunk without rows first, so it sees them all."""
@@ -79,11 +78,9 @@ class _Task:
             items = read_reduced(piece, self._options, stretches=self._selection.takes_all)
             for item in self._items(piece, items):
                 if isinstance(item, pa.RecordBatch):
-                    self._asides.append(item)
+                    self._damages.append(item)
                 elif isinstance(item, Chunk | Stretch):
                     yield piece.context, item
-                elif isinstance(item, Seam):
-                    self._asides.append(self._completed(seam_row(piece.context, item)))
 
     def _items(
         self, piece: Piece, items: Iterable[Damage | Chunk | T]
