@@ -129,7 +129,7 @@ def test_files_that_nobody_told_of_are_not_published(tmp_path):
 
 
 def self_quoting_log(path: Path) -> Path:
-    """Most of it are results that quote a log: many a byte in them looks like the beginning of a record."""
+    """Most of it are results that quote a log, so records seem to begin in them."""
     records = b"".join(map(workq.CODEC.encode, map(workq_record, range(100))))
     quote = records * (500_000 // len(records))
     finished = [
