@@ -125,8 +125,7 @@ def test_a_cluster_gets_no_setting_of_a_single_machine(starting):
     assert "spark.driver.host" not in starting
     assert "spark.sql.shuffle.partitions" not in starting
     assert "spark.shuffle.compress" not in starting
-    assert "spark.python.daemon.module" not in starting
-    assert "spark.driver.extraJavaOptions" not in starting
+    assert "ParallelGC" not in starting["spark.driver.extraJavaOptions"]
 
 
 def test_little_is_not_shuffled_into_many_parts_on_a_cluster(starting):

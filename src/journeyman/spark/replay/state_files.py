@@ -39,8 +39,7 @@ from journeyman.errors import UsageError
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.merging import PacketGroup, extra_columns, groups_of, with_constants
 from journeyman.spark.sinks.staging import staging_name
-from journeyman.spark.source.rows import DAMAGE_KIND
-from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.source.schemas import DAMAGE_KIND, PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +60,18 @@ _ROWS: Final = "journeyman.spark.replay"
 # By what packets call their table. Damage of a checkpoint is of interest to the readers.
 _TABLES: Final[Mapping[str, Mapping[str, tuple[_Table, ...]]]] = {
     "ztick": {
-        "jobs": (_Table("jobs", f"{_ROWS}.ztick_rows:job_rows", ztick.JOBS),),
-        "rules": (_Table("rules", f"{_ROWS}.ztick_rows:rule_rows", ztick.RULES),),
+        "jobs": (_Table("jobs", f"{_ROWS}.ztick_tasks:job_rows", ztick.JOBS),),
+        "rules": (_Table("rules", f"{_ROWS}.ztick_tasks:rule_rows", ztick.RULES),),
     },
     "workq": {
         "jobs": (
-            _Table("jobs", f"{_ROWS}.workq_rows:job_rows", workq.JOBS),
-            _Table("orphans", f"{_ROWS}.workq_rows:orphan_rows", workq.ORPHANS),
+            _Table("jobs", f"{_ROWS}.workq_tasks:job_rows", workq.JOBS),
+            _Table("orphans", f"{_ROWS}.workq_tasks:orphan_rows", workq.ORPHANS),
         )
     },
     "kestrel": {
-        "items": (_Table("items", f"{_ROWS}.kestrel_rows:item_rows", kestrel.ITEMS),),
-        "readers": (_Table("readers", f"{_ROWS}.kestrel_rows:reader_rows", kestrel.READERS),),
+        "items": (_Table("items", f"{_ROWS}.kestrel_tasks:item_rows", kestrel.ITEMS),),
+        "readers": (_Table("readers", f"{_ROWS}.kestrel_tasks:reader_rows", kestrel.READERS),),
     },
 }
 _DAMAGE_TABLE: Final = {"kestrel": "readers"}

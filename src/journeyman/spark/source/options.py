@@ -22,28 +22,12 @@ from journeyman.spark.source.schemas import (
     DIALECT_COLUMNS,
     KESTREL,
     KEYSPACE,
+    KINDS,
+    REDUCERS,
     ZTICK,
 )
 
 PERMISSIVE, DROPMALFORMED, FAILFAST = MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-
-# The words of the column ``kind``, by dialect.
-KINDS: Final[dict[str, tuple[str, ...]]] = {
-    "ztick": ("set", "rule_set", "remove", "remove_rule"),
-    "workq": (
-        "add",
-        "schedule",
-        "complete",
-        "fail",
-        "delete",
-        "expire",
-        "start-attempt",
-        "timeout-attempt",
-        "unknown",
-    ),
-    "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
-    "keyspace": ("queue", "job", "queue_time", "status", "status_fifo", "counter", "unknown"),
-}
 
 _TABLE_OPTION = "option."
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -127,6 +111,9 @@ class SourceOptions:
             )
         if self.queue is not None and dialect != KESTREL:
             raise UsageError(f"option queue is for kestrel, not for {dialect}")
+        if self.reduce is not None and self.reduce != REDUCERS.get(dialect):
+            known = REDUCERS.get(dialect, "none")
+            raise UsageError(f"{dialect} has no reducer {self.reduce}; it has {known}")
         columns = [name for name, _ in DIALECT_COLUMNS[dialect]]
         if self.corrupt_record in columns:
             raise UsageError(f"columnNameOfCorruptRecord: {self.corrupt_record} is taken")

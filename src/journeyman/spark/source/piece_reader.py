@@ -12,8 +12,10 @@ piece's anchor, without making rows.
     rows     ===============>|                                        what is handed on
     scout    --------------------------------------------------->|    what was found good
 
-Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES. So a
-scout runs ahead, over entries that it only looks at, and rows are made of what is sure by then.
+Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES
+(journeyman.logs.damage). So a scout runs ahead, over entries that it only looks at, until so much
+follows what is handed on, and rows are made of what is sure by then. An opening seal ends its way:
+what follows is proven otherwise.
 
 A file is read through a window, which is moved on to the place where decoding stopped; so an entry
 cut by the end of one window is read whole in the next. Only what is wrong in a window that begins
@@ -43,16 +45,14 @@ from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.logs.sealed_reading import is_in_flight, sealed_inside, unsealed_end
-from journeyman.spark.source.dialects import walk_of
+from journeyman.spark.source.decoding import FEW, Items, SealedReading, Step, walk_of
 from journeyman.spark.source.filesystem import Window, filesystem_of
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.scouting import FEW, Scout, Step
-from journeyman.spark.source.sealed_stretches import Items, SealedReading
 from journeyman.spark.source.splits import Piece, Stretch
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
-_LITTLE_BYTES = 64 * 1024
+_MARK_BYTES = 64 * 1024  # from one boundary that a scout remembers to the next
 
 
 def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
@@ -326,3 +326,83 @@ class _Reading(SealedReading):
             return damage, None
         begin, stamp = sealed_at
         return replace(damage, length=begin - damage.offset, kind="corrupt"), stamp
+
+
+class Scout:
+    """Runs ahead of the rows over good entries, to the next fault or as far as the window goes.
+
+    ``sure`` is a boundary up to which no fault can change anything any more. ``marks`` are
+    boundaries, the first of them in front of every entry that a fault might still unseat.
+    """
+
+    def __init__(self, reading: _Reading, begin: int) -> None:
+        self._reading = reading
+        self._marks = [begin]
+        self._past: int | None = None  # the first boundary at or behind the end
+        self._damage: Damage | None = None
+        self.stamp: int | None = None  # of what is sealed behind the seal, or the damage, met
+        self.reached = self.sure = begin
+        self.needed = 0  # bytes from ``reached`` on that the window has to hold
+        self.is_at_fault = False
+
+    def run(self, end: int) -> None:
+        """Go on until all that begins before ``end`` is sure, to a fault, or through the window."""
+        reading = self._reading
+        self.needed = 0
+        while not self._is_done(end):
+            if self.reached == reading.window_end():
+                self.needed = 1
+                break
+            if reading.seal_at(self.reached):
+                self.stamp = reading.opening_stamp(self.reached)
+                if self.stamp is not None:
+                    self.sure = self.reached if self._past is None else self._past
+                    return
+                self._move(self.reached + reading.seal_bytes)
+                continue
+            step = reading.walk(self.reached, self._target(end), FEW)
+            if step.next_offset > self.reached:
+                self._move(step.next_offset)
+            elif step.ending is not None and reading.is_cut_by_window(step.ending):
+                self.needed = reading.needed(step.ending)
+                break
+            else:
+                self._meet_fault()
+                return
+        # What is followed by this much is held no longer; what begins behind the end is not asked.
+        last = self.reached if self._past is None else self._past
+        marks = [mark for mark in self._marks if self.reached - mark > HELD_BYTES and mark <= last]
+        self.sure = max([self.sure, *marks])
+        self._marks = [mark for mark in self._marks if mark >= self.sure]
+
+    @property
+    def damage(self) -> Damage:
+        """What the fault is about."""
+        assert self._damage is not None
+        return self._damage
+
+    def _is_done(self, end: int) -> bool:
+        if self._past is None and self.reached >= end:
+            self._past = self.reached
+        at_end = self.reached == self._reading.file_size()
+        if self._past is not None and (at_end or self.reached - self._past > HELD_BYTES):
+            self.sure = self._past
+            return True
+        return False
+
+    def _target(self, end: int) -> int:
+        far = self.reached + _MARK_BYTES
+        return min(far, end) if self.reached < end else far
+
+    def _move(self, boundary: int) -> None:
+        self.reached = boundary
+        self._marks.append(boundary)
+
+    def _meet_fault(self) -> None:
+        held = [mark for mark in self._marks if self.reached - mark > HELD_BYTES]
+        self.is_at_fault = True
+        boundary = held[-1] if held else self._marks[0]
+        self._damage, self.stamp = self._reading.damage_at(self.reached, boundary)
+        self.sure = self._damage.offset
+        if self._past is not None and self._past <= self.sure:
+            self.sure = self._past
