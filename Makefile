@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry,storage,postgres]' --group dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/connect --group connect
+	@$(BIN)/journeyman pipeline prepare || echo "Spark starts slower without it; everything else works."
 	@touch $(STAMP)
 
 services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the tests start
@@ -35,7 +36,6 @@ demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline
 
 test: check services ## Lint, types, import rules, and all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
-	$(BIN)/python -m journeyman.spark.session.start_archive
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
 
 quick: $(STAMP) services ## The tests without the long sweeps

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark import read, tables
-from journeyman.spark.replay.state_files import replay_to_files
+from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import build_session
 from journeyman.spark.sinks import write
 
@@ -28,9 +27,9 @@ SPLIT_BYTES = "64k"
 def main(bucket: str, directory: Path) -> None:
     spark = build_session("local[2]", small=True)
     logs = f"{bucket}/host=*/logfile"
-    packets = partial(tables.packets, spark, "ztick", logs, splitBytes=SPLIT_BYTES)
+    packets = tables.packets(spark, "ztick", logs, splitBytes=SPLIT_BYTES)
     targets = {name: str(directory / name) for name in tables.TABLES["ztick"]}
-    written = replay_to_files(packets, "ztick", targets)
+    written = write_states(packets, "ztick", targets)
     jobs = tables.states(spark, "ztick", f"{bucket}/host=a")["jobs"]
     copy = f"{bucket}/copy"
     write(jobs.withColumn("kind", F.lit("set")), "ztick", copy)

@@ -24,9 +24,9 @@ from journeyman.formats import ztick
 from journeyman.logs import damage as damage_module
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
-from journeyman.spark.source import piece_reader, scouting
+from journeyman.spark.source import piece_reader
 from journeyman.spark.source.piece_reader import read_reduced
-from journeyman.spark.source.splits import Piece, Seam, Stretch
+from journeyman.spark.source.splits import Piece, Stretch
 from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
 from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
 from tests.specimens import KESTREL as KESTREL_LOG
@@ -123,9 +123,9 @@ def wounded(dialect: Dialect, wound: Wound, seed: int) -> bytes:
 def short_memory(held_bytes: int) -> ExitStack:
     """Less is held back than a log is long, so that much of it is sure before it ends."""
     stack = ExitStack()
-    for module in (damage_module, piece_reader, scouting):
+    for module in (damage_module, piece_reader):
         stack.enter_context(mock.patch.object(module, "HELD_BYTES", held_bytes))
-    stack.enter_context(mock.patch.object(scouting, "_MARK_BYTES", 100))
+    stack.enter_context(mock.patch.object(piece_reader, "_MARK_BYTES", 100))
     return stack
 
 
@@ -203,7 +203,6 @@ def taken(pieces: Iterable[Piece]) -> list[Item]:
                 rows = rows_of(bytes(item.data[: item.reached]), item.begin)
                 found += [row | {"offset": row["offset"] + item.offset} for row in rows]
             else:
-                assert not isinstance(item, Seam)
                 found += [item] if isinstance(item, Damage) else item.batch.to_pylist()
     return found
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark import read, register, tables
 from journeyman.spark.maintenance import compact
 from journeyman.spark.replay.state_files import write_states
-from journeyman.spark.session.launch import prepare_launch
+from journeyman.spark.session.java import prepare_launch
 from journeyman.spark.sinks import write
 
 

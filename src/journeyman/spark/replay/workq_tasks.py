@@ -1,4 +1,13 @@
-"""What a task makes of a bucket of workq events: rows of jobs, or of orphans."""
+"""What tasks do in a replay of workq logs: carry what the fold needs, then fold bucket by bucket.
+
+    before the shuffle   records --bucket of job id--> packets of EVENTS, and beside them ADDS: the
+                         option ``reduce=events``, without payloads and results
+    behind it            all events of a bucket in log order --fold--> rows of jobs, or of orphans
+
+Where a job stands depends on the order of all its records, so nothing is folded before the shuffle:
+states of parts of a log cannot be merged into the state of the whole. What crosses it is about 40
+bytes a record, and 70 more for an add.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +19,60 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.arrays import Column, numbers_in, text_in, valid_in
+from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
 from journeyman.columnar.kernels.take import column_of, joined, rows_at, values_at
 from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq import fold as at
-from journeyman.columnar.workq.fold import ADDS, EVENTS, States, fold
+from journeyman.columnar.workq.fold import ADDS, EVENTS, States, events_and_adds, fold
 from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
-from journeyman.spark.replay.merging import OFFSET_MASK, PacketGroup, files_at, place_columns
+from journeyman.spark.replay.merging import PacketGroup, files_at, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
 from journeyman.spark.replay.workq import JOBS, ORPHANS
-from journeyman.spark.source.options import KINDS
-from journeyman.spark.source.packets import unpack
-from journeyman.spark.source.rows import SEGMENT_SHIFT, uuid_texts
+from journeyman.spark.source.packets import PacketSource, RowCombiner, by_bucket, pack, unpack
+from journeyman.spark.source.schemas import KINDS, OFFSET_MASK, SEGMENT_SHIFT
+from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.task import uuid_texts
 from journeyman.units import NS_PER_MS
+
+JOBS_TABLE: Final = "jobs"
+
+_MAX_ROWS: Final = 1_000_000  # held; about 80 bytes each
+
+
+class WorkqCombiner(RowCombiner):
+    """Makes packets of one log."""
+
+    def __init__(self, context: SplitContext) -> None:
+        self._source = PacketSource(context.log)
+        self._buckets = context.buckets
+        self._events: list[pa.RecordBatch] = []
+        self._adds: list[pa.RecordBatch] = []
+
+    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._source.files[context.segment] = context.file
+        self._source.records += batch.num_rows
+        events, adds = events_and_adds(batch, context.segment << SEGMENT_SHIFT)
+        self._events.append(events)
+        self._adds.append(adds)
+        if self._source.records >= _MAX_ROWS:
+            yield from self.finish()
+            self._source.files = {context.segment: context.file}
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if not self._events:
+            return
+        events, adds = joined(self._events), joined(self._adds)
+        self._events, self._adds = [], []
+        buckets = buckets_of(hashes_of(*text_in(events.column("job_id"))), self._buckets)
+        is_add = numbers_in(events.column("kind")) <= Command.SCHEDULE
+        yield from pack(
+            self._source,
+            JOBS_TABLE,
+            by_bucket(events, buckets),
+            details=by_bucket(adds, buckets[np.flatnonzero(is_add)]),
+        )
+
 
 _STATES: Final = pa.array(["new", "completed", "failed", "pending", "leased"])
 _KINDS: Final = pa.array([None, *KINDS["workq"]])

@@ -1,31 +1,105 @@
-"""Sealed stretches of a file in bulk: blocks whose seals fit, by the rule of the server.
+"""Bytes of a file -> chunks: the decoders of each dialect, and sealed stretches in bulk.
 
     [o][block][b][block][b][## bad block ##][b][block][b][c]
 
-What is an item elsewhere is a block here. A run of blocks is checked by a kernel, and then decoded
-at one go; a block that no seal fits is damage as a whole. See journeyman.logs.sealed_reading.
+What is an item elsewhere is a block in a sealed stretch. A run of blocks is checked by a kernel,
+and then decoded at one go; a block that no seal fits is damage as a whole: the rule of the server,
+see journeyman.logs.sealed_reading.
+
+The decoders bring numba with them, which takes a while to import; that happens when the first byte
+is decoded, in the tasks, and never for the planning of small logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError
-from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, SealKind, fits
+from journeyman.formats.framing import Buffer, Codec, Ending
+from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
-from journeyman.spark.source.dialects import bulk_decoder, codec_of, seals_of
 from journeyman.spark.source.filesystem import Window
+from journeyman.spark.source.layout import LogFile
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.scouting import FEW, Step
+from journeyman.spark.source.schemas import KESTREL, KEYSPACE, ZTICK
 from journeyman.spark.source.splits import Piece, Stretch
 
+if TYPE_CHECKING:
+    from journeyman.columnar.arrays import Column
+    from journeyman.columnar.seals import SealKernels
+
+FEW = 512  # records
+
+BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk
+Walk: TypeAlias = Callable[[Buffer, int, int], int]
 # Items; in the end where reading goes on, and the stamp if what is there is sealed.
 Items: TypeAlias = Generator[Chunk | Damage | Stretch, None, tuple[int, int | None]]
+
+
+class Step(NamedTuple):
+    """How far good entries led, what they were if that was asked, and why no further."""
+
+    chunk: Chunk | None
+    next_offset: int
+    ending: Ending | None  # None: there may be more in the window
+
+
+def codec_of(dialect: str, file: LogFile) -> Codec[Any]:
+    """The codec that judges this file."""
+    if dialect == KESTREL:
+        from journeyman.formats import kestrel
+
+        return kestrel.WRITER if file.reader is None else kestrel.READER
+    codec: Codec[Any] = import_module(f"journeyman.formats.{_codec_module(dialect)}").CODEC
+    return codec
+
+
+def bulk_decoder(dialect: str, codec: Codec[Any], *, payloads: bool) -> BulkDecoder:
+    """``decode`` of the dialect in journeyman.columnar, with its settings."""
+    decode = _decoding(dialect).decode
+    if dialect == KESTREL:
+        return partial(decode, payloads=payloads, codec=codec)
+    return partial(decode, payloads=payloads)
+
+
+def no_records(dialect: str) -> Chunk:
+    """A chunk of this dialect without rows."""
+    schema = _decoding(dialect).SCHEMA
+    return Chunk(pa.RecordBatch.from_pylist([], schema=schema), 0, None)
+
+
+def walk_of(dialect: str) -> Walk | None:
+    """How to get from boundary to boundary without making rows, where there is a way."""
+    from journeyman.columnar.kernels.boundaries import WALKS
+
+    return WALKS.get(dialect)
+
+
+def seals_of(dialect: str) -> SealKernels | None:
+    """How to check seals in bulk, where a dialect has any."""
+    if dialect not in (ZTICK, KESTREL):
+        return None
+    from journeyman.columnar.seals import KERNELS
+
+    return KERNELS[dialect]
+
+
+def _codec_module(dialect: str) -> str:
+    return "keyspace.file" if dialect == KEYSPACE else dialect
+
+
+def _decoding(dialect: str) -> Any:
+    module = "file" if dialect == KEYSPACE else "decode"
+    return import_module(f"journeyman.columnar.{dialect}.{module}")
 
 
 class SealedReading:
@@ -122,20 +196,6 @@ class SealedReading:
         block = self._window.peek(seal.begin, offset)
         return seal.stamp if fits(format_, seal, block, at - seal.begin, seal.begin) else None
 
-    def _likely_block(self, begin: int, entry: int) -> int:
-        """The first block boundary from ``begin`` on, if an entry begins at ``entry`` behind it.
-
-        ``entry`` itself if nothing there is sealed.
-        """
-        format_, kernels = self._format, self._seals
-        if format_ is None or kernels is None or self._stamp_before(begin) is not None:
-            return begin if format_ is not None and kernels is not None else entry
-        window = self._window
-        at = kernels.next_seal(window.data, entry - window.begin)
-        seal = format_.parse(window.data, at)
-        is_inside = seal is not None and seal.kind is not SealKind.OPENING
-        return window.begin + at + format_.size if is_inside else entry
-
     def seal_at(self, offset: int) -> bool:
         """Whether something that is marked as a seal stands in the window at ``offset``."""
         at, format_, data = offset - self._window.begin, self._format, self._window.data
@@ -184,7 +244,6 @@ def _shifted(chunk: Chunk, by: int) -> Chunk:
     if by == 0:
         return chunk
     from journeyman.columnar.arrays import numbers
-    from journeyman.spark.source.schemas import raw_numbers
 
     batch = chunk.batch
     at = batch.schema.get_field_index("offset")
@@ -194,10 +253,16 @@ def _shifted(chunk: Chunk, by: int) -> Chunk:
 
 def _before(chunk: Chunk, end: int) -> Chunk:
     """Only the rows that begin before ``end``."""
-    from journeyman.spark.source.schemas import raw_numbers
-
     offsets = raw_numbers(chunk.batch.column("offset"))
     rows = int(np.searchsorted(offsets, end))
     if rows == len(offsets):
         return chunk
     return Chunk(chunk.batch.slice(0, rows), int(offsets[rows]), chunk.ending)
+
+
+def raw_numbers(column: Column) -> npt.NDArray[Any]:
+    """The numbers of a column, without importing pandas; where it is null, what columnar put: 0."""
+    values = column.buffers()[1]
+    kind = np.dtype(column.type.to_pandas_dtype())  # in spite of its name, a type of numpy
+    raw = np.frombuffer(b"" if values is None else memoryview(values), kind)
+    return raw[column.offset : column.offset + len(column)]

@@ -1,6 +1,8 @@
-"""ztick ``latest``: of each job and each rule, the last record that this task has read.
+"""What tasks do in a replay of ztick logs: the last record of each job and each rule.
 
-    30,000,000 records of 1,000,000 jobs --> at most 1,000,000 rows a task, in packets
+    before the shuffle   30,000,000 records of 1,000,000 jobs --> at most 1,000,000 rows a task, in
+                         packets: the option ``reduce=latest``
+    behind it            the last of these in each bucket --> rows of jobs, or of rules
 
 Jobs go through a table in memory (LatestJobs), most of them without becoming rows before. When that
 is full, its jobs go out as packets and it begins anew; a job may then be in several packets, which
@@ -15,13 +17,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from journeyman.columnar.arrays import text_in
+from journeyman.columnar.arrays import Column, numbers_in, text_in
 from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
-from journeyman.columnar.kernels.take import joined
+from journeyman.columnar.kernels.take import joined, rows_where
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
+from journeyman.columnar.ztick.latest_rules import JOBS as LAST_OF_JOBS
+from journeyman.columnar.ztick.latest_rules import RULES as LAST_OF_RULES
 from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
-from journeyman.spark.source.packets import Buckets, PacketSource, by_bucket, pack
-from journeyman.spark.source.rows import SEGMENT_SHIFT
+from journeyman.spark.replay.merging import PacketGroup, place_columns
+from journeyman.spark.replay.packing import RUNNERS, STATUSES
+from journeyman.spark.replay.ztick import JOBS, RULES
+from journeyman.spark.source.packets import Buckets, PacketSource, by_bucket, pack, unpack
+from journeyman.spark.source.schemas import SEGMENT_SHIFT
 from journeyman.spark.source.splits import SplitContext, Stretch
 
 JOBS_TABLE: Final = "jobs"
@@ -103,3 +110,52 @@ class ZtickCombiner:
 
 def _rows_in(batches: list[pa.RecordBatch]) -> int:
     return sum(batch.num_rows for batch in batches)
+
+
+_JOB, _RULE = 0, 1  # the kinds of records that set something
+
+
+def last_jobs(group: PacketGroup) -> pa.RecordBatch:
+    """The last records of the jobs that there are, as columnar.latest has them."""
+    batches = [unpack(each.packet, LAST_OF_JOBS) for each in group.packets]
+    latest = LatestJobs(max(batch.num_rows for batch in batches))
+    for batch in batches:
+        latest.take(batch)
+    rows = latest.batch()
+    return rows_where(rows, numbers_in(rows.column("kind")) == _JOB)
+
+
+def last_rules(group: PacketGroup) -> pa.RecordBatch:
+    """The last records of the rules that there are."""
+    rows, _ = latest_rules(joined([unpack(each.packet, LAST_OF_RULES) for each in group.packets]))
+    return rows_where(rows, numbers_in(rows.column("kind")) == _RULE)
+
+
+def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of jobs."""
+    rows = last_jobs(group)
+    columns = [
+        *_places(group, rows),
+        rows.column("identifier"),
+        rows.column("execution_ns"),
+        STATUSES.take(rows.column("status")),
+    ]
+    yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
+
+
+def rule_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of rules."""
+    rows = last_rules(group)
+    columns = [
+        *_places(group, rows),
+        rows.column("identifier"),
+        rows.column("pattern"),
+        RUNNERS.take(rows.column("runner")),
+        rows.column("runner_args"),
+    ]
+    yield pa.RecordBatch.from_arrays(columns, names=RULES.names)
+
+
+def _places(group: PacketGroup, rows: pa.RecordBatch) -> list[Column]:
+    positions, lengths = (numbers_in(rows.column(name)) for name in ("position", "length"))
+    return place_columns(group, positions, lengths)
