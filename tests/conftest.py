@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 from hypothesis import settings
 
@@ -17,3 +18,8 @@ settings.load_profile("gate" if os.environ.get("CI") else "desk")
 # that a test starts and interrupts would never hear of it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start programs of this tree hundreds of times: half of what a start costs is compiling the
+# sources, if nobody may keep the result.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
