@@ -22,6 +22,7 @@ from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.errors import AccessDenied, NotFound, Refused
 from journeyman.formats.ztick.runners import Shell
 from tests.integration.schedule_process import ScheduleProcess
+from tests.unit.cli_commands import run, run_script
 
 DATA = Path(__file__).parent / "data"
 FAR_NS = 4_000_000_000_000_000_000
@@ -416,9 +417,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("command", ["serve", "config"])
 @pytest.mark.parametrize(("settings", "said"), REFUSED)
-def test_config_refuses_what_serve_refuses(tmp_path, command, settings, said):
+def test_config_refuses_what_serve_refuses(tmp_path, monkeypatch, settings, said):
     own = {
         "controller.listen": "127.0.0.1:0",
         "workq.enabled": "false",
@@ -426,18 +426,13 @@ def test_config_refuses_what_serve_refuses(tmp_path, command, settings, said):
         "database.persistence": "memory",
     }
     options = [f"--set={name}={value}" for name, value in (own | settings).items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "journeyman", command, *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "istening" not in done.stderr
-    assert sum(said in line for line in done.stderr.splitlines()) == 1
+    monkeypatch.chdir(tmp_path)
+    served = run_script("serve", *options)
+    shown = run("config", *options)
+    assert (served.returncode, shown.exit_code) == (2, 2)
+    for told in (served.stderr.decode(), shown.stderr):
+        assert "istening" not in told
+        assert sum(said in line for line in told.splitlines()) == 1
 
 
 def test_other_networks_are_served_with_tokens_or_if_that_is_asked_for(tmp_path):

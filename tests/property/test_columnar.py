@@ -22,6 +22,7 @@ from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, asser
 from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
 from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
 from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
+from tests.support.effort import cases
 
 UNIX_EPOCH_S = times.UNIX_EPOCH_S
 LOGS = [
@@ -32,7 +33,7 @@ LOGS = [
 ]
 # No deadline: the first call of a kernel compiles it. Damage has many shapes, so more of it.
 plain = settings(deadline=None)
-thorough = settings(deadline=None, max_examples=150)
+thorough = settings(deadline=None, max_examples=cases(60))
 each_log = pytest.mark.parametrize(("twins", "records"), LOGS)
 
 

@@ -33,9 +33,10 @@ from tests.specimens import KESTREL as KESTREL_LOG
 from tests.specimens import WORKQ as WORKQ_LOG
 from tests.specimens import ZTICK as ZTICK_LOG
 from tests.specimens import Dialect
+from tests.support.effort import cases
 
 RECORDS = 120
-SEEDS = range(4)
+SEEDS = range(cases(2))
 
 Wound = Callable[[bytearray, list[int], Random], None]  # the log, where records begin, chance
 
@@ -163,7 +164,7 @@ def test_spark_gives_what_the_server_loads(twins: Twins, dialect: Dialect, wound
 @each_log
 @each_wound
 def test_dump_and_verify_find_what_the_server_loads(twins, dialect: Dialect, wound, tmp_path):
-    for seed in SEEDS[:4]:
+    for seed in SEEDS:
         path = tmp_path / str(seed) / dialect.file
         path.parent.mkdir()
         path.write_bytes(wounded(dialect, wound, seed))

@@ -21,6 +21,7 @@ from journeyman.engines.kestrel.messages import Gone
 from journeyman.protocols.kestrel.commands import Get, Key, Put
 from journeyman.testing import PowerCut, SimulatedDisk
 from tests.fanout_world import END, SMALL, STORED, FanOutWorld, data_of
+from tests.support.effort import cases
 
 SEGMENT_BYTES = 4 + 3 * (25 + 3)
 QUEUES = st.sampled_from(["q", "r"])
@@ -270,6 +271,6 @@ class PersistentMachine(RuleBasedStateMachine):
 
 
 PersistentMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
+    max_examples=cases(40), stateful_step_count=40, deadline=None
 )
 TestPersistence = PersistentMachine.TestCase

@@ -18,6 +18,7 @@ from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
 from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
 from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
 from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
+from tests.support.effort import cases
 
 LOGS = [
     pytest.param(ZTICK, ZTICK_RECORDS, id="ztick"),
@@ -26,7 +27,7 @@ LOGS = [
     pytest.param(CHECKPOINT, KESTREL_RECORDS, id="checkpoint"),
 ]
 each_log = pytest.mark.parametrize(("twins", "records"), LOGS)
-thorough = settings(deadline=None, max_examples=60)
+thorough = settings(deadline=None, max_examples=cases(40))
 
 
 def assert_any_cuts_give_the_same(twins: Twins, log: bytes, data: st.DataObject) -> None:

@@ -48,6 +48,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
     ServerView,
 )
+from tests.support.effort import cases
 from tests.workq_model import MS, Model, PlainJob
 from tests.workq_views import expected_orders, folded, jobs_of, orders_of
 
@@ -294,4 +295,4 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
 
 TestWorkQueue = WorkQueueMachine.TestCase
-TestWorkQueue.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestWorkQueue.settings = settings(max_examples=cases(60), stateful_step_count=60, deadline=None)

@@ -32,6 +32,7 @@ from journeyman.servers.workq.store_loading import load_store
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.property.test_workq_engine import START_NS, WorkQueueMachine
+from tests.support.effort import cases
 from tests.workq_views import folded_facts, jobs_of
 
 RETENTION_MS = 30
@@ -160,4 +161,6 @@ class StoreMachine(WorkQueueMachine):
 
 
 TestWorkQueueInStore = StoreMachine.TestCase
-TestWorkQueueInStore.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestWorkQueueInStore.settings = settings(
+    max_examples=cases(30), stateful_step_count=50, deadline=None
+)

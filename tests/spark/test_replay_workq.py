@@ -29,6 +29,7 @@ from tests.property.test_columnar_folds import WORKQ, encodable
 from tests.property.test_folds import workq_records
 from tests.property.workq_original import history
 from tests.spark.replay_world import Found, by_host, copied, cut, gathered, mangled, read_log
+from tests.support.effort import cases
 
 GOLDEN = Path("tests/golden/data/workq")
 IDS = st.integers(0, 5).map(lambda number: bytes(15) + bytes([number]))
@@ -56,7 +57,7 @@ LOGS = st.one_of(
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("workq")
     random = Random(5)
-    for number, records in enumerate(gathered(LOGS, 150)):
+    for number, records in enumerate(gathered(LOGS, cases(50))):
         directory = root / f"host={number}"
         directory.mkdir()
         for sequence, part in enumerate(cut(records, random.randrange(1, 4), random), 1):
