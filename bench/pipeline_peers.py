@@ -117,11 +117,11 @@ def workq_codec(log: Path, target: Path) -> int:
         for entry in iter_entries(workq_format.CODEC, data, len(workq_format.HEADER))
     )
     states = workq.replay(records)
-    jobs = (state for state in states.values() if isinstance(state, workq.Job))
+    jobs = (state for state in states.values() if isinstance(state, workq.FoldedJob))
     return _written(_WORKQ, map(_workq_row, jobs), target)
 
 
-def _workq_row(job: workq.Job) -> tuple[Any, ...]:
+def _workq_row(job: workq.FoldedJob) -> tuple[Any, ...]:
     added = job.added
     size = None if job.result is None else len(job.result)
     names = added.name, added.priority, added.created.unix_ns

@@ -10,7 +10,7 @@ SET       the rate at 1,000 and at 1,000,000 planned jobs, for new jobs and for 
           500 SETs each, and the median turn counts.
 start     the bytes of a log with one record a job -> a Schedule, by way of columnar
 longest   the longest single step: a SET while the million comes together, a SET while the queue is
-          being tidied, a slice of QUERY, a ``Due`` that triggers 500 jobs
+          being tidied, a slice of QUERY, a ``TriggerDue`` that triggers 500 jobs
 
 All times are processor time of this process: what other programs do meanwhile hardly counts.
 The bar for SET is on ``whole``: a look-up among a million strings waits for memory several times,
@@ -35,12 +35,13 @@ import pyarrow.compute as pc
 from bench import report
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.engines.sharded_dict import JobListing
-from journeyman.engines.ztick.engine import Schedule
-from journeyman.engines.ztick.loading import REMOVED, Loader
-from journeyman.engines.ztick.messages import Due, Finished, StartRun
+from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.loading import ZtickLoader
+from journeyman.engines.ztick.messages import RunFinished, StartRun, TriggerDue
 from journeyman.formats.ztick import CODEC, JobSet, Shell, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
-from journeyman.protocols.ztick import Parser, ok
+from journeyman.protocols.ztick import ZtickParser, ok
 from journeyman.protocols.ztick.commands import Query, Remove, Set, SetRule
 
 MILLION = 1_000_000
@@ -78,9 +79,9 @@ def sets(numbers: Iterator[int] | range) -> list[Set]:
 # -- memory, and the longest SET ------------------------------------------------------------------
 
 
-def million_sets(longest: dict[str, float]) -> tuple[Schedule, float]:
+def million_sets(longest: dict[str, float]) -> tuple[ScheduleEngine, float]:
     """A schedule of a million SETs, and the bytes that each of them holds."""
-    schedule = Schedule()
+    schedule = ScheduleEngine()
     gc.collect()
     gc.freeze()  # as a server does: the collector need not look at the tables again
     before = resident_bytes()
@@ -105,7 +106,7 @@ def note(longest: dict[str, float], step: str, began_ns: int) -> None:
 # -- SET rates ------------------------------------------------------------------------------------
 
 
-def decide_all(schedule: Schedule, commands: list[Set]) -> float:
+def decide_all(schedule: ScheduleEngine, commands: list[Set]) -> float:
     """Seconds for the engine alone."""
     began = time.process_time()
     schedule.begin_batch()
@@ -115,11 +116,11 @@ def decide_all(schedule: Schedule, commands: list[Set]) -> float:
     return time.process_time() - began
 
 
-def answer_all(schedule: Schedule, commands: list[Set]) -> float:
+def answer_all(schedule: ScheduleEngine, commands: list[Set]) -> float:
     """Seconds for all that a server computes."""
     lines = [f"r1 SET {c.identifier} {c.execution_ns}\n".encode() for c in commands]
     data = b"".join(lines)
-    parser = Parser()
+    parser = ZtickParser()
     began = time.process_time()
     schedule.begin_batch()
     log, replies = [], []
@@ -133,10 +134,10 @@ def answer_all(schedule: Schedule, commands: list[Set]) -> float:
     return time.process_time() - began
 
 
-def set_rates(few: Schedule, many: Schedule) -> dict[str, dict[str, float]]:
+def set_rates(few: ScheduleEngine, many: ScheduleEngine) -> dict[str, dict[str, float]]:
     """SETs a second with few and with many planned jobs, by what is timed."""
     figures = {}
-    ways: dict[str, Callable[[Schedule, list[Set]], float]] = {
+    ways: dict[str, Callable[[ScheduleEngine, list[Set]], float]] = {
         "decide": decide_all,
         "whole": answer_all,
     }
@@ -165,7 +166,7 @@ def set_rates(few: Schedule, many: Schedule) -> dict[str, dict[str, float]]:
 # -- other steps ----------------------------------------------------------------------------------
 
 
-def other_steps(schedule: Schedule, longest: dict[str, float]) -> dict[str, float]:
+def other_steps(schedule: ScheduleEngine, longest: dict[str, float]) -> dict[str, float]:
     """Tidying, QUERY and Due on a million jobs; what they take in all, in seconds."""
     for command in sets(range(MILLION)):
         began_ns = time.thread_time_ns()
@@ -191,13 +192,13 @@ def other_steps(schedule: Schedule, longest: dict[str, float]) -> dict[str, floa
     waiting = 10_000
     while waiting > 0:
         began_ns = time.thread_time_ns()
-        outcome = schedule.decide(Due(), START_NS + SPREAD_NS)
+        outcome = schedule.decide(TriggerDue(), START_NS + SPREAD_NS)
         note(longest, "Due, 500 jobs", began_ns)
         waiting -= len(outcome.records)
         running += outcome.effects
     runs = 0
     for effect in running:  # grows while it is gone through: each end lets another one start
-        outcome = schedule.decide(Finished(effect.run_id, True), 0)
+        outcome = schedule.decide(RunFinished(effect.run_id, True), 0)
         running += outcome.effects
         runs += 1
     assert runs >= 10_000
@@ -220,7 +221,7 @@ def log_of(jobs: int) -> bytes:
 def load_seconds(log: bytes) -> dict[str, float]:
     """Decode, make Python values, build the Schedule."""
     decode_s = values_s = build_s = 0.0
-    loader = Loader()
+    loader = ZtickLoader()
     chunks = columnar.iter_batches(log)
     while True:
         began = time.process_time()
@@ -267,7 +268,7 @@ def main() -> int:
     many, bytes_a_job = million_sets(longest)
     ok_so_far = verdict("memory a job", f"{bytes_a_job:.0f} B", bytes_a_job <= MAX_BYTES_A_JOB)
 
-    few = Schedule()
+    few = ScheduleEngine()
     for command in sets(range(FEW)):
         few.decide(command, 0)
     rates = set_rates(few, many)
@@ -281,7 +282,7 @@ def main() -> int:
     print("\nlongest step, processor time")
     for step, took_ms in longest.items():
         # How many jobs a Due takes is a setting; the others take what they take.
-        short = None if step.startswith("Due") else took_ms <= MAX_STEP_MS
+        short = None if step.startswith("TriggerDue") else took_ms <= MAX_STEP_MS
         ok_so_far &= verdict(f"{step:<18}", f"{took_ms:>8} ms", short)
     print(f"\nQUERY of a million jobs {totals['query_of_1000000_s']} s,", end=" ")
     print(f"10,000 jobs due, run and ended {totals['run_of_10000_s']} s")

@@ -25,8 +25,8 @@ from journeyman.disk import RealDisk
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.workq import CODEC, Instant, JobAdded
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleSet, Shell, Status
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 

@@ -1,5 +1,1 @@
 """Found by PySpark itself: the format ``journeyman``. See journeyman.spark.sinks.server."""
-
-from journeyman.spark.sinks.server import ServerSink as DefaultSource
-
-__all__ = ["DefaultSource"]

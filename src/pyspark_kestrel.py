@@ -1,5 +1,1 @@
 """Found by PySpark itself: the format ``kestrel``. See journeyman.spark.source.sources."""
-
-from journeyman.spark.source.sources import KestrelSource as DefaultSource
-
-__all__ = ["DefaultSource"]

@@ -1,5 +1,1 @@
 """Found by PySpark itself: the format ``workq``. See journeyman.spark.source.sources."""
-
-from journeyman.spark.source.sources import WorkqSource as DefaultSource
-
-__all__ = ["DefaultSource"]

@@ -1,5 +1,1 @@
 """Found by PySpark itself: the format ``ztick``. See journeyman.spark.source.sources."""
-
-from journeyman.spark.source.sources import ZtickSource as DefaultSource
-
-__all__ = ["DefaultSource"]

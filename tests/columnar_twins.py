@@ -98,9 +98,9 @@ def runner_fields(runner: ztick_format.Runner) -> tuple[int, list[str]]:
             return 4, [method, url]
         case ztick_format.Redis(url, command, key):
             return 5, [url, command, key]
-        case ztick_format.Queue(name, flags):
+        case ztick_format.WorkQueueRunner(name, flags):
             return 6, [name, *flags]
-        case ztick_format.Journal(queue):
+        case ztick_format.FanOutRunner(queue):
             return 7, [queue]
 
 

@@ -12,19 +12,19 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import (
-    Answer,
     Checkpoint,
     Effect,
     Fetch,
     Fetched,
-    Outcome,
+    KestrelAnswer,
+    KestrelOutcome,
     SaveCheckpoint,
 )
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
-from journeyman.protocols.kestrel.commands import Confirm, Delete, Flush, Get, Key, Put
+from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.testing import ManualClock, SimulatedDisk
 
@@ -61,7 +61,7 @@ class FanOutWorld:
         archive_directory: str | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.engine = FanOut(settings)
+        self.engine = FanOutEngine(settings)
         self.journals = Journals(
             disk,
             self.clock,
@@ -101,14 +101,14 @@ class FanOutWorld:
         self._carry_out(outcome)
         return None if outcome.reply is None else outcome.reply.data
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _carry_out(self, outcome: KestrelOutcome) -> None:
         saved: list[SaveCheckpoint] = []
         effects: list[Effect] = list(outcome.effects)
         for effect in effects:
             if isinstance(effect, Fetch):
                 items = self.journals.read_after(effect.queue, effect.after)
                 self.decide(Fetched(effect, items))
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, KestrelAnswer):
                 self._answers.setdefault(effect.client, []).append(effect.reply.data)
             elif isinstance(effect, SaveCheckpoint):
                 saved.append(effect)
@@ -125,13 +125,13 @@ class FanOutWorld:
     def get(self, queue: str, reader: str = "", **options: Any) -> bytes | None:
         """Confirmed by being given out, unless ``open`` is given together with a ``client``."""
         client = options.pop("client", None)
-        return data_of(self.ask(Get(Key(queue, reader), **options), client))
+        return data_of(self.ask(GetItem(Key(queue, reader), **options), client))
 
     def confirm(self, queue: str, reader: str, items: int, client: Any) -> None:
         assert self.ask(Confirm(Key(queue, reader), items), client) == END
 
     def delete(self, queue: str, reader: str = "") -> None:
-        assert self.ask(Delete(Key(queue, reader))) == b"DELETED\r\n"
+        assert self.ask(DeleteQueue(Key(queue, reader))) == b"DELETED\r\n"
 
     def flush(self, queue: str, reader: str = "") -> None:
         assert self.ask(Flush(Key(queue, reader))) == END

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from journeyman.engines.workq.engine import Decidable, WorkQueue
+from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
 from journeyman.engines.workq.loading import load
-from journeyman.engines.workq.messages import Answer, Due, Gone, Outcome
+from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.formats.workq import Command, Record
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Complete,
     Delete,
     Fail,
@@ -17,10 +18,9 @@ from journeyman.protocols.workq.commands import (
     Lease,
     PauseQueue,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import JobList, JobView, Leased
 
@@ -38,17 +38,19 @@ class Story:
 
     def __init__(self, seed: int = 0) -> None:
         self.now_ns = START_NS
-        self.queue = WorkQueue(seed=seed)
+        self.queue = WorkQueueEngine(seed=seed)
         self.log: list[Record] = []
         self.answers: list[tuple[Any, Any]] = []  # (client, reply) of those who waited
-        self.last: Outcome
+        self.last: WorkqOutcome
 
     def decide(self, command: Decidable, client: Any = None) -> Any:
         """The reply."""
         self.last = self.queue.decide(command, self.now_ns, client)
         self.now_ns = self.queue._state.now_ns  # every add has a nanosecond of its own
         self.log += self.last.records
-        self.answers += [(e.client, e.reply) for e in self.last.effects if isinstance(e, Answer)]
+        self.answers += [
+            (e.client, e.reply) for e in self.last.effects if isinstance(e, WorkqAnswer)
+        ]
         return self.last.reply
 
     def words(self) -> list[str]:
@@ -64,7 +66,7 @@ class Story:
         values: dict[str, Any] = {"ttr_ms": 1000, "ttl_ms": DAY_MS}
         values |= {"payload": b"job %d" % number} | settings
         time_ns = self.now_ns + in_ms * MS
-        return self.decide(Schedule(job_id(number), name, time_ns=time_ns, **values))
+        return self.decide(ScheduleJob(job_id(number), name, time_ns=time_ns, **values))
 
     def run(self, number: int, client: Any, wait_ms: int = 500, **settings: Any) -> Any:
         values: dict[str, Any] = {"ttr_ms": 1000, "payload": b""} | settings
@@ -82,7 +84,7 @@ class Story:
         return self.decide(Fail(job_id(number), result))
 
     def result(self, number: int, client: Any = None, wait_ms: int = 0) -> Any:
-        return self.decide(Result(job_id(number), wait_ms), client)
+        return self.decide(AwaitResult(job_id(number), wait_ms), client)
 
     def delete(self, number: int) -> Any:
         return self.decide(Delete(job_id(number)))
@@ -97,7 +99,7 @@ class Story:
         return self.decide(ResumeQueue(name))
 
     def gone(self, client: Any) -> Any:
-        return self.decide(Gone(client))
+        return self.decide(WorkqGone(client))
 
     def view(self, number: int) -> JobView | None:
         reply = self.decide(InspectJob(job_id(number)))
@@ -109,7 +111,7 @@ class Story:
         words = []
         while (due_ns := self.queue.next_due_ns()) is not None and due_ns <= end_ns:
             self.now_ns = max(self.now_ns, due_ns)
-            self.decide(Due())
+            self.decide(WorkqDue())
             words += self.words()
         self.now_ns = end_ns
         return words

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Complaint,
     Complete,
     Delete,
     Fail,
     Lease,
     PauseQueue,
+    RefusedLine,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -31,7 +32,6 @@ from journeyman.protocols.workq.replies import (
     JobView,
     Leased,
     QueueView,
-    Refused,
     Reply,
 )
 
@@ -174,16 +174,16 @@ class Model:
 
     # -- commands --
 
-    def add(self, command: Add | Schedule | Run) -> Reply | None:
-        time_ns = command.time_ns if isinstance(command, Schedule) else None
+    def add(self, command: Add | ScheduleJob | Run) -> Reply | None:
+        time_ns = command.time_ns if isinstance(command, ScheduleJob) else None
         if time_ns is not None:
-            assert isinstance(command, Schedule)
+            assert isinstance(command, ScheduleJob)
             if time_ns + command.ttl_ms * MS <= self.now_ns:
-                return Refused(Complaint.TIME)
+                return RefusedLine(Complaint.TIME)
         former = self.jobs.get(command.job_id)
         if former is not None:
             if former.expires_ns > self.now_ns:
-                return Refused(Complaint.DUPLICATE_JOB)
+                return RefusedLine(Complaint.DUPLICATE_JOB)
             self.evicted += not former.is_finished
             self.remove(former)
         self.names.add(command.name)
@@ -244,7 +244,7 @@ class Model:
         if job is None:
             return NOT_FOUND
         if job.is_finished:
-            return Refused(Complaint.DUPLICATE_RESULT)
+            return RefusedLine(Complaint.DUPLICATE_RESULT)
         success = isinstance(command, Complete)
         attempts_left = not job.max_attempts or job.attempts < job.max_attempts
         job.fails += not success
@@ -257,7 +257,7 @@ class Model:
         self.tell(job.job_id, Finished(job.job_id, success, command.result))
         return DONE
 
-    def result(self, command: Result, client: int) -> Reply | None:
+    def result(self, command: AwaitResult, client: int) -> Reply | None:
         job = self.living(command.job_id)
         if job is None:
             return NOT_FOUND
@@ -281,7 +281,7 @@ class Model:
         if job is None:
             return NOT_FOUND
         if job.state != FAILED:
-            return Refused(Complaint.NOT_DEAD)
+            return RefusedLine(Complaint.NOT_DEAD)
         self.now_ns += 1
         job.created_ns, job.time_ns, job.state, job.result = self.now_ns, None, NEW, None
         job.attempts = job.fails = job.started_ns = job.ready_ns = 0

@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
-
 
 class Clock(Protocol):
     """Wall time for records and names, monotonic time for waiting."""

@@ -33,8 +33,6 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from journeyman.errors import LogLocked
 
-__all__ = ["AppendFile", "Disk", "Lock", "ReadFile", "RealDisk", "is_full", "is_out_of_files"]
-
 T = TypeVar("T")
 
 FILE_MODE = 0o600  # logs hold commands, payloads and credentials

@@ -32,33 +32,6 @@ corruption.
 
 from __future__ import annotations
 
-__all__ = [
-    "BadHeader",
-    "ChecksumMismatch",
-    "EncodeError",
-    "EntryTooLarge",
-    "FormatError",
-    "IncompleteEntry",
-    "InvalidData",
-    "JourneymanError",
-    "LogBusy",
-    "LogClosed",
-    "LogError",
-    "LogFull",
-    "LogLocked",
-    "LogPoisoned",
-    "LogUnavailable",
-    "StorageClosed",
-    "StorageError",
-    "StorageFull",
-    "StorageLocked",
-    "StorageUnavailable",
-    "StringOverflow",
-    "UnknownEntryType",
-    "UnreadableRecord",
-    "UsageError",
-]
-
 
 class JourneymanError(Exception):
     """Base of all errors raised on purpose by this package."""

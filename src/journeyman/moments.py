@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["parse_moment"]
-
 _FRACTION = re.compile(r"(?<=\d)[.,](\d{1,9})(?=$|Z|[+-])")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_SECOND = 1_000_000_000

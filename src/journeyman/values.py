@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["value"]
-
 T = TypeVar("T")
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from journeyman.config import StorageMode
+from journeyman.storage.contract import EngineOptions
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.options import EngineOptions, StorageMode
 from journeyman.storage.rocksdb import RocksBackend
 from journeyman.storage.sqlite import SqliteBackend
 from journeyman.testing.storage_contract import StorageContract

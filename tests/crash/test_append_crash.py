@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from journeyman.errors import LogError, LogPoisoned
-from journeyman.logs.appender import Appender
+from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.sealing import Sealing
-from journeyman.logs.sync import SyncPolicy
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
 from tests.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from journeyman.errors import LogError
-from journeyman.folds.workq import Job, expires_ns, replay, visible
+from journeyman.folds.workq import FoldedJob, expires_ns, replay, visible
 from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.crash.cuts import crashes
@@ -47,7 +47,7 @@ profile = settings(
 # -- what can be seen ------------------------------------------------------------------------
 
 
-def shown(records: Iterable[Record], from_tick: int) -> list[dict[bytes, Job]]:
+def shown(records: Iterable[Record], from_tick: int) -> list[dict[bytes, FoldedJob]]:
     """The jobs that exist at every tick from this one on."""
     states = replay(records)
     moments = [as_of(MINUTE_S * tick) for tick in range(from_tick, 3 * LAST_TICK)]
@@ -67,7 +67,7 @@ def shown_by_original(records: Iterable[Record], tick: int) -> dict[bytes, list[
     for record in records:
         job = jobs.get(record.job_id)
         if isinstance(record, JobAdded):
-            if expires_ns(Job(record)) > as_of(MINUTE_S * tick):
+            if expires_ns(FoldedJob(record)) > as_of(MINUTE_S * tick):
                 refuse_if(job is not None)
                 jobs[record.job_id] = [record, "new", 0]
         elif record.command in (Command.DELETE, Command.EXPIRE):

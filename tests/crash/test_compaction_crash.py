@@ -7,7 +7,7 @@ import pytest
 from journeyman.folds.ztick import replay
 from journeyman.formats.framing import scan
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record, RuleSet, Shell, Status
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.crash.cuts import EXTREMES, crashes

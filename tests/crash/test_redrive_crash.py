@@ -11,10 +11,9 @@ from journeyman.client.errors import Refused
 from journeyman.client.ztick import Job
 from journeyman.errors import LogError, LogLocked
 from journeyman.formats.ztick import Status
-from journeyman.spark.redrive.record import Ledger, Mark, read_done
-from journeyman.spark.redrive.redrive import Redriven, redrive_rows
+from journeyman.spark.redrive.redrive import Ledger, Mark, Redriven, read_done, redrive_rows
 from journeyman.spark.sinks.sending import ZtickDoor
-from journeyman.spark.sinks.server_options import ServerOptions
+from journeyman.spark.sinks.server import ServerOptions
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
 from tests.crash.cuts import Crash, crashes
 

@@ -9,7 +9,7 @@ import time
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.framing import scan
-from journeyman.spark.redrive.record import read_done
+from journeyman.spark.redrive.redrive import read_done
 from tests.integration.schedule_process import ScheduleProcess
 
 PROGRAM = """
@@ -17,8 +17,8 @@ import sys
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.spark.redrive.redrive import redrive_rows
-from journeyman.spark.redrive.record import Ledger
-from journeyman.spark.sinks.server_options import ServerOptions
+from journeyman.spark.redrive.redrive import Ledger
+from journeyman.spark.sinks.server import ServerOptions
 
 port, record, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 options = ServerOptions.parse({"door": "ztick", "address": "127.0.0.1:" + port, "batchSize": "5"})

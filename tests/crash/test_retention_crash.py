@@ -9,8 +9,8 @@ import pytest
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.logs.sync import SyncPolicy
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.crash.cuts import EXTREMES, Crash, crashes
 

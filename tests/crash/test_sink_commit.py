@@ -22,9 +22,16 @@ from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.sinks import kestrel_commit, keyspace_commit, workq_commit, ztick_commit
 from journeyman.spark.sinks.commit import Write
-from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
 from journeyman.spark.sinks.options import SinkOptions
-from journeyman.spark.sinks.staging import STALE_AFTER_S, remove_staging, remove_stale, staging_name
+from journeyman.spark.sinks.staging import (
+    STALE_AFTER_S,
+    Part,
+    PartsWritten,
+    Stream,
+    remove_staging,
+    remove_stale,
+    staging_name,
+)
 from journeyman.testing import ManualClock
 from tests.crash.cuts import Crash, crashes
 from tests.sink_disk import SimulatedSinkDisk

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.storage import Remove, Storage
+from journeyman.storage import RemoveJob, Storage
 from tests.crash.work_ledger import COMPLETED, FAILED, LEASED, NEW, PENDING, Found, Line, WorkBook
 from tests.crash.work_ledger_cycles import KILLS, KILLS_IN_STORE, WorkCycles
 from tests.integration.workq_process import WorkqProcess
@@ -44,7 +44,7 @@ class LostRecords(WorkCycles):
     def _start(self) -> WorkqProcess:
         if (self.directory / "store").exists():
             with Storage.open("rocksdb", str(self.directory / "store")) as storage:
-                storage.apply([Remove(UUID(job_id)) for job_id in self._answered()[:5]])
+                storage.apply([RemoveJob(UUID(job_id)) for job_id in self._answered()[:5]])
         return super()._start()
 
     def _answered(self) -> list[str]:

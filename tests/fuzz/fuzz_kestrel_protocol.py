@@ -6,19 +6,19 @@ import sys
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.foreign import Foreign
-from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser
+from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, KestrelParser
 from journeyman.protocols.kestrel.commands import (
     MAX_WAIT_MS,
     Event,
-    Get,
-    Hangup,
+    GetItem,
+    HangUp,
     Key,
     Monitor,
     Put,
     PutTooLarge,
-    Refused,
+    RefusedRequest,
 )
-from journeyman.protocols.kestrel.readers import is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
 from tests.fuzz.runner import run
 
 
@@ -57,24 +57,26 @@ def check(data: bytes) -> None:
 
 
 def fed(pieces: list[bytes]) -> tuple[list[Event], bool, int]:
-    parser = Parser()
+    parser = KestrelParser()
     events = [event for piece in pieces for event in parser.feed(piece)]
     return events, parser.closed, parser.kept_bytes
 
 
 def ends(event: Event) -> bool:
-    return isinstance(event, Hangup | Foreign) or (isinstance(event, Refused) and event.hangup)
+    return isinstance(event, HangUp | Foreign) or (
+        isinstance(event, RefusedRequest) and event.hangup
+    )
 
 
 def check_event(event: Event) -> None:
-    if isinstance(event, Refused):
+    if isinstance(event, RefusedRequest):
         assert event.reason.isprintable()
     elif isinstance(event, Put):
         assert is_queue_name(event.queue)
         assert len(event.data) <= MAX_DATA_BYTES
     elif isinstance(event, PutTooLarge):
         assert event.size > MAX_DATA_BYTES
-    elif isinstance(event, Get | Monitor):
+    elif isinstance(event, GetItem | Monitor):
         check_key(event.key)
         assert 0 <= event.wait_ms <= MAX_WAIT_MS
 

@@ -18,14 +18,14 @@ from journeyman.formats.workq import (
     Instant,
     JobAdded,
     Record,
-    varint,
+    frame,
 )
 from journeyman.formats.workq.frame import CRC_BYTES, payload_span
-from journeyman.formats.workq.times import TIME_BYTES
+from journeyman.formats.workq.records import TIME_BYTES
 from tests.fuzz.runner import run
 
 DATA = Path(__file__).parents[1] / "golden" / "data" / "workq"
-MAX_FRAME_BYTES = TIME_BYTES + varint.MAX_BYTES + MAX_RECORD_BYTES + CRC_BYTES
+MAX_FRAME_BYTES = TIME_BYTES + frame.MAX_BYTES + MAX_RECORD_BYTES + CRC_BYTES
 RECORDS_A_PIECE = 3  # short pieces: more inputs a second, and more of each is damage
 
 

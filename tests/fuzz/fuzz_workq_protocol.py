@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from journeyman.protocols.foreign import Foreign
-from journeyman.protocols.workq import Parser
+from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
     Add,
@@ -13,9 +13,9 @@ from journeyman.protocols.workq.commands import (
     Event,
     Fail,
     Hangup,
-    Refused,
+    RefusedLine,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import reply_bytes
 from tests.fuzz.runner import run
@@ -54,15 +54,15 @@ def check(data: bytes) -> None:
 
 
 def fed(pieces: list[bytes]) -> tuple[list[Event], bool, int]:
-    parser = Parser()
+    parser = WorkqParser()
     events = [event for piece in pieces for event in parser.feed(piece)]
     return events, parser.closed, parser.kept_bytes
 
 
 def check_event(event: Event) -> None:
-    if isinstance(event, Refused):
+    if isinstance(event, RefusedLine):
         assert reply_bytes(event).endswith(b"\r\n")
-    elif isinstance(event, Add | Schedule | Run):
+    elif isinstance(event, Add | ScheduleJob | Run):
         assert len(event.job_id) == 16
         assert event.name.isascii()
         assert len(event.payload) <= MAX_PAYLOAD_BYTES

@@ -115,7 +115,7 @@ def workq_records(name: str) -> list[workq_format.Record]:
     return records
 
 
-def as_described(job: workq.Job, now_ns: int) -> dict[str, Any]:
+def as_described(job: workq.FoldedJob, now_ns: int) -> dict[str, Any]:
     added = job.added
     return {
         "id": str(UUID(bytes=added.job_id)),
@@ -168,7 +168,7 @@ def test_workq_jobs_are_those_of_the_original_in_the_same_order(name):
 
 def test_a_job_completed_before_its_add_does_not_come_back():
     job, kinds = replayed_with_notes(RACED)
-    assert isinstance(job, workq.Job)
+    assert isinstance(job, workq.FoldedJob)
     assert (job.state, job.attempts, job.result) == (workq.JobState.COMPLETED, 1, b"r")
     assert kinds == [AnomalyKind.ORPHAN] * 2 + [AnomalyKind.ADOPTED_ORPHAN] * 2
     assert DESCRIBED[RACED]["state_after_replay"][0]["state"] == workq.JobState.NEW  # the original
@@ -179,7 +179,7 @@ def test_a_log_that_the_original_refuses_is_read_and_reported(name):
     kinds, message, state, attempts = REFUSED[name]
     assert DESCRIBED[name]["replay_error"] == message
     job, reported = replayed_with_notes(name)
-    assert isinstance(job, workq.Job)
+    assert isinstance(job, workq.FoldedJob)
     assert (job.state, job.attempts) == (state, attempts)
     assert reported == kinds
     assert workq.visible(job, DESCRIBED[name]["now_ns"]) is job
@@ -208,7 +208,7 @@ def test_what_run_leaves_in_the_log_is_reported_and_forgotten():
     notes: list[Anomaly] = []
     states = workq.replay(workq_records("a-all-types"), notes.append)
     assert [note.kind for note in notes] == [AnomalyKind.ORPHAN] * 4
-    assert all(isinstance(state, workq.Job) for state in states.values())
+    assert all(isinstance(state, workq.FoldedJob) for state in states.values())
 
 
 @pytest.mark.parametrize("name", WORKQ)

@@ -44,7 +44,7 @@ def opened_ztick(disk: SimulatedDisk) -> ZtickLog:
     return ZtickLog.open(disk, ManualClock(), LOG)
 
 
-def schedule_of(log: ZtickLog) -> ztick_fold.Schedule:
+def schedule_of(log: ZtickLog) -> ztick_fold.FoldedSchedule:
     return ztick_fold.schedule(ztick_fold.replay(entry.record for entry in log.entries()))
 
 
@@ -136,7 +136,7 @@ def workq_records(log: WorkqLog) -> list[workq.Record]:
     return [entry.record for entry in log.entries()]
 
 
-def living(log: WorkqLog, as_of_ns: int) -> dict[str, workq_fold.Job]:
+def living(log: WorkqLog, as_of_ns: int) -> dict[str, workq_fold.FoldedJob]:
     states = workq_fold.replay(workq_records(log))
     return {
         str(UUID(bytes=key)): job

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from journeyman.disk import RealDisk
-from journeyman.folds.workq import Job, replay
+from journeyman.folds.workq import FoldedJob, replay
 from journeyman.formats.workq import Record
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.servers.workq.loading import OpenedLog, open_log
+from journeyman.servers.workq.persistence import OpenedWorkQueue, open_log
 from journeyman.testing import ManualClock
 from tests.workq_views import expected_orders, folded, jobs_of, orders_of
 
@@ -27,7 +27,7 @@ def records_of(directory: Path, now_ns: int) -> list[Record]:
     return records
 
 
-def opened(name: str, directory: Path, now_ns: int, *, bulk_bytes: int) -> OpenedLog:
+def opened(name: str, directory: Path, now_ns: int, *, bulk_bytes: int) -> OpenedWorkQueue:
     shutil.copytree(DATA / name / "cmdlog", directory)
     found = open_log(
         RealDisk(),
@@ -45,7 +45,7 @@ def moments(name: str, directory: Path) -> list[int]:
     """When its youngest job was created, and a day later."""
     shutil.copytree(DATA / name / "cmdlog", directory)
     states = replay(records_of(directory, 0)).values()
-    created = [job.added.created.unix_ns for job in states if isinstance(job, Job)]
+    created = [job.added.created.unix_ns for job in states if isinstance(job, FoldedJob)]
     latest_ns = max(created, default=0)
     return [latest_ns + 1, latest_ns + 86_400 * 10**9]
 

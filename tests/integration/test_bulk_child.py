@@ -11,10 +11,10 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats.workq import Command, JobEvent
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.servers.core import bulk_child
-from journeyman.servers.workq import loading
+from journeyman.servers.workq import persistence
 from tests.workq_logs import added, at, job_id
 
 LONG_S = 100 * 365 * 86400
@@ -23,8 +23,8 @@ LOAD = """
 import sys
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.logs.sync import SyncPolicy
-from journeyman.servers.workq.loading import open_log
+from journeyman.logs.appender import SyncPolicy
+from journeyman.servers.workq.persistence import open_log
 found = open_log(
     RealDisk(), SystemClock(), sys.argv[1], sync=SyncPolicy.os(), segment_bytes=2**26, bulk_bytes=1
 )
@@ -50,8 +50,8 @@ def test_libraries_of_the_bulk_reader_do_not_stay_in_the_process(tmp_path: Path)
 
 def test_log_is_read_the_careful_way_if_the_other_process_dies(tmp_path, monkeypatch):
     write_log(tmp_path / "cmdlog", 10)
-    monkeypatch.setattr(loading, "_BULK", "journeyman.servers.no_such_module")
-    found = loading.open_log(
+    monkeypatch.setattr(persistence, "_BULK", "journeyman.servers.no_such_module")
+    found = persistence.open_log(
         RealDisk(),
         SystemClock(),
         str(tmp_path / "cmdlog"),

@@ -11,7 +11,7 @@ import pytest
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.seals import SEAL_BYTES
-from journeyman.servers.kestrel.plan import ITEM_OVERHEAD_BYTES
+from journeyman.servers.kestrel.service import ITEM_OVERHEAD_BYTES
 from journeyman.servers.kestrel.stats import VERSION
 from tests.integration.fanout_process import FanOutClient, FanOutProcess
 

@@ -95,7 +95,7 @@ def test_logs_in_a_bucket_are_logs(store, logs, tmp_path):
         "jobs": jobs,
         "written": jobs,
         "payloads": sum(
-            len(job.added.payload) for job in work.values() if isinstance(job, workq_fold.Job)
+            len(job.added.payload) for job in work.values() if isinstance(job, workq_fold.FoldedJob)
         ),
         "streamed": 8000,
     }

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
-from journeyman.folds.workq import Job, JobState, replay, visible
+from journeyman.folds.workq import FoldedJob, JobState, replay, visible
 from journeyman.formats.workq import Command, Record
 from tests.integration.soak import QUEUES, TTR_MS, Ledger, UnrulyWorker
 from tests.integration.test_workq_restarts import records
@@ -167,7 +167,7 @@ def _log_tells_the_same(
     assert anomalies == []
     assert len(states) == len(shown)
     for job_id, state in states.items():
-        assert isinstance(state, Job)
+        assert isinstance(state, FoldedJob)
         assert visible(state, time.time_ns()) is state
         job = _text(job_id)
         assert str(int(state.state)) == shown[job]["state"]

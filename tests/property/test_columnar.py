@@ -12,12 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journeyman.columnar.arrays import as_bytes
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.keyspace import decode
 from journeyman.errors import FormatError
 from journeyman.formats import keyspace as keys
 from journeyman.formats.framing import scan
-from journeyman.formats.workq import frame, times
+from journeyman.formats.workq import frame
+from journeyman.formats.workq import records as times
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
 from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
 from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS

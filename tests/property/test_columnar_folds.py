@@ -13,14 +13,14 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from journeyman.columnar.arrays import text_in
 from journeyman.columnar.kernels.boundaries import walk_ztick
 from journeyman.columnar.kernels.key_table import KeyTable, buckets_of, hashes_of
 from journeyman.columnar.kestrel import decode as kestrel_columns
 from journeyman.columnar.kestrel import items as kestrel_items
-from journeyman.columnar.views import text_in
 from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq import fold
-from journeyman.columnar.workq import states as workq_states
+from journeyman.columnar.workq import fold as workq_states
 from journeyman.columnar.ztick import decode as ztick_columns
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
@@ -236,8 +236,8 @@ class Folded:
         self.read_again += positions
         return [self.at[position] for position in positions]
 
-    def as_replayed(self) -> dict[bytes, workq.Job | workq.Orphans]:
-        states: dict[bytes, workq.Job | workq.Orphans] = {}
+    def as_replayed(self) -> dict[bytes, workq.FoldedJob | workq.Orphans]:
+        states: dict[bytes, workq.FoldedJob | workq.Orphans] = {}
         for row, number in zip(self.states.jobs, self.states.add_numbers, strict=True):
             job = self.job(row.tolist())
             states[job.added.job_id] = job
@@ -248,7 +248,7 @@ class Folded:
             states[records[0].job_id] = workq.Orphans(records)
         return states
 
-    def job(self, row: list[int]) -> workq.Job:
+    def job(self, row: list[int]) -> workq.FoldedJob:
         at = fold
         logged = [
             None if n < 0 else self.records[n].logged for n in (row[at.STARTED], row[at.FINISHED])
@@ -256,7 +256,7 @@ class Folded:
         result = None if row[at.FINISHED] < 0 else b""
         if row[at.RESULT] >= 0:
             result = self.records[row[at.RESULT]].result
-        return workq.Job(
+        return workq.FoldedJob(
             self.records[row[at.ADD]],
             workq.JobState(row[at.STATE]),
             row[at.ATTEMPTS],
@@ -303,7 +303,7 @@ def test_adds_that_only_differ_in_their_payload_are_compared_in_the_file():
     folded = Folded([ADDED, replace(ADDED, payload=b"q")])
     assert len(folded.read_again) == 2
     job = folded.as_replayed()[JOB_ID]
-    assert isinstance(job, workq.Job)
+    assert isinstance(job, workq.FoldedJob)
     assert job.added.payload == b"q"
 
 

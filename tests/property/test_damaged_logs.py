@@ -25,8 +25,8 @@ from journeyman.logs import damage as damage_module
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
 from journeyman.spark.source import piece_reader, scouting
-from journeyman.spark.source.piece_reader import Stretch, read_reduced
-from journeyman.spark.source.splits import Piece, Seam
+from journeyman.spark.source.piece_reader import read_reduced
+from journeyman.spark.source.splits import Piece, Seam, Stretch
 from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
 from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
 from tests.specimens import KESTREL as KESTREL_LOG

@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journeyman.engines.kestrel.messages import Gone
-from journeyman.protocols.kestrel.commands import Get, Key, Put
+from journeyman.engines.kestrel.messages import KestrelGone
+from journeyman.protocols.kestrel.commands import GetItem, Key, Put
 from journeyman.testing import PowerCut, SimulatedDisk
 from tests.fanout_world import END, SMALL, STORED, FanOutWorld, data_of
 from tests.support.effort import cases
@@ -96,7 +96,7 @@ class PersistentMachine(RuleBasedStateMachine):
         model = self.queues.setdefault(queue, ModelQueue())
         reader = model.reader(name)
         for _ in range(count):
-            reply = self.world.ask(Get(Key(queue, name)))
+            reply = self.world.ask(GetItem(Key(queue, name)))
             if reader is None:
                 assert reply.startswith(b"SERVER_ERROR the queue has named readers")
                 return
@@ -137,13 +137,13 @@ class PersistentMachine(RuleBasedStateMachine):
         mine = [entry for entry in reader.open if entry[0] == client] if reader else []
         if reader is None or not mine:
             return
-        assert self.world.ask(Get(Key(queue, name), abort=True), client) == END
+        assert self.world.ask(GetItem(Key(queue, name), abort=True), client) == END
         reader.open.remove(mine[0])
         reader.returned.append(mine[0][1])
 
     @rule(client=CLIENTS)
     def goes_away(self, client):
-        self.world.decide(Gone(client))
+        self.world.decide(KestrelGone(client))
         for model in self.queues.values():
             for reader in model.readers.values():
                 reader.returned += [data for owner, data in reader.open if owner == client]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.anomaly import Anomaly
-from journeyman.folds.workq import Job, JobState
+from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, UnknownCommand
 from journeyman.formats.kestrel import Record as KestrelRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
@@ -131,7 +131,7 @@ FEW_JOBS = st.lists(workq_records(st.sampled_from([JOB_ID, OTHER_ID])), max_size
 
 def outcome(state: workq.State) -> tuple[object, ...] | None:
     """What a client can see of a job."""
-    if not isinstance(state, Job):
+    if not isinstance(state, FoldedJob):
         return None
     return state.added, state.state, state.attempts, state.fails, state.result
 
@@ -168,7 +168,7 @@ def test_workq_snapshot_law_holds_for_every_short_life():
                 born, JOB_ID, "x", ttr_ms, 10, 0, max_attempts, max_fails, b"", None, born
             )
             job = workq.fold([added, *events])
-            assert isinstance(job, Job)
+            assert isinstance(job, FoldedJob)
             assert workq.fold(workq.snapshot(job)) == job
             seen.add((job.state, job.attempts, job.fails, job.owed_timeouts))
     # Deep enough to be worth it: every state, debts of leases, retries of failures.
@@ -231,9 +231,12 @@ def test_workq_loses_no_add_silently(records):
     adds = [record for record in lasting if isinstance(record, JobAdded)]
     for place, added in enumerate(adds):
         expired = any(
-            later.created.unix_ns >= workq.expires_ns(Job(added)) for later in adds[place + 1 :]
+            later.created.unix_ns >= workq.expires_ns(FoldedJob(added))
+            for later in adds[place + 1 :]
         )
-        assert expired or added in reported or (isinstance(state, Job) and state.added == added)
+        assert (
+            expired or added in reported or (isinstance(state, FoldedJob) and state.added == added)
+        )
 
 
 @given(ONE_JOB, st.integers(-2_000_000, 30_000_000))
@@ -241,7 +244,7 @@ def test_workq_job_is_visible_until_its_ttl_and_never_again(records, as_of_ns):
     state = workq.fold(records)
     seen = workq.visible(state, as_of_ns)
     assert seen is (
-        state if isinstance(state, Job) and as_of_ns < workq.expires_ns(state) else None
+        state if isinstance(state, FoldedJob) and as_of_ns < workq.expires_ns(state) else None
     )
     assert seen is None or workq.visible(state, as_of_ns - 1) is seen
 
@@ -300,7 +303,7 @@ def test_workq_timeout_that_is_logged_behind_the_next_start_changes_nothing(data
 def test_workq_timeout_that_a_race_wrote_behind_a_fail_is_no_retry(data):
     records, now = history(data, ends=False)
     state = workq.fold(records)
-    failed = isinstance(state, Job) and state.state == JobState.FAILED
+    failed = isinstance(state, FoldedJob) and state.state == JobState.FAILED
     late = JobEvent(Instant(now.unix_ns + 1), JOB_ID, Command.TIMEOUT_ATTEMPT)
     if failed:
         assert outcome(workq.fold([*records, late])) == outcome(state)

@@ -11,18 +11,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import (
     AddReader,
-    Answer,
     Append,
     Checkpoint,
-    Due,
     EraseQueue,
     Fetch,
     Fetched,
-    Gone,
-    Outcome,
+    KestrelAnswer,
+    KestrelDue,
+    KestrelGone,
+    KestrelOutcome,
     RemoveReader,
     SaveCheckpoint,
 )
@@ -32,9 +32,9 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel.commands import (
     Confirm,
-    Delete,
+    DeleteQueue,
     Flush,
-    Get,
+    GetItem,
     Key,
     Monitor,
     Put,
@@ -57,7 +57,7 @@ class FanOutMachine(RuleBasedStateMachine):
         super().__init__()
         reader = ReaderSettings(max_open=MAX_OPEN)
         self.settings = FanOutSettings(QueueSettings(reader), window_items=3, window_bytes=40)
-        self.engine = FanOut(self.settings)
+        self.engine = FanOutEngine(self.settings)
         self.disk: dict[str, list[ItemPut]] = {}
         self.checkpoints: dict[tuple[str, str], Reader] = {}
         self.returned: dict[Key, list[bytes]] = {}
@@ -84,7 +84,7 @@ class FanOutMachine(RuleBasedStateMachine):
         effects: list[object] = list(outcome.effects)
         while effects:
             effect = effects.pop(0)
-            if isinstance(effect, Answer):
+            if isinstance(effect, KestrelAnswer):
                 assert isinstance(effect.client, int)
                 heard.append((effect.client, effect.reply.data))
             elif isinstance(effect, SaveCheckpoint):
@@ -93,7 +93,7 @@ class FanOutMachine(RuleBasedStateMachine):
                 effects += self.read(effect)
         return (None if outcome.reply is None else outcome.reply.data), heard
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: KestrelOutcome) -> None:
         for write in outcome.writes:
             if isinstance(write, Append):
                 self.disk.setdefault(write.queue, []).append(write.item)
@@ -194,7 +194,7 @@ class FanOutMachine(RuleBasedStateMachine):
         takes_over = reader != "" and "" in self.readers_of(queue)
         expected_heard = self.waiting_on_default(queue) if takes_over else []
         made = self.make(key)
-        command = Get(key, 1000 if waits else 0, open=opens)
+        command = GetItem(key, 1000 if waits else 0, open=opens)
         opened = len(self.open.get((client, key), []))
         expected: bytes | None
         if not made:
@@ -229,7 +229,7 @@ class FanOutMachine(RuleBasedStateMachine):
         if client in self.waiting or key not in self.pending or self.line[key]:
             return
         first = (self.returned[key] + self.pending[key])[:1]
-        reply, heard = self.decide(Get(key, peek=True), client)
+        reply, heard = self.decide(GetItem(key, peek=True), client)
         assert (reply or heard.pop()[1]) == (value(key, first[0]) if first else b"END\r\n")
         assert heard == []
 
@@ -270,7 +270,7 @@ class FanOutMachine(RuleBasedStateMachine):
             if not self.open[client, key]:
                 del self.open[client, key]
             expected = self.serve(key)
-        assert self.decide(Get(key, abort=True), client) == (b"END\r\n", expected)
+        assert self.decide(GetItem(key, abort=True), client) == (b"END\r\n", expected)
 
     @rule(client=CLIENTS)
     def goes_away(self, client):
@@ -280,7 +280,7 @@ class FanOutMachine(RuleBasedStateMachine):
         for key in [key for owner, key in self.open if owner == client]:
             self.returned[key] += self.open.pop((client, key))
             expected += self.serve(key)
-        reply, heard = self.decide(Gone(client))
+        reply, heard = self.decide(KestrelGone(client))
         assert reply is None
         assert sorted(heard) == sorted(expected)
 
@@ -305,7 +305,7 @@ class FanOutMachine(RuleBasedStateMachine):
             for owner, opened in list(self.open):
                 if opened == key:
                     del self.open[owner, opened]
-        reply, heard = self.decide(Delete(Key(queue, reader)), 9)
+        reply, heard = self.decide(DeleteQueue(Key(queue, reader)), 9)
         assert reply == b"DELETED\r\n"
         assert sorted(heard) == sorted(expected)
 
@@ -318,7 +318,7 @@ class FanOutMachine(RuleBasedStateMachine):
             line.clear()
         heard = []
         while (due_ns := self.engine.next_due_ns()) is not None and due_ns <= self.now_ns:
-            reply, some = self.decide(Due(2))
+            reply, some = self.decide(KestrelDue(2))
             assert reply is None
             heard += some
         assert sorted(heard) == sorted(expected)
@@ -332,7 +332,7 @@ class FanOutMachine(RuleBasedStateMachine):
     def restarts(self):
         """Clients are gone; open reads and what was confirmed since the checkpoint come again."""
         self.decide(Checkpoint())
-        self.engine = FanOut(self.settings)
+        self.engine = FanOutEngine(self.settings)
         self.waiting.clear()
         self.open.clear()
         for key in self.line:

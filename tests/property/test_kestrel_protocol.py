@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser
+from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, KestrelParser
 from journeyman.protocols.kestrel.commands import Put
 
 LINES = st.sampled_from(
@@ -39,7 +39,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 @given(STREAMS, st.lists(st.integers(min_value=0, max_value=10_000), max_size=20))
 def test_events_do_not_depend_on_how_the_bytes_were_cut(data, cuts):
-    whole, pieces = Parser(), Parser()
+    whole, pieces = KestrelParser(), KestrelParser()
     expected = whole.feed(data)
     got = [event for piece in cut(data, cuts) for event in pieces.feed(piece)]
     assert got == expected
@@ -49,7 +49,7 @@ def test_events_do_not_depend_on_how_the_bytes_were_cut(data, cuts):
 
 @given(st.lists(st.binary(max_size=200), max_size=10), st.binary(max_size=300))
 def test_no_bytes_raise_and_no_item_is_taken_for_a_command(noise, item):
-    parser = Parser()
+    parser = KestrelParser()
     parser.feed(b"set q 0 0 %d\r\n" % len(item))
     (put,) = parser.feed(item + b"\r\n")
     assert put == Put("q", 0, item)

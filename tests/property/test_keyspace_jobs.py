@@ -53,7 +53,7 @@ def added(draw) -> JobAdded:
 
 
 @st.composite
-def jobs(draw) -> workq.Job:
+def jobs(draw) -> workq.FoldedJob:
     """What any history makes of a job."""
     job_added = draw(added())
     state = workq.fold([job_added])
@@ -66,16 +66,16 @@ def jobs(draw) -> workq.Job:
             command = Command.COMPLETE if word == "C" else Command.FAIL
             result = draw(st.binary(max_size=5))
             state = workq.apply(state, JobFinished(at, job_added.job_id, command, result))
-    assert isinstance(state, workq.Job)
+    assert isinstance(state, workq.FoldedJob)
     return state
 
 
-def tried_before_it_was_due() -> workq.Job:
+def tried_before_it_was_due() -> workq.FoldedJob:
     at = Instant(NOW_NS)
     schedule = JobAdded(at, bytes(16), "work", 0, 0, 0, 0, 0, b"", at, at, Command.SCHEDULE)
     tries = (Command.START_ATTEMPT, Command.TIMEOUT_ATTEMPT)
     state = workq.fold([schedule, *(JobEvent(at, bytes(16), each) for each in tries)])
-    assert isinstance(state, workq.Job)
+    assert isinstance(state, workq.FoldedJob)
     return state
 
 
@@ -88,7 +88,7 @@ def stored(record: JobRecord) -> JobRecord:
 
 @given(jobs(), st.integers(NOW_NS - 10, NOW_NS + 10**12))
 @example(tried_before_it_was_due(), NOW_NS - 10)
-def test_a_job_comes_back_as_it_was(job: workq.Job, as_of_ns: int):
+def test_a_job_comes_back_as_it_was(job: workq.FoldedJob, as_of_ns: int):
     record = stored(record_of_workq(job, as_of_ns))
     # A job that was tried is ready again, whatever time it was first due.
     time = None if job.state == workq.JobState.PENDING else job.added.time

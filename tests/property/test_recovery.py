@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
-from journeyman.logs.appender import Appender
-from journeyman.logs.recovery import Damage, inspect_file, read_past_damage, recover_file
+from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.recovery import inspect_file, recover_file
 from journeyman.logs.sealing import Sealing
-from journeyman.logs.sync import SyncPolicy
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
 from tests.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 from tests.support.effort import cases

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 from journeyman.errors import UnreadableRecord
 from journeyman.formats.keyspace import listing
 from journeyman.formats.keyspace.values import JobRecord
-from journeyman.storage import Outcome, Remove, SetStatus, Storage, Upsert
+from journeyman.storage import OperationOutcome, RemoveJob, SetStatus, Storage, Upsert
 from journeyman.storage.checking import check
-from journeyman.storage.ranks import rank_before
+from journeyman.storage.pages import rank_before
 from journeyman.storage.rebuilding import rebuild
 from journeyman.storage.records import job_key
 from tests.crash.test_storage_killed import copy_files
@@ -56,7 +56,7 @@ OPERATIONS = st.one_of(
     jobs().map(Upsert),
     jobs().map(Upsert),
     st.builds(SetStatus, UUIDS, STATUSES),
-    UUIDS.map(Remove),
+    UUIDS.map(RemoveJob),
 )
 
 
@@ -90,22 +90,22 @@ class StoreAgainstDict(RuleBasedStateMachine):
         expected = [self.expect(operation) for operation in operations]
         assert self.storage.apply(operations) == expected
 
-    def expect(self, operation) -> Outcome:
+    def expect(self, operation) -> OperationOutcome:
         if isinstance(operation, Upsert):
             self.broken.discard(operation.record.job_uuid)
             self.model[operation.record.job_uuid] = operation.record
-            return Outcome.DONE
+            return OperationOutcome.DONE
         uuid = operation.job_uuid
         if uuid not in self.model and uuid not in self.broken:
-            return Outcome.ABSENT
-        if isinstance(operation, Remove):
+            return OperationOutcome.ABSENT
+        if isinstance(operation, RemoveJob):
             self.broken.discard(uuid)
             self.model.pop(uuid, None)
         elif uuid in self.broken:
-            return Outcome.UNREADABLE
+            return OperationOutcome.UNREADABLE
         else:
             self.model[uuid] = replace(self.model[uuid], status=operation.status)
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
     @rule(uuid=UUIDS, raw=st.sampled_from([b"", b"{}", b"\xff", b'{"status":"new"}']))
     def damage(self, uuid: UUID, raw: bytes) -> None:
@@ -120,7 +120,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def mend(self, job: JobRecord, is_removed: bool) -> None:
         """What cannot be read is removed or written anew, and leaves nothing behind."""
         for uuid in sorted(self.broken):
-            self.apply([Remove(uuid) if is_removed else Upsert(replace(job, job_uuid=uuid))])
+            self.apply([RemoveJob(uuid) if is_removed else Upsert(replace(job, job_uuid=uuid))])
         self.everything_follows_from_the_records()
 
     @precondition(lambda self: not self.broken)

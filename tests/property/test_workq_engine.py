@@ -14,14 +14,21 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from journeyman.engines import sorted_set
-from journeyman.engines.workq.engine import Decidable, WorkQueue
+from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
 from journeyman.engines.workq.job import LEASED
 from journeyman.engines.workq.loading import load
-from journeyman.engines.workq.messages import Answer, Due, Gone, Outcome, PausesChanged
+from journeyman.engines.workq.messages import (
+    PausesChanged,
+    WorkqAnswer,
+    WorkqDue,
+    WorkqGone,
+    WorkqOutcome,
+)
 from journeyman.folds import workq as fold
 from journeyman.formats.workq import CODEC, JobAdded, Record
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Complete,
     Delete,
     Fail,
@@ -35,10 +42,9 @@ from journeyman.protocols.workq.commands import (
     Lease,
     PauseQueue,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -74,7 +80,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = START_NS
-        self.queue = WorkQueue(seed=1)
+        self.queue = WorkQueueEngine(seed=1)
         self.model = Model()
         self.log: list[Record] = []  # what is durable
         self.batch: list[Record] | None = None
@@ -91,7 +97,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     # -- what both are given --
 
-    def decide(self, command: Decidable, client: int = 0) -> Outcome:
+    def decide(self, command: Decidable, client: int = 0) -> WorkqOutcome:
         outcome = self.queue.decide(command, self.now_ns, client)
         for record in outcome.records:
             assert CODEC.decode(CODEC.encode(record), 0).record == record  # type: ignore[union-attr]
@@ -99,16 +105,16 @@ class WorkQueueMachine(RuleBasedStateMachine):
         self.model.begin(self.now_ns)
         return outcome
 
-    def compare(self, outcome: Outcome, reply: Reply | None) -> None:
+    def compare(self, outcome: WorkqOutcome, reply: Reply | None) -> None:
         assert outcome.reply == reply
         self.model.end_expired({job_id for job_id, _ in self.queue._state.jobs})
-        answers = {each.client: each.reply for each in outcome.effects if type(each) is Answer}
+        answers = {each.client: each.reply for each in outcome.effects if type(each) is WorkqAnswer}
         assert answers == dict(self.model.answers)
         self.waiting -= set(answers)
         pauses = [each.names for each in outcome.effects if type(each) is PausesChanged]
         assert pauses in ([], [frozenset(self.model.paused)])
 
-    def wait(self, outcome: Outcome, client: int) -> None:
+    def wait(self, outcome: WorkqOutcome, client: int) -> None:
         if outcome.reply is None:
             self.waiting.add(client)
 
@@ -119,7 +125,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
     @rule(command=adds, delay_ms=st.integers(-60, 40))
     def schedule(self, command: Add, delay_ms: int) -> None:
         time_ns = self.now_ns + delay_ms * MS
-        scheduled = Schedule(*command[:4], time_ns, *command[4:])  # type: ignore[arg-type]
+        scheduled = ScheduleJob(*command[:4], time_ns, *command[4:])  # type: ignore[arg-type]
         self.compare(self.decide(scheduled), self.model.add(scheduled))
 
     @rule(command=runs)
@@ -138,7 +144,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     @rule(job_id=job_ids, wait_ms=waits)
     def result(self, job_id: bytes, wait_ms: int) -> None:
-        client, command = next(self.clients), Result(job_id, wait_ms)
+        client, command = next(self.clients), AwaitResult(job_id, wait_ms)
         outcome = self.decide(command, client)
         self.compare(outcome, self.model.result(command, client))
         self.wait(outcome, client)
@@ -169,11 +175,11 @@ class WorkQueueMachine(RuleBasedStateMachine):
     def disconnect(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(sorted(self.waiting)))
         self.waiting.discard(client)
-        self.compare(self.decide(Gone(client)), self.model.gone(client))
+        self.compare(self.decide(WorkqGone(client)), self.model.gone(client))
 
     @rule(client=st.integers(10**6, 10**6))
     def disconnect_a_stranger(self, client: int) -> None:
-        self.compare(self.decide(Gone(client)), NOT_FOUND)
+        self.compare(self.decide(WorkqGone(client)), NOT_FOUND)
 
     # -- time --
 
@@ -183,7 +189,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        outcome = self.decide(Due())
+        outcome = self.decide(WorkqDue())
         self.model.due()
         self.compare(outcome, DONE)
 

@@ -21,7 +21,7 @@ from journeyman.formats.workq import (
     NewerCommand,
     Record,
     UnknownCommand,
-    varint,
+    frame,
 )
 
 MAX_U64 = 2**64 - 1
@@ -208,16 +208,16 @@ def test_random_bytes_are_read_or_refused_but_never_crash(junk: bytes):
 
 @given(st.integers(0, MAX_U64), st.integers(0, 9))
 def test_numbers_are_read_back_however_they_are_padded(value: int, padding: int):
-    shortest = varint.write(value)
-    assert varint.read(b"\xff" + shortest, 1, 1 + len(shortest)) == (value, 1 + len(shortest))
+    shortest = frame.write(value)
+    assert frame.read(b"\xff" + shortest, 1, 1 + len(shortest)) == (value, 1 + len(shortest))
     padded = shortest[:-1] + bytes([shortest[-1] | 0x80]) + b"\x80" * (padding - 1) + b"\0"
-    if padding and len(padded) <= varint.MAX_BYTES:
-        assert varint.read(padded, 0, len(padded)) == (value, len(padded))
+    if padding and len(padded) <= frame.MAX_BYTES:
+        assert frame.read(padded, 0, len(padded)) == (value, len(padded))
     for cut in range(len(shortest)):
-        assert varint.read(shortest, 0, cut) == (0, varint.CUT_SHORT)
+        assert frame.read(shortest, 0, cut) == (0, frame.CUT_SHORT)
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_signs_are_folded_and_unfolded(value: int):
-    assert varint.unfold_sign(varint.fold_sign(value)) == value
-    assert varint.fold_sign(value) == ((value << 1) ^ (value >> 63))
+    assert frame.unfold_sign(frame.fold_sign(value)) == value
+    assert frame.fold_sign(value) == ((value << 1) ^ (value >> 63))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from journeyman.engines.workq.engine import Decidable, WorkQueue
+from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
 from journeyman.engines.workq.loading import load
-from journeyman.engines.workq.messages import Due
+from journeyman.engines.workq.messages import WorkqDue
 from journeyman.formats.workq import (
     CODEC,
     HEADER,
@@ -19,10 +19,10 @@ from journeyman.formats.workq import (
     Record,
 )
 from journeyman.formats.workq.retry import pack
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.segments import workq_segment_name
-from journeyman.logs.sync import SyncPolicy
 from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requeue
-from journeyman.servers.workq.loading import open_log
+from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.effort import cases
 from tests.workq_views import expected_orders, folded, jobs_of, orders_of
@@ -69,7 +69,7 @@ def segment(records: list[Record]) -> bytes:
     return HEADER + b"".join(map(CODEC.encode, records))
 
 
-def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -> WorkQueue:
+def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -> WorkQueueEngine:
     disk, clock = SimulatedDisk(), ManualClock(now_ns)
     disk.make_dirs(DIRECTORY)
     for number, part in enumerate((records[:cut], records[cut:]) if cut else (records,), 1):
@@ -89,7 +89,7 @@ def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -
     return found.queue
 
 
-def whole(queue: WorkQueue) -> object:
+def whole(queue: WorkQueueEngine) -> object:
     """All of it, without the numbers that queues happen to have."""
     orders = orders_of(queue)
     waiting = {
@@ -131,7 +131,7 @@ commands = st.one_of(
     st.builds(Complete, job_ids, st.just(b"")),
     st.builds(Fail, job_ids, st.just(b"")),
     st.builds(Requeue, job_ids),
-    st.just(Due()),
+    st.just(WorkqDue()),
 )
 
 
@@ -139,7 +139,7 @@ commands = st.one_of(
 @settings(max_examples=cases(80), deadline=None)
 def test_any_prefix_of_what_was_written_loads_and_goes_on(steps, data):
     """A crash can leave any of them, also one that ends in the middle of a decision."""
-    queue, now_ns = WorkQueue(), START_NS
+    queue, now_ns = WorkQueueEngine(), START_NS
     records: list[Record] = []
     for command, pause_ms in steps:
         now_ns += pause_ms * MS
@@ -149,7 +149,7 @@ def test_any_prefix_of_what_was_written_loads_and_goes_on(steps, data):
         again = opened(prefix, now_ns, in_bulk=in_bulk)
         assert jobs_of(again) == folded(prefix, now_ns)
         log, later_ns = list(prefix), now_ns
-        more: list[Decidable] = [Due(), Lease(("a", "b"), 0), Due(), *map(Requeue, IDS)]
+        more: list[Decidable] = [WorkqDue(), Lease(("a", "b"), 0), WorkqDue(), *map(Requeue, IDS)]
         for command in more:
             later_ns += 3 * MS
             log += again.decide(command, later_ns, 1).records

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.protocols.foreign import Foreign
-from journeyman.protocols.workq import Parser
+from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq import parser as workq_parser
 from journeyman.protocols.workq.commands import (
     MAX_COUNT,
@@ -27,11 +27,11 @@ from journeyman.protocols.workq.commands import (
     Hangup,
     InspectServer,
     Lease,
-    Refused,
+    RefusedLine,
     Run,
-    Schedule,
+    ScheduleJob,
 )
-from journeyman.protocols.workq.fields import NO_TIME_NS
+from journeyman.protocols.workq.readers import NO_TIME_NS
 from journeyman.protocols.workq.replies import Finished, Leased, id_text, reply_bytes
 
 TEXT = b"00000000-0000-4000-8000-000000000001"
@@ -62,7 +62,7 @@ TIMES = st.integers(NO_TIME_NS + 1, 253_402_300_799 * NS)
 OPTIONS = (PRIORITIES, COUNTS, COUNTS, DELAYS)
 COMMANDS = st.one_of(
     st.builds(Add, IDS, NAMES, TTRS, TTLS, PAYLOADS, *OPTIONS),
-    st.builds(Schedule, IDS, NAMES, TTRS, TTLS, TIMES, PAYLOADS, *OPTIONS),
+    st.builds(ScheduleJob, IDS, NAMES, TTRS, TTLS, TIMES, PAYLOADS, *OPTIONS),
     st.builds(Run, IDS, NAMES, TTRS, WAITS, PAYLOADS, PRIORITIES),
     st.builds(Complete, IDS, PAYLOADS),
     st.builds(Fail, IDS, PAYLOADS),
@@ -76,8 +76,8 @@ def cut(draw: st.DrawFn, data: bytes) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
 
 
-def of_pieces(pieces: list[bytes]) -> tuple[list[Event], Parser]:
-    parser = Parser()
+def of_pieces(pieces: list[bytes]) -> tuple[list[Event], WorkqParser]:
+    parser = WorkqParser()
     return [event for piece in pieces for event in parser.feed(piece)], parser
 
 
@@ -148,7 +148,7 @@ def test_payload_is_never_taken_for_a_command(payload: bytes, wrong: int, word: 
 def test_oversized_payload_is_passed_over_whatever_it_holds(size: int, stream: bytes):
     found, parser = of_pieces([b"complete %b %d\r\n" % (TEXT, size), stream])
     assert len(found) == 1
-    assert isinstance(found[0], Refused)
+    assert isinstance(found[0], RefusedLine)
     assert parser.kept_bytes == 0
 
 
@@ -173,7 +173,7 @@ def written(command: Event) -> bytes:
         case Add(job_id, name, ttr_ms, ttl_ms, payload):
             words = f"add {id_text(job_id)} {name} {ttr_ms} {ttl_ms}"
             return line(words, payload, options(command))
-        case Schedule(job_id, name, ttr_ms, ttl_ms, time_ns, payload):
+        case ScheduleJob(job_id, name, ttr_ms, ttl_ms, time_ns, payload):
             words = f"schedule {id_text(job_id)} {name} {ttr_ms} {ttl_ms} {time_of(time_ns)}"
             return line(words, payload, options(command))
         case Run(job_id, name, ttr_ms, wait_ms, payload, priority):
@@ -193,7 +193,7 @@ def line(words: str, payload: bytes, flags: str = "") -> bytes:
     return head.encode() + b"\r\n" + payload + b"\r\n"
 
 
-def options(command: Add | Schedule) -> str:
+def options(command: Add | ScheduleJob) -> str:
     return (
         f"-priority={command.priority} -max-attempts={command.max_attempts} "
         f"-max-fails={command.max_fails} -retry-delay={command.retry_delay_ms}"

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
 
 from journeyman.engines.workq.engine import Decidable
-from journeyman.engines.workq.messages import Outcome, PausesChanged
+from journeyman.engines.workq.messages import PausesChanged, WorkqOutcome
 from journeyman.folds import workq as fold
 from journeyman.folds.keyspace import (
     Defaults,
@@ -26,9 +26,8 @@ from journeyman.folds.keyspace import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Record
-from journeyman.servers.workq.retention import Retention
-from journeyman.servers.workq.store import StoreJournal
-from journeyman.servers.workq.store_loading import load_store
+from journeyman.servers.workq.store import StoreJournal, load_store
+from journeyman.servers.workq.upkeep import Retention
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.property.test_workq_engine import START_NS, WorkQueueMachine
@@ -52,7 +51,7 @@ class StoreMachine(WorkQueueMachine):
         )
         self.retention = Retention(self.storage, self.queue.job, retention_ms=RETENTION_MS)
 
-    def decide(self, command: Decidable, client: int = 0) -> Outcome:
+    def decide(self, command: Decidable, client: int = 0) -> WorkqOutcome:
         outcome = super().decide(command, client)
         pauses = [each.names for each in outcome.effects if type(each) is PausesChanged]
         self.paused = pauses[-1] if pauses else self.paused

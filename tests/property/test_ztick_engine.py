@@ -19,23 +19,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from journeyman.engines import sharded_dict
 from journeyman.engines.sharded_dict import JobListing, JobRow
 from journeyman.engines.ztick import due as ztick_due
-from journeyman.engines.ztick.engine import Decidable, Schedule
-from journeyman.engines.ztick.loading import REMOVED, Loader, load
+from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
+from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.loading import ZtickLoader, load
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
-    Due,
-    Finished,
     JobNotFound,
-    JobState,
-    Outcome,
     Resume,
     Resumed,
     RuleListing,
     RuleNotFound,
     RunEnded,
+    RunFinished,
+    ScheduledJobState,
+    ScheduleStats,
     StartRun,
-    Stats,
+    TriggerDue,
+    ZtickOutcome,
 )
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.folds import ztick as fold
@@ -139,10 +140,10 @@ class Model:
             if name.startswith(prefix) and name.startswith(scope)
         )
 
-    def stats(self) -> Stats:
+    def stats(self) -> ScheduleStats:
         statuses = [job.status for job in self.jobs.values()]
         counts = [statuses.count(status) for status in Status]
-        return Stats(
+        return ScheduleStats(
             len(statuses),
             counts[0],
             counts[1],
@@ -162,7 +163,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.patches.setattr(ztick_due, "SLACK", 2)
         self.patches.setattr(ztick_due, "MOVES", 2)
         self.patches.setattr(sharded_dict, "SLICE_JOBS", 1)
-        self.schedule = Schedule(max_runs=MAX_RUNS)
+        self.schedule = ScheduleEngine(max_runs=MAX_RUNS)
         self.model = Model()
         self.log: list[Record] = []
         self.now_ns = 0
@@ -173,7 +174,7 @@ class ScheduleMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.patches.undo()
 
-    def decide(self, command: Decidable, namespace: str = "*") -> Outcome:
+    def decide(self, command: Decidable, namespace: str = "*") -> ZtickOutcome:
         outcome = self.schedule.decide(command, self.now_ns, namespace)
         for record in outcome.records:
             CODEC.encode(record)  # can be written
@@ -256,7 +257,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         records: list[Record] = []
         effects: list[StartRun] = []
         while (next_ns := self.schedule.next_due_ns()) is not None and next_ns <= self.now_ns:
-            outcome = self.decide(Due(limit))
+            outcome = self.decide(TriggerDue(limit))
             records += outcome.records
             effects += outcome.effects
         assert records == self.model.due(self.now_ns)
@@ -266,14 +267,14 @@ class ScheduleMachine(RuleBasedStateMachine):
     @rule(data=st.data(), success=st.booleans())
     def finish(self, data: st.DataObject, success: bool) -> None:
         run = data.draw(st.sampled_from(self.model.running))
-        outcome = self.decide(Finished(run.run_id, success))
+        outcome = self.decide(RunFinished(run.run_id, success))
         records = self.model.finish(run, success)
         assert list(outcome.records) == records
         assert isinstance(outcome.reply, RunEnded)
         assert outcome.reply.identifier == run.identifier
         assert outcome.reply.status == (records[0].status if records else None)
         assert list(outcome.effects) == self.model.start()
-        assert self.decide(Finished(run.run_id, success)) == ((), None, ())
+        assert self.decide(RunFinished(run.run_id, success)) == ((), None, ())
 
     # -- batches and restarts --
 
@@ -325,7 +326,7 @@ class ScheduleMachine(RuleBasedStateMachine):
     @rule(rerun=st.booleans(), too_early=st.none() | identifiers)
     def restart(self, rerun: bool, too_early: str | None) -> None:
         """The process dies: all that is left is the log. A SET may come before it has resumed."""
-        loader = Loader()
+        loader = ZtickLoader()
         for record in self.log:
             loader.add(record)
         self.schedule = loader.finish(max_runs=MAX_RUNS)
@@ -363,7 +364,9 @@ class ScheduleMachine(RuleBasedStateMachine):
         for name in NAMES:
             reply = self.schedule.decide(Get(b"", name), self.now_ns).reply
             job = self.model.jobs.get(name)
-            assert reply == (JobState(job.status, job.execution_ns) if job else JobNotFound(name))
+            assert reply == (
+                ScheduledJobState(job.status, job.execution_ns) if job else JobNotFound(name)
+            )
 
     @invariant()
     def rules_and_counts_are_as_in_the_model(self) -> None:
@@ -417,7 +420,7 @@ records = st.one_of(
 
 @given(st.lists(records, max_size=40))
 def test_loading_is_the_fold(log: list[Record]):
-    loader = Loader()
+    loader = ZtickLoader()
     for record in log:
         loader.add(record)
     schedule = loader.finish()
@@ -429,7 +432,7 @@ def test_loading_is_the_fold(log: list[Record]):
     assert isinstance(rules, RuleListing)
     assert {r.identifier: r for r in rules.rules} == folded.rules
     planned = [job for job in folded.jobs.values() if job.status is Status.PLANNED]
-    due = schedule.decide(Due(), 2**63 - 1).records
+    due = schedule.decide(TriggerDue(), 2**63 - 1).records
     # The fold keeps the order of last records, and sorting keeps it among equal times.
     expected = sorted(planned, key=lambda job: job.execution_ns)
     assert [r.identifier for r in due] == [job.identifier for job in expected]
@@ -439,7 +442,7 @@ def test_loading_is_the_fold(log: list[Record]):
 def test_columns_load_like_records(log: list[Record], cuts: list[int]):
     one = load(log)
     jobs = [r for r in log if isinstance(r, JobSet | JobRemoved)]
-    loader = Loader()
+    loader = ZtickLoader()
     for record in log:
         if not isinstance(record, JobSet | JobRemoved):
             loader.add(record)
@@ -457,10 +460,10 @@ def test_columns_load_like_records(log: list[Record], cuts: list[int]):
     assert rows_of(other) == rows_of(one.schedule)
     assert other.stats() == one.schedule.stats()
     far_ns = 2**63 - 1
-    assert other.decide(Due(), far_ns) == one.schedule.decide(Due(), far_ns)
+    assert other.decide(TriggerDue(), far_ns) == one.schedule.decide(TriggerDue(), far_ns)
 
 
-def rows_of(schedule: Schedule) -> list[JobRow]:
+def rows_of(schedule: ScheduleEngine) -> list[JobRow]:
     listing = schedule.decide(Query(b"", ""), 0).reply
     assert isinstance(listing, JobListing)
     return sorted(row for rows in listing for row in rows)

@@ -26,17 +26,17 @@ from journeyman.formats.ztick import (
     Amqp,
     Awf,
     Direct,
+    FanOutRunner,
     Http,
     JobRemoved,
     JobSet,
-    Journal,
-    Queue,
     Record,
     Redis,
     RuleRemoved,
     RuleSet,
     Shell,
     Status,
+    WorkQueueRunner,
     damage,
 )
 
@@ -52,8 +52,8 @@ runners = st.one_of(
     st.builds(Awf, texts, lists),
     st.builds(Http, texts, texts),
     st.builds(Redis, texts, texts, texts),
-    st.builds(Queue, texts, lists),
-    st.builds(Journal, texts),
+    st.builds(WorkQueueRunner, texts, lists),
+    st.builds(FanOutRunner, texts),
 )
 records = st.one_of(
     st.builds(JobSet, texts, int64s, st.sampled_from(Status)),

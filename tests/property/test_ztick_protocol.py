@@ -12,14 +12,14 @@ from journeyman.formats.ztick import (
     Amqp,
     Awf,
     Direct,
+    FanOutRunner,
     Http,
     JobSet,
-    Journal,
-    Queue,
     Redis,
     RuleSet,
     Shell,
     Status,
+    WorkQueueRunner,
 )
 from journeyman.protocols import ztick
 from journeyman.protocols.foreign import Foreign, foreign
@@ -29,18 +29,26 @@ from journeyman.protocols.ztick import (
     AuthRequired,
     Event,
     Get,
-    Parser,
     Query,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
     SetRule,
     TooLong,
+    ZtickParser,
 )
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.times import MAX_NS, MIN_NS, read_timestamp
-from journeyman.protocols.ztick.tokens import LineBuffer, in_quotes, join, quote, tokenize
+from journeyman.protocols.ztick.tokens import (
+    MAX_NS,
+    MIN_NS,
+    LineBuffer,
+    in_quotes,
+    join,
+    quote,
+    read_timestamp,
+    tokenize,
+)
 
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -72,9 +80,13 @@ RUNNERS = st.one_of(
     st.builds(Http, st.sampled_from(["GET", "PUT"]), ADDRESSES.map("https://{}/p".format)),
     st.builds(Amqp, ADDRESSES.map("amqp://{}/v".format), TEXTS, TEXTS),
     st.builds(Redis, ADDRESSES.map("redis://{}/7".format), st.sampled_from(["SET"]), TEXTS),
-    st.builds(Queue, st.sampled_from(["q", "A-Z_0.9"]), st.sampled_from([(), ("-ttr=5",)])),
-    st.builds(Journal, st.sampled_from(["q", "A-Z_0:9"])),
-    st.builds(Queue, st.just("q"), TEXTS.map(lambda text: (f"-payload={text}", "-priority=-1"))),
+    st.builds(
+        WorkQueueRunner, st.sampled_from(["q", "A-Z_0.9"]), st.sampled_from([(), ("-ttr=5",)])
+    ),
+    st.builds(FanOutRunner, st.sampled_from(["q", "A-Z_0:9"])),
+    st.builds(
+        WorkQueueRunner, st.just("q"), TEXTS.map(lambda text: (f"-payload={text}", "-priority=-1"))
+    ),
 )
 
 
@@ -149,7 +161,7 @@ def byte_by_byte(data: bytes) -> list[list[bytes]]:
 @example((b'r1 GET "a\\"\n', [b'r1 GET "a\\', b'"', b"\n"]), False)
 def test_any_cut_of_the_bytes_gives_the_same_events(cut: tuple[bytes, list[bytes]], auth: bool):
     data, pieces = cut
-    whole, parts = Parser(auth_required=auth), Parser(auth_required=auth)
+    whole, parts = ZtickParser(auth_required=auth), ZtickParser(auth_required=auth)
     found: list[Event] = []
     for piece in pieces:
         found += parts.feed(piece)
@@ -160,10 +172,10 @@ def test_any_cut_of_the_bytes_gives_the_same_events(cut: tuple[bytes, list[bytes
 
 @given(STREAMS, st.booleans())
 def test_no_bytes_raise_and_every_event_can_be_handled(data: bytes, auth: bool):
-    parser = Parser(auth_required=auth)
+    parser = ZtickParser(auth_required=auth)
     events = parser.feed(data)
     for event in events:
-        if isinstance(event, Refused):
+        if isinstance(event, RefusedCommand):
             assert tokenize_reply(ztick.settled(event))[:2] == [event.request_id, b"ERROR"]
         elif isinstance(event, Set):
             assert CODEC.encode(JobSet(event.identifier, event.execution_ns, Status.PLANNED))
@@ -193,7 +205,7 @@ def test_commands_come_back_from_their_lines(request_id: bytes, text: str, execu
         (request_id, b"REMOVE", name),
         (request_id, b"REMOVERULE", name),
     ]
-    assert Parser().feed(b"".join(join(line) + b"\n" for line in lines)) == [
+    assert ZtickParser().feed(b"".join(join(line) + b"\n" for line in lines)) == [
         Set(request_id, text, execution_ns),
         Get(request_id, text),
         Query(request_id, text),
@@ -217,7 +229,7 @@ def test_a_job_line_splits_into_its_values(
 def test_a_rule_line_makes_the_same_rule_again(identifier: str, pattern: str, runner):
     line = ztick.rule_line(b"r1", identifier, pattern, runner)
     command = b"r1 RULE SET " + line.removeprefix(b"r1 ")
-    assert Parser().feed(command) == [SetRule(b"r1", identifier, pattern, runner)]
+    assert ZtickParser().feed(command) == [SetRule(b"r1", identifier, pattern, runner)]
 
 
 @given(st.binary(max_size=20), TEXTS)
@@ -239,8 +251,8 @@ def test_no_refusal_holds_a_line_break(data: bytes):
     """Whatever a client sends, its error is one line: nobody can be made to see another."""
     token = in_quotes(b"!" + data)
     for words in (b"SET a %b", b"RULE SET a b %b x", b"RULE SET a b awf w %b x"):
-        [event] = Parser().feed(b"r1 " + words % token + b"\n")
-        assert isinstance(event, Refused)
+        [event] = ZtickParser().feed(b"r1 " + words % token + b"\n")
+        assert isinstance(event, RefusedCommand)
         reply = ztick.settled(event)
         assert reply.count(b"\n") == 1
         assert b"\r" not in reply

@@ -13,8 +13,8 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.source.options import SourceOptions

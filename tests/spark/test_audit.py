@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from journeyman.cli.detection import find_logs
-from journeyman.cli.inspection import inspect_log
-from journeyman.cli.mapping import map_log
+from journeyman.cli.reading import map_log
+from journeyman.cli.verify import inspect_log
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, ztick
 from journeyman.spark.audit.audits import audit
+from journeyman.spark.audit.comparison import SEGMENTS
 from journeyman.spark.audit.findings import (
     FINDINGS,
     SEVERITIES,
@@ -22,7 +23,6 @@ from journeyman.spark.audit.findings import (
     most_serious,
     summary,
 )
-from journeyman.spark.audit.segments import SEGMENTS
 from tests.spark.test_history import random_log, types
 from tests.spark.written_logs import (
     SECOND_NS,

@@ -10,15 +10,15 @@ from uuid import UUID
 import pytest
 
 from journeyman.folds.kestrel import Reader
+from journeyman.folds.keyspace import id_of
 from journeyman.formats import kestrel, keyspace, workq, ztick
 from journeyman.formats.framing import scan
 from journeyman.formats.keyspace import values as keyspace_values
 from journeyman.spark import read
 from journeyman.spark.convert import convert
-from journeyman.spark.convert.job_ids import id_of
+from journeyman.spark.convert.between_logs import JobDefaults
 from journeyman.spark.convert.losses import WHOLE
 from journeyman.spark.convert.parquet import log_to_parquet
-from journeyman.spark.convert.queue_jobs import QueueSettings
 from journeyman.spark.convert.restoring import parquet_to_log
 from journeyman.spark.maintenance.archive import archive
 from tests.spark.stream_driver import open_kestrel, open_workq, put_items
@@ -28,7 +28,7 @@ from tests.workq_logs import added, as_of, completed, deleted, job_id, started
 NOW_NS = as_of(300)
 DAY_NS = 86_400 * 10**9
 PLANNED, EXECUTED = ztick.Status.PLANNED, ztick.Status.EXECUTED
-SETTINGS = QueueSettings(NOW_NS)
+SETTINGS = JobDefaults(NOW_NS)
 
 
 def schedule(path: Path) -> None:

@@ -16,12 +16,18 @@ from journeyman.formats import ztick
 from journeyman.formats.workq import Record
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
-from journeyman.spark.history.buckets import bucket_for, bucket_words, parse_bucket
 from journeyman.spark.history.columns import ATTEMPTS, grouped_by
-from journeyman.spark.history.depth import STATES, changes, depth
-from journeyman.spark.history.latency import latency
-from journeyman.spark.history.runs import read_runs, run_directories
-from journeyman.spark.history.throughput import throughput
+from journeyman.spark.history.summaries import (
+    STATES,
+    bucket_for,
+    bucket_words,
+    changes,
+    depth,
+    latency,
+    parse_bucket,
+    throughput,
+)
+from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.source.options import SourceOptions
 from tests.spark.written_logs import (
     SECOND_NS,
@@ -176,7 +182,7 @@ def test_rows_and_depth_end_where_the_fold_ends(spark, tmp_path):
     third = len(log) // 3
     path = write_workq(tmp_path / "wq", log[:third], log[third : 2 * third], log[2 * third :])
     found = workq_attempts.attempts(read(spark, "workq", path)).cache()
-    states = {k: v for k, v in fold.replay(log).items() if isinstance(v, fold.Job)}
+    states = {k: v for k, v in fold.replay(log).items() if isinstance(v, fold.FoldedJob)}
     lives: dict[str, list[Any]] = {}
     for row in found.where("life > 0").collect():
         last = lives.setdefault(row.key, [])

@@ -113,7 +113,7 @@ def test_after_every_record_the_last_row_is_where_the_fold_stands(log):
     for size in range(1, len(log) + 1):
         state = workq.fold(log[:size])
         rows = last_life(walked(log[:size]))
-        if not isinstance(state, workq.Job):
+        if not isinstance(state, workq.FoldedJob):
             open_rows = np.isin(rows[at.OUTCOME], (0, 1)) & (rows[at.LIFE] > 0)
             assert not open_rows.any()
             continue

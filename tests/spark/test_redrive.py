@@ -8,10 +8,9 @@ from journeyman.client import Schedule
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import workq, ztick
-from journeyman.spark.redrive.record import Ledger, read_done
-from journeyman.spark.redrive.redrive import redrive, selection
+from journeyman.spark.redrive.redrive import Ledger, read_done, redrive, selection
 from journeyman.spark.sinks.sending import job_uuid
-from journeyman.spark.sinks.server_options import ServerOptions
+from journeyman.spark.sinks.server import ServerOptions
 from tests.integration.schedule_process import ScheduleProcess
 from tests.scripted_peer import ScriptedPeer
 from tests.unit.cli_commands import run

@@ -100,7 +100,7 @@ def mark_results(found: Found) -> None:
             found.places[id(marked)] = found.places[id(record)]
 
 
-def job_row(found: Found, job: fold.Job) -> dict[str, Any]:
+def job_row(found: Found, job: fold.FoldedJob) -> dict[str, Any]:
     entry = next(entry for entry in found.entries if entry.record is job.added)
     row = workq_row(entry)
     added = {name: row[name] for name in workq.JOBS.names if name in row}
@@ -144,7 +144,7 @@ def result_size(marked: bytes | None) -> int | None:
     return None if marked is None else max(0, len(marked) - MARK_BYTES)
 
 
-def expires_ns(job: fold.Job) -> int:
+def expires_ns(job: fold.FoldedJob) -> int:
     """Of what the columns hold."""
     added = job.added
     begins = added.created
@@ -206,7 +206,7 @@ def test_payloads_and_results_are_those_of_the_records(spark, logs):
         expected = {
             str(UUID(bytes=job_id)): (state.added.payload, state.result)
             for job_id, state in states.items()
-            if isinstance(state, fold.Job)
+            if isinstance(state, fold.FoldedJob)
         }
         found_rows = rows.get(directory.name.partition("=")[2], [])
         assert {
@@ -245,7 +245,7 @@ def test_visible_is_the_view_of_the_fold(spark, tmp_path):
     (tmp_path / "000000001.log").write_bytes(HEADER + b"".join(map(CODEC.encode, added)))
     jobs = tables.states(spark, "workq", str(tmp_path))["jobs"]
     found = workq.visible(jobs, AS_OF_NS).select("job_id", "queue").collect()
-    seen = (fold.visible(fold.Job(add), AS_OF_NS) for add in added)
+    seen = (fold.visible(fold.FoldedJob(add), AS_OF_NS) for add in added)
     assert {bytes(row.job_id): row.queue for row in found} == {
         job.added.job_id: fold.queue_of(job, AS_OF_NS) for job in seen if job is not None
     }

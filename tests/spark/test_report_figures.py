@@ -18,9 +18,8 @@ import pytest
 
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.ztick import run_history
-from journeyman.spark.history.depth import depth
 from journeyman.spark.history.logs import attempts_of
-from journeyman.spark.history.throughput import throughput
+from journeyman.spark.history.summaries import depth, throughput
 from journeyman.spark.report.model import Bars, Chart, Report, Section, Table
 from journeyman.spark.report.queries import MOST_POINTS, TOP
 from journeyman.spark.report.reports import report

@@ -27,7 +27,7 @@ from journeyman.spark.session.java import Java, find_java
 from journeyman.spark.session.java_options import local_java_options
 from journeyman.spark.session.launch import prepare_launch, spark_home
 from journeyman.spark.session.progress import Bar
-from journeyman.spark.source.api import SERVER_FORMAT, registered
+from journeyman.spark.source.sources import SERVER_FORMAT, registered
 from journeyman.spark.warming import warm_a_worker
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")

@@ -13,8 +13,7 @@ from journeyman.client import Schedule
 from journeyman.client.errors import ConnectionFailed
 from journeyman.spark import register
 from journeyman.spark.sinks import send
-from journeyman.spark.sinks.server import ServerWriter
-from journeyman.spark.sinks.server_options import ServerOptions
+from journeyman.spark.sinks.server import ServerOptions, ServerWriter
 from tests.integration.schedule_process import ScheduleProcess
 from tests.integration.stalling_proxy import StallingProxy
 

@@ -18,8 +18,8 @@ from journeyman.formats import kestrel
 from journeyman.formats.ztick import JobSet, RuleSet, Shell, Status
 from journeyman.spark import read, register
 from journeyman.spark.preview import damage_in
-from journeyman.spark.source.api import knows_no_damage
 from journeyman.spark.source.schemas import base_schema
+from journeyman.spark.source.sources import knows_no_damage
 from journeyman.spark.tables import states
 from tests.specimens import KESTREL, WORKQ, ZTICK
 from tests.unit.test_spark_rows import local_rows

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from journeyman.cli import journeyman
-from journeyman.cli.pipeline import sql_shell
+from journeyman.cli.pipeline import sql
 from journeyman.cli.pipeline.answers import Answer
 from journeyman.cli.pipeline.session_options import SessionOptions
 from journeyman.spark.sql import LogTables, statements
@@ -190,7 +190,7 @@ def shell(spark, logs, monkeypatch, tmp_path, capsys):
             raise line
 
         monkeypatch.setattr("builtins.input", typed)
-        sql_shell.run_shell(tables, Answer("csv"), SessionOptions())
+        sql.run_shell(tables, Answer("csv"), SessionOptions())
         said = capsys.readouterr()
         return said.out, said.err
 

@@ -13,9 +13,8 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import LogBusy, LogClosed, LogError, LogFull, LogPoisoned, UsageError
-from journeyman.logs.appender import MAX_WAITING_BYTES, Appender, CommitThread
+from journeyman.logs.appender import MAX_WAITING_BYTES, Appender, CommitThread, SyncPolicy
 from journeyman.logs.segments import KestrelPlan, Position, SegmentPlan, WorkqPlan, ZtickPlan
-from journeyman.logs.sync import SyncPolicy
 from journeyman.testing import ManualClock, SimulatedDisk
 
 HEADER = b"8 bytes."

@@ -12,7 +12,7 @@ from journeyman.cli.pipeline.log_paths import logs_by_dialect
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats.workq import Instant, JobAdded
-from journeyman.formats.ztick import JobSet, Journal, RuleSet, Shell, Status
+from journeyman.formats.ztick import FanOutRunner, JobSet, RuleSet, Shell, Status
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
@@ -113,7 +113,9 @@ def test_directory_with_a_schedule_log_alone_is_that_log(tmp_path: Path):
 def test_compact_warns_of_rules_that_ztick_does_not_know(tmp_path: Path):
     path = tmp_path / "logfile"
     with ZtickLog.open(DISK, CLOCK, str(path)) as log:
-        log.append([RuleSet("good", "a.", Shell("true")), RuleSet("new", "b.", Journal("orders"))])
+        log.append(
+            [RuleSet("good", "a.", Shell("true")), RuleSet("new", "b.", FanOutRunner("orders"))]
+        )
         log.commit()
     result = run("compact", path)
     assert result.exit_code == 0

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from journeyman.cli import mapping
+from journeyman.cli import reading
 from journeyman.cli.detection import find_logs
 from journeyman.disk import RealDisk
 from journeyman.errors import LogError
@@ -310,12 +310,12 @@ def test_a_log_whose_files_never_stand_still_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(RealDisk, "view", replaced)
 
     with pytest.raises(LogError, match="change all the time"):
-        mapping.map_log(DISK, log)
+        reading.map_log(DISK, log)
 
 
 def test_a_workq_log_being_cleaned_is_not_read(tmp_path, monkeypatch):
     log = write_workq(tmp_path / "log", [added(1)])
-    monkeypatch.setattr(mapping, "_LOCK_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(reading, "_LOCK_TIMEOUT_S", 0.0)
     lock = DISK.lock(str(log / "read.lock"))
 
     try:

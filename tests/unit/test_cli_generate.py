@@ -105,8 +105,8 @@ def test_ztick_rules_come_first_and_use_every_runner(tmp_path):
         ztick.Awf,
         ztick.Http,
         ztick.Redis,
-        ztick.Queue,
-        ztick.Journal,
+        ztick.WorkQueueRunner,
+        ztick.FanOutRunner,
     }
     assert len({rule.identifier for rule in rules}) == len({rule.pattern for rule in rules}) == 8
 

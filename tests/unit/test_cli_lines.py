@@ -7,8 +7,8 @@ import json
 import pytest
 
 from journeyman.cli import kestrel_lines, workq_lines, ztick_lines
+from journeyman.cli.lines import counted, snippet
 from journeyman.cli.output import json_line
-from journeyman.cli.wording import counted, snippet
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut, UnknownCommand
 from journeyman.formats.ztick import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.cli.moments import iso, parse_moment
+from journeyman.cli.lines import iso, parse_moment
 from journeyman.clock import SystemClock
 
 SECOND_NS = 1_000_000_000

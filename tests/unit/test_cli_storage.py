@@ -32,7 +32,7 @@ from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Re
 from journeyman.formats.workq.retry import pack
 from journeyman.formats.ztick import RuleSet
 from journeyman.formats.ztick.runners import Shell
-from journeyman.storage import Remove, Storage, Upsert
+from journeyman.storage import RemoveJob, Storage, Upsert
 from tests.unit.cli_commands import (
     NOW_NS,
     added,
@@ -368,7 +368,7 @@ def test_delay_before_a_retry_goes_out_and_comes_back(opened, place, tmp_path):
         ]
     assert run(*place, "export", tmp_path / "out", "--to", "workq").exit_code == 0
     with opened() as storage:
-        storage.apply([Remove(job.job_uuid) for job in before])
+        storage.apply([RemoveJob(job.job_uuid) for job in before])
     assert run(*place, "import", tmp_path / "out").exit_code == 0
     with opened() as storage:
         assert list(storage.all_jobs()) == before

@@ -8,15 +8,8 @@ from uuid import UUID
 import pytest
 
 from journeyman.client import errors
-from journeyman.client.workq import (
-    JobInfo,
-    JobState,
-    LeasedJob,
-    NewJob,
-    QueueInfo,
-    Result,
-    WorkQueue,
-)
+from journeyman.client.workq import NewJob, WorkQueue
+from journeyman.client.workq_lines import JobInfo, LeasedJob, QueueInfo, Result, WorkJobState
 from tests.scripted_peer import Cut, Exchange, ScriptedPeer
 
 ID = UUID("00000000-0000-4000-8000-000000000001")
@@ -162,7 +155,7 @@ def test_inspection_tells_everything():
         0,
         0,
         0,
-        JobState.LEASED,
+        WorkJobState.LEASED,
         created,
         None,
     )

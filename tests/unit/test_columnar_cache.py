@@ -13,7 +13,7 @@ import journeyman
 READ_ONE_RECORD = """
 from journeyman.columnar.workq import decode
 from journeyman.formats.workq import CODEC, Command, JobEvent
-from journeyman.formats.workq.times import Instant
+from journeyman.formats.workq.records import Instant
 log = CODEC.header + CODEC.encode(JobEvent(Instant(1, 0), bytes(16), Command.DELETE))
 try:
     print(decode.decode(log).batch.num_rows)
@@ -42,6 +42,6 @@ def test_kernel_is_compiled_again_when_a_module_it_calls_changes(tmp_path):
     assert what_the_scan_says(package) == "1"
 
     # With another polynomial no checksum fits any more: the scan, in another module, must see it.
-    called = package / "columnar" / "kernels" / "crc32c.py"
+    called = package / "columnar" / "kernels" / "hashing.py"
     called.write_text(called.read_text().replace("0x82F63B78", "0xEDB88320"))
     assert "kernel and codec disagree" in what_the_scan_says(package)

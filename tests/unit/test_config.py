@@ -27,11 +27,16 @@ from journeyman.config import (
     parse_tokens,
     show,
 )
-from journeyman.config.files import MAX_FILE_BYTES, read_values
 from journeyman.config.kinds import Optional, Text, TextList
-from journeyman.config.loading import COMMAND_LINE_ORIGIN, DATA_ORIGIN, DEFAULT_ORIGIN
+from journeyman.config.loading import (
+    COMMAND_LINE_ORIGIN,
+    DATA_ORIGIN,
+    DEFAULT_ORIGIN,
+    MAX_FILE_BYTES,
+    read_values,
+)
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.runners import Direct, Journal, Queue, Shell
+from journeyman.formats.ztick.runners import Direct, FanOutRunner, Shell, WorkQueueRunner
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ZTICK_FILE = """\
@@ -653,10 +658,10 @@ def test_a_rule_may_only_do_what_its_token_may():
     token = Token("a", "n.", frozenset({"shell", "queue", "journal"}))
     assert token.refuses(Shell("true")) == ""
     assert token.refuses(Direct("true", ())) == "this token may not use the runner direct"
-    assert token.refuses(Queue("n.mail", ())) == ""
-    assert token.refuses(Queue("mail", ())) == "insufficient namespace scope"
-    assert token.refuses(Journal("mail")) == "insufficient namespace scope"
-    assert Token("a", "*").refuses(Journal("mail")) == ""
+    assert token.refuses(WorkQueueRunner("n.mail", ())) == ""
+    assert token.refuses(WorkQueueRunner("mail", ())) == "insufficient namespace scope"
+    assert token.refuses(FanOutRunner("mail")) == "insufficient namespace scope"
+    assert Token("a", "*").refuses(FanOutRunner("mail")) == ""
 
 
 def test_a_token_is_the_same_after_reading_the_file_again():

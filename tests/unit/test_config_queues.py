@@ -11,7 +11,7 @@ from journeyman.config import Configuration, load, show
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import UsageError
 from journeyman.formats.kestrel.seals import SEAL_BYTES
-from journeyman.servers.kestrel.plan import ITEM_OVERHEAD_BYTES, plan_of
+from journeyman.servers.kestrel.service import ITEM_OVERHEAD_BYTES, plan_of
 
 FILE = """\
 [kestrel]

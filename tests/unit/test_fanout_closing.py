@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from journeyman.config import Address, LogLevel
 from journeyman.engines.kestrel.messages import SaveCheckpoint
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.protocols.kestrel.commands import Get, Key, Put
+from journeyman.protocols.kestrel.commands import GetItem, Key, Put
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.plan import FanOutPlan
-from journeyman.servers.kestrel.service import FanOutServer
+from journeyman.servers.kestrel.service import FanOutPlan, FanOutServer
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.unit.test_fanout_writer import Caller
 
@@ -41,7 +40,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monke
         )
         await server.start()
         client = Caller()
-        server.writer.submit(client, [Put("q", 0, b"a"), Put("q", 0, b"b"), Get(Key("q"))])
+        server.writer.submit(client, [Put("q", 0, b"a"), Put("q", 0, b"b"), GetItem(Key("q"))])
         await server.writer.idle()
 
         is_saving, may_go_on = threading.Event(), threading.Event()
@@ -55,7 +54,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monke
         monkeypatch.setattr(server._journals, "save", slow_save)
         server._checkpoint()
         assert await loop.run_in_executor(None, is_saving.wait, 30)
-        server.writer.submit(client, [Get(Key("q"))])
+        server.writer.submit(client, [GetItem(Key("q"))])
         await server.stop()
         closing = asyncio.create_task(server.close())
         await asyncio.sleep(0.1)  # it waits for the save that is under way

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import Reply
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import JourneymanError
-from journeyman.protocols.kestrel.commands import Confirm, Delete, Get, Key, Put, Version
+from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
@@ -52,7 +52,7 @@ class Bench:
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         self.clock = ManualClock()
-        self.engine = FanOut(SETTINGS)
+        self.engine = FanOutEngine(SETTINGS)
         self.journals = Journals(disk, self.clock, "/q", waits_for_sync=True)
         self.journals.open_all()
         self.troubles: list[JourneymanError | None] = []
@@ -110,7 +110,7 @@ def test_commands_that_are_put_off_are_counted_once():
     async def test(bench: Bench) -> None:
         client = Caller()
         puts = [Put(f"q{number}", 0, b"x") for number in range(3 * writer.MAX_CHANGES)]
-        gets = [Get(Key(put.queue)) for put in puts]
+        gets = [GetItem(Key(put.queue)) for put in puts]
         heard = await bench.tell(client, *puts, *gets)
         assert heard.count(STORED) == len(puts)
         assert bench.figures.asked("set") == len(puts)
@@ -130,11 +130,11 @@ def test_queue_that_cannot_be_made_is_refused_and_made_later(kind: str, code: in
         assert await bench.tell(client, Put("p", 0, b"x")) == [STORED]
         bench.disk.fail(kind, error=code, times=1000)
         assert await bench.tell(client, Put("q", 0, b"x")) == [NO_ROOM.data]
-        assert await bench.tell(client, Get(Key("r", "a"))) == [NO_ROOM.data]
-        assert await bench.tell(client, Get(P)) == [value("p", b"x")]
+        assert await bench.tell(client, GetItem(Key("r", "a"))) == [NO_ROOM.data]
+        assert await bench.tell(client, GetItem(P)) == [value("p", b"x")]
         bench.disk.heal()
-        assert await bench.tell(client, Put("q", 0, b"y"), Get(Q)) == [STORED, value("q", b"y")]
-        assert await bench.tell(client, Get(Key("r", "a"))) == [END]
+        assert await bench.tell(client, Put("q", 0, b"y"), GetItem(Q)) == [STORED, value("q", b"y")]
+        assert await bench.tell(client, GetItem(Key("r", "a"))) == [END]
         assert bench.troubles[-1] is None
 
     run(test)
@@ -150,12 +150,14 @@ def test_queue_that_was_deleted_in_a_batch_that_failed_is_deleted(put_first: boo
         behind = [Put("q", 0, b"z")] if put_again else []
         # The checkpoint of the deletion, and the files of the queue that is made anew, can be made.
         bench.disk.fail("create", error=errno.ENOSPC, skip=4 if put_again else 1, times=1000)
-        told = await bench.tell(client, *before, Delete(Q), *behind, Put("new", 0, b"x"), Get(P))
+        told = await bench.tell(
+            client, *before, DeleteQueue(Q), *behind, Put("new", 0, b"x"), GetItem(P)
+        )
         bench.disk.heal()
         assert told[len(before) :][0] == DELETED
         assert told[-2:] == [NO_ROOM.data, value("p", b"x")]
         assert await bench.tell(client, Put("q", 0, b"again")) == [STORED]
-        found = await bench.tell(client, Get(Q), Get(Q), Get(Q))
+        found = await bench.tell(client, GetItem(Q), GetItem(Q), GetItem(Q))
         left = [b"z", b"again"] if told[len(before) + 1 :][0] == STORED else [b"again"]
         assert found == [*(value("q", item) for item in left), *[END] * (3 - len(left))]
 
@@ -167,11 +169,11 @@ def test_reads_of_a_batch_that_failed_are_answered_in_order():
         client = Caller()
         assert await bench.tell(client, Put("q", 0, b"a"), Put("q", 0, b"b")) == [STORED] * 2
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
-        requests = [Get(Q, open=True), Put("q", 0, b"c"), Confirm(Q, 1), Version(), Get(Q)]
+        requests = [GetItem(Q, open=True), Put("q", 0, b"c"), Confirm(Q, 1), Version(), GetItem(Q)]
         told = await bench.tell(client, *requests)
         assert told == [value("q", b"a"), NO_ROOM.data, END, b"V\r\n", value("q", b"b")]
         bench.disk.heal()
-        assert await bench.tell(client, Get(Q)) == [END]
+        assert await bench.tell(client, GetItem(Q)) == [END]
 
     run(test)
 
@@ -189,7 +191,7 @@ def test_client_is_told_so_much_in_a_batch_and_the_rest_in_the_next(
         items = [b"%d" % number * 100 for number in range(9)]
         await bench.tell(client, *(Put("q", 0, item) for item in items))
         before = bench.writer.batches
-        told = await bench.tell(client, *[Get(Q)] * 10, Version())
+        told = await bench.tell(client, *[GetItem(Q)] * 10, Version())
         assert told == [*(value("q", item) for item in items), END, b"V\r\n"]
         assert bench.writer.batches > before + 1
         assert await bench.tell(other, Version()) == [b"V\r\n"]
@@ -202,9 +204,9 @@ def test_slow_client_is_put_off_until_it_resumes():
         client, other = Caller(), Caller()
         await bench.tell(client, Put("q", 0, b"a"), Put("q", 0, b"b"))
         client.is_slow = True
-        assert await bench.tell(client, Get(Q), Version()) == []
-        assert await bench.tell(client, Get(Q)) == []
-        assert await bench.tell(other, Get(Q)) == [value("q", b"a")]
+        assert await bench.tell(client, GetItem(Q), Version()) == []
+        assert await bench.tell(client, GetItem(Q)) == []
+        assert await bench.tell(other, GetItem(Q)) == [value("q", b"a")]
         client.is_slow = False
         bench.writer.resume(client)
         await bench.settle()
@@ -218,13 +220,13 @@ def test_slow_client_is_put_off_until_it_resumes():
 def test_slow_client_that_is_lost_leaves_nothing_behind():
     async def test(bench: Bench) -> None:
         client, other = Caller(), Caller()
-        await bench.tell(client, Put("q", 0, b"a"), Get(Q, open=True))
+        await bench.tell(client, Put("q", 0, b"a"), GetItem(Q, open=True))
         client.is_slow = True
-        assert await bench.tell(client, Get(Q, open=True)) == []
+        assert await bench.tell(client, GetItem(Q, open=True)) == []
         client.is_lost = True
         bench.writer.leave(client)
         await bench.settle()
-        assert await bench.tell(other, Get(Q)) == [value("q", b"a")]
+        assert await bench.tell(other, GetItem(Q)) == [value("q", b"a")]
         assert bench.engine.stats().open_reads == 0
         assert not bench.writer._held
         assert not bench.writer._put_off
@@ -238,7 +240,7 @@ def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
         await bench.tell(other, Put("q", 0, b"a"))
         slow.is_slow = True
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
-        bench.writer.submit(slow, [Get(Q), Version()])
+        bench.writer.submit(slow, [GetItem(Q), Version()])
         assert await bench.tell(other, Put("q", 0, b"b")) == [NO_ROOM.data]
         bench.disk.heal()
         slow.is_slow = False
@@ -256,14 +258,16 @@ def test_nothing_behind_a_command_that_ends_the_connection_is_done():
     async def test(bench: Bench) -> None:
         client, other = Caller(), Caller()
         await bench.tell(other, Put("q", 0, b"a"), Put("p", 0, b"b"))
-        told = await bench.tell(client, Get(Q, open=True), Get(Q), Get(P), Put("p", 0, b"c"))
+        told = await bench.tell(
+            client, GetItem(Q, open=True), GetItem(Q), GetItem(P), Put("p", 0, b"c")
+        )
         assert told == [value("q", b"a"), b"ERROR\r\n"]
-        assert await bench.tell(client, Get(P)) == []  # it was on its way
+        assert await bench.tell(client, GetItem(P)) == []  # it was on its way
         client.is_lost = True
         bench.writer.leave(client)
         await bench.settle()
-        assert await bench.tell(other, Get(P), Get(P)) == [value("p", b"b"), END]
-        assert await bench.tell(other, Get(Q)) == [value("q", b"a")]
+        assert await bench.tell(other, GetItem(P), GetItem(P)) == [value("p", b"b"), END]
+        assert await bench.tell(other, GetItem(Q)) == [value("q", b"a")]
         assert not bench.writer._held
 
     run(test)
@@ -275,14 +279,14 @@ def test_nothing_behind_a_command_that_ends_the_connection_is_done():
 def test_who_stops_sending_is_answered_and_waits_no_longer():
     async def test(bench: Bench) -> None:
         client = Caller()
-        bench.writer.submit(client, [Get(Q, 60_000), Version()])
+        bench.writer.submit(client, [GetItem(Q, 60_000), Version()])
         await bench.settle()
         assert client.told == []
         client.is_leaving = True
         bench.writer.stop_waiting(client)
         await bench.settle()
         assert client.told == [END, b"V\r\n"]
-        assert await bench.tell(client, Get(Q, 60_000)) == [END]
+        assert await bench.tell(client, GetItem(Q, 60_000)) == [END]
 
     run(test)
 
@@ -314,13 +318,13 @@ def test_client_that_makes_and_removes_very_many_does_not_hold_up_the_others(wha
             await bench.tell(hostile, *(Put(f"d{n}", 0, b"x") for n in range(50)))
         kinds: dict[str, list[Any]] = {
             "queues": [Put(f"n{n}", 0, b"x") for n in range(50)],
-            "readers": [Get(Key("q", f"r{n}"), close=True, open=True) for n in range(50)],
-            "deletes": [Delete(Key(f"d{n}")) for n in range(50)],
+            "readers": [GetItem(Key("q", f"r{n}"), close=True, open=True) for n in range(50)],
+            "deletes": [DeleteQueue(Key(f"d{n}")) for n in range(50)],
         }
         before = len(hostile.told)
         bench.writer.submit(hostile, kinds[what])
         bench.writer.submit(others[0], [Put("p", 0, b"y")])
-        bench.writer.submit(others[1], [Delete(Key("unknown")), Put("p", 0, b"z")])
+        bench.writer.submit(others[1], [DeleteQueue(Key("unknown")), Put("p", 0, b"z")])
         while not (others[0].told[2:] and others[1].told[1:]):
             await asyncio.sleep(0)
         assert len(hostile.told) - before < 20
@@ -336,7 +340,12 @@ def test_order_of_a_clients_commands_holds_though_some_are_put_off():
         client = Caller()
         asked: list[Any] = []
         for n in range(40):
-            asked += [Put(f"n{n}", 0, b"x"), Get(Key(f"n{n}")), Delete(Key(f"n{n}")), Version()]
+            asked += [
+                Put(f"n{n}", 0, b"x"),
+                GetItem(Key(f"n{n}")),
+                DeleteQueue(Key(f"n{n}")),
+                Version(),
+            ]
         told = await bench.tell(client, *asked)
         assert told == [
             answer

@@ -6,8 +6,8 @@ import pytest
 
 from journeyman.protocols import kestrel, workq, ztick
 from journeyman.protocols.foreign import HTTP, TLS, foreign
-from journeyman.protocols.kestrel.commands import Delete, Get, Key
-from journeyman.protocols.workq.commands import Complaint, InspectServer, Refused
+from journeyman.protocols.kestrel.commands import DeleteQueue, GetItem, Key
+from journeyman.protocols.workq.commands import Complaint, InspectServer, RefusedLine
 from journeyman.protocols.ztick import Auth, AuthRequired, Set, Stat
 
 METHODS = ["GET", "POST", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "CONNECT", "TRACE"]
@@ -56,10 +56,10 @@ ATTACK = {
 }
 
 
-def parser_of(protocol: str) -> ztick.Parser | workq.Parser | kestrel.Parser:
+def parser_of(protocol: str) -> ztick.ZtickParser | workq.WorkqParser | kestrel.KestrelParser:
     if protocol == "ztick":
-        return ztick.Parser()
-    return workq.Parser() if protocol == "workq" else kestrel.Parser()
+        return ztick.ZtickParser()
+    return workq.WorkqParser() if protocol == "workq" else kestrel.KestrelParser()
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
@@ -95,7 +95,7 @@ def test_a_request_line_that_never_ends_is_http(protocol):
 
 
 def test_an_overlong_request_line_with_its_end_is_http():
-    parser = ztick.Parser()
+    parser = ztick.ZtickParser()
     assert parser.feed(b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nx SET j 0\n") == [HTTP]
 
 
@@ -111,7 +111,7 @@ def test_a_tls_handshake_ends_the_connection(protocol):
 @pytest.mark.parametrize("cut", [0, 1, 2, 7])
 def test_a_quote_in_a_tls_handshake_does_not_hide_it(auth_required, cut):
     """A third of all handshakes have a quote among their random bytes: no line would end."""
-    parser = ztick.Parser(auth_required=auth_required)
+    parser = ztick.ZtickParser(auth_required=auth_required)
     hello = b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"random\n\x00\x16'
     assert parser.feed(hello[:cut]) + parser.feed(hello[cut:]) == [TLS]
     assert parser.closed
@@ -119,16 +119,16 @@ def test_a_quote_in_a_tls_handshake_does_not_hide_it(auth_required, cut):
 
 
 def test_a_quote_in_the_request_line_hides_nothing():
-    parser = ztick.Parser()
+    parser = ztick.ZtickParser()
     data = b'POST /" HTTP/1.1\r\nHost: a\r\n\r\n" \nx SET p.1 0\n'
     assert parser.feed(data) == [HTTP]
 
 
 def test_before_auth_http_is_told_from_a_missing_secret():
-    assert ztick.Parser(auth_required=True).feed(b"POST / HTTP/1.1\r\nAUTH x\n") == [HTTP]
-    assert ztick.Parser(auth_required=True).feed(b"Host:x\nAUTH x\n") == [HTTP]
-    assert ztick.Parser(auth_required=True).feed(b"r1 STAT\n") == [AuthRequired()]
-    assert ztick.Parser(auth_required=True).feed(b"AUTH HTTP/1.1\n") == [Auth(b"HTTP/1.1")]
+    assert ztick.ZtickParser(auth_required=True).feed(b"POST / HTTP/1.1\r\nAUTH x\n") == [HTTP]
+    assert ztick.ZtickParser(auth_required=True).feed(b"Host:x\nAUTH x\n") == [HTTP]
+    assert ztick.ZtickParser(auth_required=True).feed(b"r1 STAT\n") == [AuthRequired()]
+    assert ztick.ZtickParser(auth_required=True).feed(b"AUTH HTTP/1.1\n") == [Auth(b"HTTP/1.1")]
 
 
 @pytest.mark.parametrize(
@@ -143,39 +143,39 @@ def test_before_auth_http_is_told_from_a_missing_secret():
     ],
 )
 def test_commands_of_the_schedule_are_not_taken_for_http(line, command):
-    assert ztick.Parser().feed(line + b"\n") == [command]
+    assert ztick.ZtickParser().feed(line + b"\n") == [command]
 
 
 @pytest.mark.parametrize(
     ("line", "command"),
     [
-        (b"get name", Get(Key("name"))),
-        (b"GET name", Get(Key("name"))),
-        (b"get HTTP", Get(Key("HTTP"))),
-        (b"delete name", Delete(Key("name"))),
-        (b"DELETE name", Delete(Key("name"))),
-        (b"get host:80", Get(Key("host:80"))),
+        (b"get name", GetItem(Key("name"))),
+        (b"GET name", GetItem(Key("name"))),
+        (b"get HTTP", GetItem(Key("HTTP"))),
+        (b"delete name", DeleteQueue(Key("name"))),
+        (b"DELETE name", DeleteQueue(Key("name"))),
+        (b"get host:80", GetItem(Key("host:80"))),
     ],
 )
 def test_commands_of_the_fan_out_queues_are_not_taken_for_http(line, command):
-    assert kestrel.Parser().feed(line + b"\r\n") == [command]
+    assert kestrel.KestrelParser().feed(line + b"\r\n") == [command]
 
 
 def test_commands_and_payloads_of_the_work_queue_are_not_taken_for_http():
-    parser = workq.Parser()
+    parser = workq.WorkqParser()
     body = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n"
     line = b"add 6ba7b810-9dad-41d1-80b4-00c04fd430c8 q 1000 1000 %d\r\n" % len(body)
     (added,) = parser.feed(line + body + b"\r\n")
     assert added.payload == body  # type: ignore[union-attr]
     assert parser.feed(b"inspect server\r\nGET\r\n") == [
         InspectServer(),
-        Refused(Complaint.UNKNOWN_COMMAND),
+        RefusedLine(Complaint.UNKNOWN_COMMAND),
     ]
 
 
 def test_items_of_the_fan_out_queues_may_hold_http():
     body = b"POST / HTTP/1.1\r\nHost: a\r\n"
-    (put,) = kestrel.Parser().feed(b"set q 0 0 %d\r\n%b\r\n" % (len(body), body))
+    (put,) = kestrel.KestrelParser().feed(b"set q 0 0 %d\r\n%b\r\n" % (len(body), body))
     assert put.data == body  # type: ignore[union-attr]
 
 

@@ -7,32 +7,32 @@ from typing import TypeVar
 import pytest
 
 from journeyman.engines.kestrel import state
-from journeyman.engines.kestrel.engine import FanOut
-from journeyman.engines.kestrel.intervals import Intervals
+from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import (
     FORBIDDEN,
-    Answer,
     Append,
     Checkpoint,
-    Due,
     EraseQueue,
     Fetch,
     Fetched,
+    KestrelAnswer,
+    KestrelDue,
     Reply,
     SaveCheckpoint,
     StopServer,
     StopWaiting,
 )
+from journeyman.engines.kestrel.reader import Intervals
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel.commands import (
-    Delete,
+    DeleteQueue,
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Get,
+    GetItem,
     Key,
     Monitor,
     Put,
@@ -51,7 +51,7 @@ class World:
     """An engine whose batches hold one command each."""
 
     def __init__(self, *, max_queues: int = 10, shutdown: bool = False, **queues: QueueSettings):
-        self.engine = FanOut(
+        self.engine = FanOutEngine(
             FanOutSettings(
                 queues=queues, max_queues=max_queues, window_items=4, shutdown_allowed=shutdown
             )
@@ -71,7 +71,7 @@ class World:
         return [self(Put(queue, expiry, item)) for item in items]
 
     def get(self, key: Key = Q, **options) -> bytes:
-        reply = self(Get(key, **options))
+        reply = self(GetItem(key, **options))
         if reply is None or reply == END:
             return b""
         return bytes(reply.split(b"\r\n")[1])
@@ -161,7 +161,7 @@ def test_the_sweep_finds_what_is_too_old_without_anybody_asking():
     world.put(b"1", b"2", expiry=1)
     world.put(b"3")
     world.now_ns = max(world.engine.next_due_ns() or 0, world.now_ns + 2 * S)
-    world(Due())
+    world(KestrelDue())
     assert (world.items(), world.items(Key("old"))) == (1, 2)
 
 
@@ -180,7 +180,7 @@ def test_an_item_that_fails_too_often_goes_to_the_queue_for_errors():
     world.put(b"x")
     for _ in range(2):
         assert world.get(open=True) == b"x"
-        world(Get(Q, abort=True))
+        world(GetItem(Q, abort=True))
     (moved,) = [write for write in world.outcome.writes if isinstance(write, Append)]
     assert (moved.queue, moved.item.error_count) == ("dead", 2)
     assert world.get() == b""
@@ -191,20 +191,20 @@ def test_a_dead_letter_wakes_who_waits_there():
     world = World(q=of_reader(max_errors=1, errors_to="dead"))
     world.put(b"x")
     world.get(open=True)
-    assert world(Get(Key("dead"), 1000), 2) is None
-    world(Get(Q, abort=True))
-    assert [e.client for e in world.outcome.effects if isinstance(e, Answer)] == [2]
+    assert world(GetItem(Key("dead"), 1000), 2) is None
+    world(GetItem(Q, abort=True))
+    assert [e.client for e in world.outcome.effects if isinstance(e, KestrelAnswer)] == [2]
 
 
 def test_a_queue_that_is_old_and_empty_goes():
     world = World(q=QueueSettings(max_age_ms=5000))
     world.put(b"x")
     world.now_ns += 6 * S
-    world(Due())
+    world(KestrelDue())
     assert "q" in world.engine.queues
     world.get()
     world.now_ns += 6 * S
-    world(Due())
+    world(KestrelDue())
     assert "q" not in world.engine.queues
     assert EraseQueue("q") in world.outcome.writes
 
@@ -214,7 +214,7 @@ def test_there_is_an_end_to_the_number_of_queues():
     world.put(b"1", queue="a")
     world.get(Key("b"))
     assert world(Put("c", 0, b"x")).startswith(b"SERVER_ERROR")
-    assert world(Get(Key("c"))).startswith(b"SERVER_ERROR")
+    assert world(GetItem(Key("c"))).startswith(b"SERVER_ERROR")
     assert world.put(b"2", queue="a") == [b"STORED\r\n"]
 
 
@@ -224,7 +224,7 @@ def test_flush_with_an_open_read_ends_and_leaves_it_open():
     world.get(open=True)
     assert world(FlushAll()) == b"Flushed all queues.\r\n"
     assert world.get(open=True) == b""
-    world(Get(Q, abort=True))
+    world(GetItem(Q, abort=True))
     assert world.get() == b"1"
 
 
@@ -232,13 +232,13 @@ def test_ids_that_do_not_exist_are_stepped_over_and_the_head_passes_them():
     world = World()
     place = Reader(1)
     world.engine.load("q", next_id=50, created_ms=0, readers=[LoadedReader("", place, 2, 2)])
-    assert world(Get(Q, open=True)) is None
+    assert world(GetItem(Q, open=True)) is None
     (fetch,) = world.effects(Fetch)
     assert fetch == Fetch("q", "", 1)
     items = (ItemPut(10, 0, None, 0, b"a"), ItemPut(20, 0, None, 0, b"b"))
     world(Fetched(fetch, items), None)
     assert world.get(close=True, open=True) == b"b"
-    world(Get(Q, close=True))
+    world(GetItem(Q, close=True))
     world(Checkpoint())
     (saved,) = [e for e in world.outcome.effects if isinstance(e, SaveCheckpoint)]
     assert saved.state.head >= 20
@@ -249,10 +249,10 @@ def test_what_was_confirmed_before_a_restart_is_not_delivered_again():
     world = World()
     place = Reader(1, {3, 4})
     world.engine.load("q", next_id=6, created_ms=0, readers=[LoadedReader("", place, 2, 2)])
-    world(Get(Q, open=True))
+    world(GetItem(Q, open=True))
     items = tuple(ItemPut(number, 0, None, 0, b"%d" % number) for number in range(2, 6))
     world(Fetched(Fetch("q", "", 1), items), None)
-    (answer,) = [e for e in world.outcome.effects if isinstance(e, Answer)]
+    (answer,) = [e for e in world.outcome.effects if isinstance(e, KestrelAnswer)]
     assert b"\r\n2\r\n" in answer.reply.data
     assert world.get(close=True, open=True) == b"5"
 
@@ -271,15 +271,15 @@ def test_items_read_for_a_reader_that_is_gone_are_not_those_of_another_of_its_na
     fetches: list[Fetch] = []
     for life in (b"old", b"new"):
         world.put(*(b"%b %d" % (life, number) for number in range(9)))
-        assert world(Get(Q, open=True)) is None
+        assert world(GetItem(Q, open=True)) is None
         fetches += world.effects(Fetch)
         if life == b"old":
-            world(Delete(Q))
+            world(DeleteQueue(Q))
     assert fetches[0][:3] == fetches[1][:3]
     world(Fetched(fetches[0], ()), None)
-    assert not world.effects(Answer)
+    assert not world.effects(KestrelAnswer)
     world(Fetched(fetches[1], (ItemPut(1, 0, None, 0, b"new 0"),)), None)
-    (answer,) = world.effects(Answer)
+    (answer,) = world.effects(KestrelAnswer)
     assert b"new 0" in answer.reply.data
 
 
@@ -289,8 +289,8 @@ def test_a_batch_taken_back_leaves_the_limits_as_they_were():
     world.put(b"0")
     queue = world.engine.queues["q"]
     world.engine.begin_batch()
-    world.engine.decide(Get(Q, peek=True), NOW, 1)
-    world.engine.decide(Get(Key("q", "a"), peek=True), NOW, 1)
+    world.engine.decide(GetItem(Q, peek=True), NOW, 1)
+    world.engine.decide(GetItem(Key("q", "a"), peek=True), NOW, 1)
     assert (queue.is_limited, list(queue.readers)) == (True, ["a"])
     world.engine.undo_batch()
     assert (queue.is_limited, list(queue.readers)) == (False, [""])
@@ -301,22 +301,22 @@ def test_a_batch_taken_back_leaves_the_limits_as_they_were():
 def test_a_reader_that_takes_over_while_items_are_read_asks_for_them_itself():
     world = World()
     world.put(*(b"%d" % number for number in range(9)))
-    assert world(Get(Q)) is None
+    assert world(GetItem(Q)) is None
     (in_vain,) = world.effects(Fetch)
-    assert world(Get(Key("q", "a")), client=2) is None
+    assert world(GetItem(Key("q", "a")), client=2) is None
     (fetch,) = world.effects(Fetch)
     items = (ItemPut(1, 0, None, 0, b"0"),)
     world(Fetched(in_vain, items), None)
-    assert not world.effects(Answer)
+    assert not world.effects(KestrelAnswer)
     world(Fetched(fetch, items), None)
-    (answer,) = world.effects(Answer)
+    (answer,) = world.effects(KestrelAnswer)
     assert (answer.client, b"\r\n0\r\n" in answer.reply.data) == (2, True)
 
 
 def test_one_stuck_item_does_not_make_the_memory_grow():
     world = World(q=of_reader(max_open=10))
     world.put(b"stuck")
-    world(Get(Q, open=True), 2)
+    world(GetItem(Q, open=True), 2)
     for _ in range(500):
         world.put(b"x")
         assert world.get() == b"x"
@@ -352,10 +352,10 @@ def test_intervals_join_when_they_touch():
 
 def test_a_wait_that_is_cut_short_is_answered_as_one_whose_time_is_over():
     world = World()
-    assert world(Get(Q, 60_000), client=7) is None
+    assert world(GetItem(Q, 60_000), client=7) is None
     assert world(StopWaiting(7), client=None) is None
     (answer,) = world.outcome.effects
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, KestrelAnswer)
     assert (answer.client, answer.reply.data, answer.final) == (7, END, True)
     assert world.engine.next_due_ns() is None or world.engine.stats().waiting == 0
     assert world.engine.counts.misses == 1
@@ -366,26 +366,26 @@ def test_a_wait_that_is_cut_short_is_answered_as_one_whose_time_is_over():
 def test_a_wait_for_the_disk_is_not_cut_short():
     world = World()
     world.put(*(b"%d" % number for number in range(9)))  # the window holds four of them
-    assert world(Get(Q, 60_000), client=7) is None
+    assert world(GetItem(Q, 60_000), client=7) is None
     (fetch,) = world.outcome.effects
     assert isinstance(fetch, Fetch)
     world(StopWaiting(7), client=None)
     assert not world.outcome.effects
     world(Fetched(fetch, (ItemPut(1, 0, None, 0, b"0"),)), client=None)
-    assert Answer(7, Reply(b"VALUE q 0 1\r\n0\r\nEND\r\n")) in world.outcome.effects
+    assert KestrelAnswer(7, Reply(b"VALUE q 0 1\r\n0\r\nEND\r\n")) in world.outcome.effects
 
 
 def test_abort_and_close_make_no_queue():
     world = World()
-    assert world(Get(Q, abort=True)) == END
-    assert world(Get(Q, close=True)) == END
+    assert world(GetItem(Q, abort=True)) == END
+    assert world(GetItem(Q, close=True)) == END
     assert world.engine.queues == {}
 
 
 def test_counts_of_a_batch_that_is_taken_back_are_taken_back():
     world = World()
     world.engine.begin_batch()
-    world.engine.decide(Get(Q), NOW, 1)
+    world.engine.decide(GetItem(Q), NOW, 1)
     assert (world.engine.counts.queues_made, world.engine.counts.misses) == (1, 1)
     world.engine.undo_batch()
     assert (world.engine.counts.queues_made, world.engine.counts.misses) == (0, 0)
@@ -394,9 +394,9 @@ def test_counts_of_a_batch_that_is_taken_back_are_taken_back():
 def test_number_of_readers_is_bounded():
     world = World()
     world.engine.settings = FanOutSettings(max_readers=2)
-    assert world(Get(Key("q", "a"))) == END
-    assert world(Get(Key("q", "b"))) == END
-    assert world(Get(Key("q", "c"))) == b"SERVER_ERROR the queue has too many readers\r\n"
+    assert world(GetItem(Key("q", "a"))) == END
+    assert world(GetItem(Key("q", "b"))) == END
+    assert world(GetItem(Key("q", "c"))) == b"SERVER_ERROR the queue has too many readers\r\n"
     assert set(world.engine.queues["q"].readers) == {"a", "b"}
 
 
@@ -408,7 +408,7 @@ def test_monitor_ends_when_it_was_given_much_whether_it_is_fetched_or_not():
     answers = []
     for _ in range(5):
         world.put(data)
-        answers += [effect for effect in world.outcome.effects if isinstance(effect, Answer)]
+        answers += [effect for effect in world.outcome.effects if isinstance(effect, KestrelAnswer)]
     assert [answer.final for answer in answers] == [False, False, False, True]
     assert answers[-1].reply.data == END
     assert world.engine.stats().open_reads == 3
@@ -454,7 +454,7 @@ def test_looking_at_the_next_item_does_not_put_it_before_one_that_comes_back(loo
         assert world.get(peek=True) == b"2"
     elif look == "sweep":
         world.now_ns += 2 * S
-        world(Due())
+        world(KestrelDue())
     else:
         assert world(FlushExpired(Q)) == b"0\r\n"
     world.get(abort=True)
@@ -476,7 +476,7 @@ def test_peek_at_an_item_from_disk_leaves_it_before_the_rest():
     world = many_open()
     world.put(*(b"%d" % number for number in range(1, 9)))  # the window holds the last four
     stored = tuple(ItemPut(n, 0, None, 0, b"%d" % n) for n in range(1, 9))
-    assert world(Get(Q, open=True)) is None
+    assert world(GetItem(Q, open=True)) is None
     (fetch,) = world.effects(Fetch)
     world(Fetched(fetch, stored[:3]), None)
     assert world.get(peek=True) == b"2"
@@ -488,11 +488,11 @@ def test_monitors_and_gets_of_one_key_take_turns():
     world = many_open()
     for client in (1, 2):
         assert world(Monitor(Q, 10_000, 50), client) is None
-    assert world(Get(Q, wait_ms=10_000), 3) is None
+    assert world(GetItem(Q, wait_ms=10_000), 3) is None
     given = []
     for number in range(5):
         world.put(b"%d" % number)
-        given += [answer.client for answer in world.effects(Answer)]
+        given += [answer.client for answer in world.effects(KestrelAnswer)]
     assert given == [1, 2, 3, 1, 2]
 
 
@@ -504,14 +504,14 @@ def test_turns_of_a_batch_that_is_taken_back_are_taken_back():
     world.engine.decide(Put("q", 0, b"lost"), NOW)
     world.engine.undo_batch()
     world.put(b"kept")
-    assert [answer.client for answer in world.effects(Answer)] == [1]
+    assert [answer.client for answer in world.effects(KestrelAnswer)] == [1]
 
 
 def test_puts_are_counted_though_their_queue_goes():
     world = World()
     world.put(b"1", b"2")
     world.put(b"3", queue="other")
-    world(Delete(Q))
+    world(DeleteQueue(Q))
     assert world.engine.counts.puts == 3
     world.engine.begin_batch()
     world.engine.decide(Put("q", 0, b"lost"), NOW)
@@ -525,19 +525,19 @@ def test_while_no_items_are_given_out_open_reads_can_be_closed_and_aborted():
     for _ in range(3):
         world.get(open=True)
     world.engine.gives_items = False
-    assert world(Get(Q, close=True)) == END
-    assert world(Get(Q, abort=True)) == END
-    for refused in (Get(Q), Get(Q, peek=True), Get(Q, open=True), Monitor(Q, 0, None)):
+    assert world(GetItem(Q, close=True)) == END
+    assert world(GetItem(Q, abort=True)) == END
+    for refused in (GetItem(Q), GetItem(Q, peek=True), GetItem(Q, open=True), Monitor(Q, 0, None)):
         assert world(refused) == b"SERVER_ERROR\r\n"
         assert world.outcome.reply == FORBIDDEN
-    assert world(Get(Q, close=True, open=True)) == b"SERVER_ERROR\r\n"  # but it is closed
+    assert world(GetItem(Q, close=True, open=True)) == b"SERVER_ERROR\r\n"  # but it is closed
     assert world.engine.queues["q"].readers[""].open_items == 0
     world.engine.gives_items = True
     assert [world.get(), world.get(), world.get()] == [b"2", b"4", b""]
 
 
 def test_an_item_that_fits_no_segment_of_the_original_is_refused():
-    engine = FanOut(FanOutSettings(max_item_bytes=10))
+    engine = FanOutEngine(FanOutSettings(max_item_bytes=10))
     engine.begin_batch()
     assert engine.decide(Put("q", 0, bytes(10)), NOW).reply == Reply(b"STORED\r\n")
     assert engine.decide(Put("q", 0, bytes(11)), NOW).reply == Reply(b"NOT_STORED\r\n")
@@ -557,13 +557,15 @@ def test_a_queue_that_waits_to_be_imported_is_not_made():
     world.engine.not_imported = frozenset({"q"})
     refusal = b"SERVER_ERROR the queue has journals of kestrel 1.x or 2.x: import them first\r\n"
     assert world.put(b"1") == [refusal]
-    assert [world(Get(Q)), world(Get(Key("q", "r"))), world(Monitor(Q, 0, None))] == [refusal] * 3
+    assert [world(GetItem(Q)), world(GetItem(Key("q", "r"))), world(Monitor(Q, 0, None))] == [
+        refusal
+    ] * 3
     assert world.put(b"1", queue="other") == [b"STORED\r\n"]
 
 
 def test_queues_that_are_too_old_go_a_few_at_a_time():
     settings = QueueSettings(max_age_ms=1000)
-    engine = FanOut(FanOutSettings(default=settings, max_queues=200))
+    engine = FanOutEngine(FanOutSettings(default=settings, max_queues=200))
     for number in range(100):
         engine.load(
             f"q{number}", next_id=1, created_ms=0, readers=[LoadedReader("", Reader(), 0, 0)]
@@ -574,7 +576,9 @@ def test_queues_that_are_too_old_go_a_few_at_a_time():
     now_ns, rounds = NOW + 2 * S, 0
     while len(engine.queues) > 1:
         engine.begin_batch()
-        erased = [w for w in engine.decide(Due(), now_ns).writes if isinstance(w, EraseQueue)]
+        erased = [
+            w for w in engine.decide(KestrelDue(), now_ns).writes if isinstance(w, EraseQueue)
+        ]
         engine.commit_batch()
         assert len(erased) <= 10
         rounds += 1

@@ -6,7 +6,7 @@ import pytest
 
 from journeyman.folds import kestrel
 from journeyman.folds.anomaly import Anomaly, AnomalyKind
-from journeyman.folds.kestrel import Contested, QueueView, Reader
+from journeyman.folds.kestrel import Contested, FoldedQueue, Reader
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record, UnknownCommand
 
 UNKNOWN = UnknownCommand(0xF1, bytes(4), b"")
@@ -115,7 +115,7 @@ def test_gaps_in_the_ids_are_stepped_over():
 def test_a_reader_is_placed_among_the_items_that_are_left(reader, opened, reported):
     notes: list[Anomaly] = []
     view = kestrel.open_queue([3, 4, 5, 6, 7], {"a": reader}, notes.append)
-    assert view == QueueView(7, {"a": opened})
+    assert view == FoldedQueue(7, {"a": opened})
     assert kinds(notes) == reported
     assert {note.key for note in notes} <= {"a"}
 
@@ -128,14 +128,14 @@ def test_a_damaged_checkpoint_starts_at_the_oldest_item_and_loses_nothing():
 def test_without_any_reader_a_default_one_starts_at_the_oldest_item():
     notes: list[Anomaly] = []
     view = kestrel.open_queue([2, 3, 4], {}, notes.append)
-    assert view == QueueView(4, {"": Reader(1)})
+    assert view == FoldedQueue(4, {"": Reader(1)})
     assert kinds(notes) == [AnomalyKind.DEFAULT_READER_CREATED]
 
 
 def test_a_new_queue_begins_with_id_1_and_is_nothing_to_report():
     notes: list[Anomaly] = []
     view = kestrel.open_queue([], {}, notes.append)
-    assert view == QueueView(0, {"": Reader(0)})
+    assert view == FoldedQueue(0, {"": Reader(0)})
     assert view.next_id == 1
     assert notes == []
 
@@ -180,7 +180,7 @@ def test_a_reader_that_no_queue_can_have_reached_starts_at_the_oldest_item():
     notes: list[Anomaly] = []
     readers = {"a": Reader(2**60), "b": Reader(4, {2**60})}
     view = kestrel.open_queue([3, 4], readers, notes.append)
-    assert view == QueueView(4, {"a": Reader(2), "b": Reader(2)})
+    assert view == FoldedQueue(4, {"a": Reader(2), "b": Reader(2)})
     assert kinds(notes) == [AnomalyKind.CHECKPOINT_DAMAGED] * 2
     assert kestrel.open_queue([], {"a": Reader(2**60)}).next_id == 1
     high = 2**60

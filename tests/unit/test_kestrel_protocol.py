@@ -5,27 +5,27 @@ from __future__ import annotations
 import pytest
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, Parser, replies
+from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, KestrelParser, replies
 from journeyman.protocols.kestrel.commands import (
     MAX_WAIT_MS,
     Confirm,
-    Delete,
+    DeleteQueue,
     DumpStats,
     Flush,
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Get,
-    Hangup,
+    GetItem,
+    HangUp,
     Key,
     Monitor,
     Put,
     PutTooLarge,
-    Refused,
+    RefusedRequest,
     Reload,
+    ServerStatus,
+    ShowStats,
     Shutdown,
-    Stats,
-    Status,
     Version,
 )
 
@@ -33,41 +33,41 @@ JOBS = Key("jobs")
 
 
 def events(*lines: bytes) -> list[object]:
-    return list(Parser().feed(b"".join(line + b"\r\n" for line in lines)))
+    return list(KestrelParser().feed(b"".join(line + b"\r\n" for line in lines)))
 
 
 @pytest.mark.parametrize(
     ("line", "event"),
     [
-        (b"get jobs", Get(JOBS)),
-        (b"GET jobs", Get(JOBS)),
-        (b"gets jobs", Get(JOBS)),
-        (b"get jobs ignored words", Get(JOBS)),
-        (b"get jobs+indexer", Get(Key("jobs", "indexer"))),
-        (b"get jobs+a.b+c@d#1/peek", Get(Key("jobs", "a.b+c@d#1"), peek=True)),
-        (b"get jobs/t=500", Get(JOBS, 500)),
-        (b"get jobs/t=500/open", Get(JOBS, 500, open=True)),
-        (b"get jobs/close/open", Get(JOBS, open=True, close=True)),
-        (b"get jobs/abort", Get(JOBS, abort=True)),
-        (b"get jobs/peek/t=9", Get(JOBS, 9, peek=True)),
-        (b"get jobs/unheard-of", Get(JOBS)),
-        (b"get jobs/t=99999999999999", Get(JOBS, MAX_WAIT_MS)),
-        (b"get jobs/t=-1", Get(JOBS, 0)),
+        (b"get jobs", GetItem(JOBS)),
+        (b"GET jobs", GetItem(JOBS)),
+        (b"gets jobs", GetItem(JOBS)),
+        (b"get jobs ignored words", GetItem(JOBS)),
+        (b"get jobs+indexer", GetItem(Key("jobs", "indexer"))),
+        (b"get jobs+a.b+c@d#1/peek", GetItem(Key("jobs", "a.b+c@d#1"), peek=True)),
+        (b"get jobs/t=500", GetItem(JOBS, 500)),
+        (b"get jobs/t=500/open", GetItem(JOBS, 500, open=True)),
+        (b"get jobs/close/open", GetItem(JOBS, open=True, close=True)),
+        (b"get jobs/abort", GetItem(JOBS, abort=True)),
+        (b"get jobs/peek/t=9", GetItem(JOBS, 9, peek=True)),
+        (b"get jobs/unheard-of", GetItem(JOBS)),
+        (b"get jobs/t=99999999999999", GetItem(JOBS, MAX_WAIT_MS)),
+        (b"get jobs/t=-1", GetItem(JOBS, 0)),
         (b"monitor jobs 2", Monitor(JOBS, 2000, None)),
         (b"monitor jobs+a 2 7", Monitor(Key("jobs", "a"), 2000, 7)),
         (b"confirm jobs 3", Confirm(JOBS, 3)),
-        (b"delete jobs", Delete(JOBS)),
-        (b"delete jobs+a", Delete(Key("jobs", "a"))),
+        (b"delete jobs", DeleteQueue(JOBS)),
+        (b"delete jobs+a", DeleteQueue(Key("jobs", "a"))),
         (b"flush jobs", Flush(JOBS)),
         (b"flush_expired jobs", FlushExpired(JOBS)),
         (b"flush_all", FlushAll()),
         (b"flush_all_expired", FlushAllExpired()),
-        (b"stats", Stats()),
+        (b"stats", ShowStats()),
         (b"dump_stats", DumpStats(())),
         (b"dump_stats a b", DumpStats(("a", "b"))),
         (b"version", Version()),
-        (b"status", Status(None)),
-        (b"status readonly", Status("READONLY")),
+        (b"status", ServerStatus(None)),
+        (b"status readonly", ServerStatus("READONLY")),
         (b"reload", Reload()),
         (b"shutdown", Shutdown()),
     ],
@@ -77,13 +77,13 @@ def test_a_line_is_read_as_its_command(line, event):
 
 
 def test_a_line_may_end_in_a_bare_lf():
-    assert Parser().feed(b"version\nstats\r\n") == [Version(), Stats()]
+    assert KestrelParser().feed(b"version\nstats\r\n") == [Version(), ShowStats()]
 
 
 def test_an_item_is_binary_and_the_two_bytes_behind_it_are_not_looked_at():
     item = b"\r\nget x\r\n\x00\xff"
-    got = Parser().feed(b"set jobs 0 60 %d\r\n%b??get jobs\r\n" % (len(item), item))
-    assert got == [Put("jobs", 60, item), Get(JOBS)]
+    got = KestrelParser().feed(b"set jobs 0 60 %d\r\n%b??get jobs\r\n" % (len(item), item))
+    assert got == [Put("jobs", 60, item), GetItem(JOBS)]
 
 
 def test_an_empty_item_and_a_negative_expiry_are_taken():
@@ -91,7 +91,7 @@ def test_an_empty_item_and_a_negative_expiry_are_taken():
 
 
 def test_an_item_beyond_the_format_is_passed_over_and_never_kept():
-    parser = Parser()
+    parser = KestrelParser()
     size = MAX_DATA_BYTES + 1
     assert parser.feed(b"set jobs 0 0 %d\r\n" % size) == []
     for _ in range(size // 65_536):
@@ -125,7 +125,7 @@ def test_an_item_beyond_the_format_is_passed_over_and_never_kept():
 )
 def test_what_is_wrong_is_told_and_the_connection_goes_on(line):
     first, second = events(line, b"version")
-    assert isinstance(first, Refused)
+    assert isinstance(first, RefusedRequest)
     assert not first.hangup
     assert second == Version()
 
@@ -134,9 +134,9 @@ def test_what_is_wrong_is_told_and_the_connection_goes_on(line):
     "line", [b"", b"nonsense", b"get /open", b"get jobs/peek/abort", b"get jobs/peek/open"]
 )
 def test_some_refusals_end_the_connection_as_in_the_original(line):
-    parser = Parser()
+    parser = KestrelParser()
     (refused,) = parser.feed(line + b"\r\nversion\r\n")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedRequest)
     assert refused.hangup
     assert parser.closed
     assert parser.feed(b"version\r\n") == []
@@ -145,36 +145,36 @@ def test_some_refusals_end_the_connection_as_in_the_original(line):
 @pytest.mark.parametrize("line", [b"set a.b 0 0 9", b"set q x 0 9", b"set q 0 y 9"])
 def test_a_refused_set_consumes_its_item(line):
     refused, after = events(line, b"get jobs/", b"version")[:2]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedRequest)
     assert after == Version()
 
 
 def test_other_storage_commands_are_unknown_but_their_item_is_no_command():
-    parser = Parser()
+    parser = KestrelParser()
     (refused,) = parser.feed(b"append q 0 0 8\r\nshutdown\r\n")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedRequest)
     assert parser.closed
 
 
 @pytest.mark.parametrize("line", [b"set q 0 0", b"set", b"set q 0 0 -5", b"set q 0 0 x"])
 def test_without_a_size_the_item_could_be_taken_for_commands_so_the_connection_ends(line):
-    parser = Parser()
+    parser = KestrelParser()
     (refused,) = parser.feed(line + b"\r\nflush_all\r\n")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedRequest)
     assert parser.closed
 
 
 def test_quit_ends_the_connection_behind_what_was_asked():
-    parser = Parser()
-    assert parser.feed(b"version\r\nquit\r\nversion\r\n") == [Version(), Hangup()]
+    parser = KestrelParser()
+    assert parser.feed(b"version\r\nquit\r\nversion\r\n") == [Version(), HangUp()]
     assert parser.closed
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever():
-    parser = Parser()
+    parser = KestrelParser()
     assert parser.feed(b"x" * (LINE_LIMIT_BYTES - 1)) == []
     (refused,) = parser.feed(b"xx")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedRequest)
     assert parser.closed
     assert parser.kept_bytes == 0
 

@@ -14,29 +14,29 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from journeyman.engines.kestrel.messages import ERROR, Counts, FanOutStats
 from journeyman.engines.workq.messages import QueueFigures, WorkStats
-from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
-    Due,
-    Finished,
     JobNotFound,
     Reply,
     RuleNotFound,
     RunEnded,
+    RunFinished,
+    TriggerDue,
 )
 from journeyman.errors import LogFull
 from journeyman.formats.ztick import (
     Amqp,
     Awf,
     Direct,
+    FanOutRunner,
     Http,
-    Journal,
-    Queue,
     Record,
     Redis,
     Runner,
     Shell,
+    WorkQueueRunner,
 )
 from journeyman.protocols.kestrel.commands import Confirm, Key
 from journeyman.protocols.workq.commands import Delete
@@ -45,7 +45,7 @@ from journeyman.protocols.ztick import (
     ErrorCode,
     Get,
     Metrics,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
@@ -53,14 +53,15 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.telemetry.disk_figures import MeasuredDisk
-from journeyman.servers.telemetry.metric_families import (
+from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
     Family,
     Histogram,
     Point,
+    ServerMetrics,
+    runner_word,
     text_of,
 )
-from journeyman.servers.telemetry.metrics import ServerMetrics, runner_word
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.writer import Request, Writer
 from journeyman.testing import ManualClock
@@ -143,9 +144,9 @@ def test_commands_are_counted_by_kind_and_outcome():
         (Set(b"r", "d", 1), LogFull("log", "no room")),
         (Get(b"r", "x"), JobNotFound("x")),
         (RemoveRule(b"r", "x"), RuleNotFound("x")),
-        (Refused(b"r", ErrorCode.INVALID_ARGS, "no"), None),
+        (RefusedCommand(b"r", ErrorCode.INVALID_ARGS, "no"), None),
     )
-    told(metrics, (Remove(b"r", "a"), DONE), (Stat(b"r"), Schedule().stats()))
+    told(metrics, (Remove(b"r", "a"), DONE), (Stat(b"r"), ScheduleEngine().stats()))
     rows = read(metrics)
     counts = {k[1]: v for k, v in rows.items() if k[0] == "journeyman_commands_total"}
     assert counts == {
@@ -166,7 +167,10 @@ def test_commands_are_counted_by_kind_and_outcome():
 def test_what_the_server_itself_submits_is_no_command():
     metrics = ServerMetrics()
     told(
-        metrics, (Due(), DONE), (Finished(1, True), RunEnded("a", None)), (Finished(2, True), None)
+        metrics,
+        (TriggerDue(), DONE),
+        (RunFinished(1, True), RunEnded("a", None)),
+        (RunFinished(2, True), None),
     )
     assert not [name for name, _ in read(metrics) if name == "journeyman_commands_total"]
 
@@ -236,8 +240,8 @@ def test_every_runner_has_the_word_of_its_rule():
         Awf("w", ()),
         Amqp("d", "e", "k"),
         Redis("u", "c", "k"),
-        Queue("q", ()),
-        Journal("q"),
+        WorkQueueRunner("q", ()),
+        FanOutRunner("q"),
     ]
     words = ["shell", "direct", "http", "awf", "amqp", "redis", "queue", "journal"]
     assert [runner_word(runner) for runner in runners] == words
@@ -312,7 +316,7 @@ def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back
         writer = Writer(
             asyncio.get_running_loop(),
             ManualClock(),
-            Schedule(),
+            ScheduleEngine(),
             FullOnce(),
             start_runs=lambda _: None,
             on_batch=lambda: None,
@@ -325,7 +329,7 @@ def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back
             Set(b"r", "mine.a", 1),
             Set(b"r", "yours.a", 1),
             Get(b"r", "mine.none"),
-            Refused(b"r", ErrorCode.INVALID_ARGS, "no"),
+            RefusedCommand(b"r", ErrorCode.INVALID_ARGS, "no"),
         ]
         for _ in range(2):
             writer.submit(Caller(), commands)

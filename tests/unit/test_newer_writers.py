@@ -12,8 +12,8 @@ import pytest
 
 from journeyman.columnar.kestrel import decode as kestrel_columns
 from journeyman.columnar.workq import decode as workq_columns
-from journeyman.columnar.workq.states import events_and_adds
-from journeyman.columnar.workq.states import fold as fold_in_bulk
+from journeyman.columnar.workq.fold import events_and_adds
+from journeyman.columnar.workq.fold import fold as fold_in_bulk
 from journeyman.disk import RealDisk
 from journeyman.engines.workq.loading import load
 from journeyman.folds import kestrel as kestrel_fold

@@ -14,12 +14,11 @@ from journeyman.errors import LogFull
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.logs import recovery
+from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import (
-    Damage,
     FileReport,
     RecoveryReport,
     inspect_file,
-    read_past_damage,
     recover_entries,
     recover_file,
 )
@@ -452,7 +451,7 @@ class TestQuarantine:
 class TestBigFiles:
     def test_chunks_meet_end_to_end_on_a_real_disk(self, tmp_path, monkeypatch):
         monkeypatch.setattr(recovery, "CHUNK_BYTES", 7)
-        monkeypatch.setattr("journeyman.logs.quarantine.CHUNK_BYTES", 7)
+        monkeypatch.setattr("journeyman.logs.recovery.CHUNK_BYTES", 7)
         records = WORKQ.records(30)
         data = bytearray(WORKQ.encode(records))
         begin, end = (len(WORKQ.encode(records[:n])) for n in (10, 12))

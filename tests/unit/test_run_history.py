@@ -17,9 +17,8 @@ from journeyman.formats.ztick import Shell
 from journeyman.formats.ztick.run_history import OUTCOMES, RunLine, decode, encode
 from journeyman.logs.ztick.run_history import RunFiles, history_files, last_runs
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.ztick import run_history
-from journeyman.servers.ztick.run_history import RunHistory, directory_of, remembered
-from journeyman.servers.ztick.runs import EndedRun
+from journeyman.servers.ztick import runs as run_history
+from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, remembered
 from journeyman.testing import ManualClock, SimulatedDisk
 
 WAIT_S = 30.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from journeyman.formats.ztick import Amqp, Redis
 from journeyman.protocols.ztick.rules import read_runner
-from journeyman.runners.dsn import AmqpDsn, RedisDsn, address, parse_amqp_dsn, parse_redis_dsn
+from journeyman.runners.network import AmqpDsn, RedisDsn, address, parse_amqp_dsn, parse_redis_dsn
 
 PASSWORD = "s3cr3t"
 

@@ -13,8 +13,7 @@ import pytest
 from journeyman.formats.ztick import Shell
 from journeyman.runners import RunRequest
 from journeyman.runners.guardian import Guardian, watch
-from journeyman.runners.process import Programs
-from journeyman.runners.shell import ShellRunner
+from journeyman.runners.programs import Programs, ShellRunner
 from tests.runner_world import in_loop, is_running, settings, wait_until
 
 # A server in small: it runs one program, which starts a child. When it knows of them, they are

@@ -7,17 +7,17 @@ import asyncio
 import pytest
 
 from journeyman.cli.ztick_lines import json_text, text
-from journeyman.formats.ztick import CODEC, Journal, RuleSet
+from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.runners.journal import JournalRunner
+from journeyman.runners.queues import JournalRunner
 
-RULE = RuleSet("mail.rule", "mail.", Journal("due:mail"))
+RULE = RuleSet("mail.rule", "mail.", FanOutRunner("due:mail"))
 
 
 def test_words_of_a_rule_make_the_same_rule():
     runner = read_runner(["journal", "due:mail"])
-    assert runner == Journal("due:mail")
+    assert runner == FanOutRunner("due:mail")
     assert runner_words(runner) == ["journal", "due:mail"]
 
 
@@ -51,7 +51,7 @@ def test_dump_shows_it():
 
 
 def run(runner: JournalRunner, queue: str = "due") -> RunResult:
-    return asyncio.run(runner.run(RunRequest("mail.\u00e9", 5, Journal(queue))))
+    return asyncio.run(runner.run(RunRequest("mail.\u00e9", 5, FanOutRunner(queue))))
 
 
 def test_run_puts_the_job_id():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.runners.output import BoundedOutput
+from journeyman.runners.contract import BoundedOutput
 
 
 def fed(limit_bytes: int, *chunks: bytes) -> bytes:

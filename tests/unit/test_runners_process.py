@@ -13,9 +13,7 @@ import pytest
 from journeyman.config import ShellSettings
 from journeyman.formats.ztick import Direct, Shell
 from journeyman.runners import RunnerSet, RunRequest, RunResult
-from journeyman.runners.child import Child
-from journeyman.runners.process import Programs
-from journeyman.runners.shell import ShellRunner
+from journeyman.runners.programs import Child, Programs, ShellRunner
 from tests.runner_world import in_loop, is_running, settings, wait_for_pids, wait_until
 
 

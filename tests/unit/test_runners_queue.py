@@ -7,19 +7,18 @@ import json
 
 import pytest
 
-from journeyman.formats.ztick import Queue
+from journeyman.formats.ztick import WorkQueueRunner
 from journeyman.protocols.workq.commands import Add
-from journeyman.protocols.workq.fields import is_version_4
-from journeyman.protocols.ztick.queue_runner import queue_job, work_id
-from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.workq.readers import is_version_4
+from journeyman.protocols.ztick.rules import queue_job, read_runner, runner_words, work_id
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.runners.queue import QueueRunner
+from journeyman.runners.queues import QueueRunner
 
 NS = 1_711_612_800_000_000_000
 
 
 def job(*flags: str, name: str = "mail", job_id: str = "mail.1") -> Add:
-    found = queue_job(Queue(name, flags), job_id, NS)
+    found = queue_job(WorkQueueRunner(name, flags), job_id, NS)
     assert isinstance(found, Add), found
     return found
 
@@ -70,7 +69,7 @@ def test_rule_that_could_never_run_is_refused(words: list[str], phrase: str):
 
 def test_words_of_a_rule_make_the_same_rule():
     runner = read_runner(["queue", "mail", "-ttr=5", "-payload=two words"])
-    assert runner == Queue("mail", ("-ttr=5", "-payload=two words"))
+    assert runner == WorkQueueRunner("mail", ("-ttr=5", "-payload=two words"))
     assert read_runner(runner_words(runner)) == runner
 
 
@@ -85,7 +84,7 @@ def test_id_is_made_of_job_and_time_alone():
 # -- runs -----------------------------------------------------------------------------------------
 
 
-def run(runner: QueueRunner, record: Queue) -> RunResult:
+def run(runner: QueueRunner, record: WorkQueueRunner) -> RunResult:
     return asyncio.run(runner.run(RunRequest("mail.1", NS, record)))
 
 
@@ -96,7 +95,7 @@ def test_run_succeeds_when_the_job_is_there():
         added.append(found)
         return ""
 
-    assert run(QueueRunner(add), Queue("mail", ())) == RunResult(True)
+    assert run(QueueRunner(add), WorkQueueRunner("mail", ())) == RunResult(True)
     assert added == [job()]
 
 
@@ -104,12 +103,12 @@ def test_run_fails_with_the_reason_of_the_work_queue():
     async def add(_: Add) -> str:
         return "the change could not be recorded"
 
-    result = run(QueueRunner(add), Queue("mail", ()))
+    result = run(QueueRunner(add), WorkQueueRunner("mail", ()))
     assert result == RunResult(False, "the change could not be recorded")
 
 
 def test_run_fails_without_a_work_queue():
-    result = run(QueueRunner(None), Queue("mail", ()))
+    result = run(QueueRunner(None), WorkQueueRunner("mail", ()))
     assert result.reason == "no work queue is served: workq.enabled is false"
 
 
@@ -117,6 +116,6 @@ def test_rule_out_of_a_log_that_nobody_checked_fails_its_runs():
     async def add(_: Add) -> str:
         raise AssertionError("nothing can be added")
 
-    result = run(QueueRunner(add), Queue("bad name", ("nonsense",)))
+    result = run(QueueRunner(add), WorkQueueRunner("bad name", ("nonsense",)))
     assert not result.success
     assert result.reason.startswith("unknown queue flag")

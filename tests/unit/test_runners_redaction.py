@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.runners import redact
-from journeyman.runners.contract import failed, shown
-from journeyman.runners.output import BoundedOutput
-from journeyman.runners.redaction import redact_bytes
+from journeyman.runners.contract import BoundedOutput, failed, shown
+from journeyman.runners.network import redact_bytes
 
 SECRET = "QXZ-JKV7"  # no two letters of it occur in any other text here
 

@@ -13,10 +13,20 @@ import pytest
 
 import journeyman.runners
 from journeyman.config import Settings
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Runner, Shell
+from journeyman.formats.ztick import (
+    Amqp,
+    Awf,
+    Direct,
+    FanOutRunner,
+    Http,
+    Redis,
+    Runner,
+    Shell,
+    WorkQueueRunner,
+)
 from journeyman.runners import RunnerSet, RunRequest, RunResult
 from journeyman.runners.http import HttpRunner
-from journeyman.runners.shell import ShellRunner
+from journeyman.runners.programs import ShellRunner
 from tests.runner_world import in_loop, settings
 
 RECORDS: list[Runner] = [
@@ -26,8 +36,8 @@ RECORDS: list[Runner] = [
     Http("GET", "http://127.0.0.1:1/"),
     Amqp("amqp://127.0.0.1:1", "", "k"),
     Redis("redis://127.0.0.1:1", "SET", "k"),
-    Queue("mail", ()),
-    Journal("due"),
+    WorkQueueRunner("mail", ()),
+    FanOutRunner("due"),
 ]
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from journeyman.runners.process_wording import environment, exit_reason, iso_moment, start_reason
+from journeyman.runners.programs import environment, exit_reason, iso_moment, start_reason
 
 
 @pytest.mark.parametrize(

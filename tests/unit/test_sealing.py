@@ -12,18 +12,18 @@ from click.testing import CliRunner
 from journeyman.cli import journeyman
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.engines.ztick.engine import Schedule
-from journeyman.engines.ztick.messages import Done, JobNotFound, Reserved
+from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.messages import Accepted, JobNotFound, Reserved
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, ztick
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
 from journeyman.formats.seals import BLOCK_BYTES, SealKind
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Status
 from journeyman.formats.ztick.seals import SEALS
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.damage import Damage
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.sealed_reading import is_in_flight, read_file
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.spark.streams.boundaries import walk
@@ -282,7 +282,7 @@ def test_items_that_were_set_aside_can_be_taken_back(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["journeyman.seal.x", "j" + 44 * "\0", "journey" + 38 * "\0"])
 def test_identifiers_that_the_log_uses_itself_are_refused(name):
-    schedule = Schedule()
+    schedule = ScheduleEngine()
     assert schedule.decide(Set(b"1", name, 1), 0).reply == Reserved(name)
     assert schedule.decide(Remove(b"1", name), 0).reply == Reserved(name)
     assert schedule.decide(Get(b"1", name), 0).reply == JobNotFound(name)
@@ -290,7 +290,7 @@ def test_identifiers_that_the_log_uses_itself_are_refused(name):
 
 @pytest.mark.parametrize("name", ["journeyman.sealed", "j", "journey\0", "journeyman.seal"])
 def test_others_are_not(name):
-    assert Schedule().decide(Set(b"1", name, 1), 0).reply == Done()
+    assert ScheduleEngine().decide(Set(b"1", name, 1), 0).reply == Accepted()
 
 
 def test_a_stream_reads_up_to_the_last_seal_of_a_log_that_is_written():

@@ -12,15 +12,11 @@ from journeyman.config import parse_tokens
 from journeyman.engines.ztick.messages import DONE, JobNotFound
 from journeyman.protocols.ztick import Metrics
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.connection import PARSE_BYTES, WINDOW
+from journeyman.servers.core.sending import LIST_STALL_S
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.ztick.session import (
-    LIST_STALL_S,
-    PARSE_BYTES,
-    WINDOW,
-    Session,
-    Surroundings,
-)
+from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import Request, Writer
 
 TOKENS = '[token.a]\nsecret = "right"\nnamespace = "a."\n'
@@ -54,7 +50,7 @@ class Table:
         self.soon: list[Any] = []
         self.lines: list[str] = []
         me = cast(Any, self)
-        self.around = Surroundings(
+        self.around = ZtickContext(
             me,
             cast(Writer, me),
             ServerLog(SystemClock(), self.lines.append),
@@ -63,7 +59,7 @@ class Table:
             unsent_bytes=unsent_bytes,
             shared=Shared.of(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
         )
-        self.session = Session(self.around)
+        self.session = ZtickSession(self.around)
         self.session.connection_made(me)
 
     # the loop
@@ -125,11 +121,11 @@ class Table:
         self.aborted = True
 
     # the writer
-    def submit(self, client: Session, requests: Iterable[Request]) -> None:
+    def submit(self, client: ZtickSession, requests: Iterable[Request]) -> None:
         assert client is self.session
         self.taken += requests
 
-    def tell_when_room(self, client: Session) -> None:
+    def tell_when_room(self, client: ZtickSession) -> None:
         self.wants_room = True
 
     def answer(self, count: int) -> None:

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from journeyman.errors import UsageError
-from journeyman.spark.sinks.messages import PartsWritten, in_order
-from journeyman.spark.sinks.order import OrderCheck
+from journeyman.spark.sinks.staging import OrderCheck, PartsWritten, in_order
 
 
 def batch(**columns: list[object]) -> pa.RecordBatch:

@@ -21,11 +21,10 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.spark.source import reducers, sources
 from journeyman.spark.source.layout import find_logs
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.piece_reader import Stretch
 from journeyman.spark.source.planning import plan_partitions
 from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema, narrowed
 from journeyman.spark.source.sources import LogReader, full_schema
-from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.splits import SplitContext, Stretch
 from journeyman.spark.source.task import read_pieces
 from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
 from tests.spark_pieces import is_end

@@ -12,7 +12,7 @@ from journeyman.formats import workq, ztick
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.logs.damage import Damage
 from journeyman.spark.seams import PartsDoNotMeet, check_seams, seam_row
-from journeyman.spark.source import piece_reader
+from journeyman.spark.source import piece_reader, splits
 from journeyman.spark.source.dialects import SELF_EVIDENT
 from journeyman.spark.source.layout import LogFile
 from journeyman.spark.source.options import SourceOptions
@@ -56,7 +56,7 @@ def read_parts(file: LogFile, cuts: Iterable[int], options: SourceOptions) -> li
             elif isinstance(item, Damage):
                 found.append(item)
             else:
-                assert not isinstance(item, piece_reader.Stretch)
+                assert not isinstance(item, splits.Stretch)
                 found += item.batch.to_pylist()
     check_seams(reversed(seams))  # they come in any order
     return found

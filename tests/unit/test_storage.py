@@ -22,7 +22,7 @@ from journeyman.errors import (
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.storage import (
     EngineOptions,
-    Outcome,
+    OperationOutcome,
     SetStatus,
     Storage,
     StorageMode,
@@ -31,9 +31,9 @@ from journeyman.storage import (
 )
 from journeyman.storage import opening as storage_opening
 from journeyman.storage.checking import check
-from journeyman.storage.group_commit import GroupCommit
+from journeyman.storage.contract import expanded
+from journeyman.storage.facade import StoreGroupCommit
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.paths import expanded
 from journeyman.storage.records import job_key
 
 ENGINES = ["rocksdb", "sqlite", "memory"]
@@ -143,7 +143,7 @@ def test_new_leader_takes_all_that_came_during_the_commit_before():
             left -= 1
 
     lock = threading.Lock()
-    commits: GroupCommit[int, int] = GroupCommit(commit)
+    commits: StoreGroupCommit[int, int] = StoreGroupCommit(commit)
     in_threads(*[work] * threads)
     assert sum(groups) == threads * rounds
     assert len(groups) <= 3 * rounds
@@ -159,7 +159,7 @@ def test_leader_that_is_interrupted_leaves_the_others_a_leader():
             raise KeyboardInterrupt
         return numbers
 
-    commits: GroupCommit[int, int] = GroupCommit(commit)
+    commits: StoreGroupCommit[int, int] = StoreGroupCommit(commit)
     heard: list[BaseException | list[int]] = []
 
     def ask(number: int) -> None:
@@ -188,7 +188,7 @@ def test_a_failed_commit_is_heard_by_all_who_were_in_it_and_by_nobody_else():
             raise StorageError("here", "no room")
         return [number * 2 for number in numbers]
 
-    commits: GroupCommit[int, int] = GroupCommit(commit)
+    commits: StoreGroupCommit[int, int] = StoreGroupCommit(commit)
     with pytest.raises(StorageError):
         commits.run([1, 13])
     assert commits.run([1, 2]) == [2, 4]
@@ -234,7 +234,7 @@ def test_a_record_that_cannot_be_read_is_reported_and_stepped_over(storage):
         storage.get_job(UUID(int=2))
     with pytest.raises(UnreadableRecord):
         storage.set_job_status(UUID(int=2), "active")
-    assert storage.apply([SetStatus(UUID(int=2), "active")]) == [Outcome.UNREADABLE]
+    assert storage.apply([SetStatus(UUID(int=2), "active")]) == [OperationOutcome.UNREADABLE]
     found = list(storage.all_jobs())
     assert sum(isinstance(each, JobRecord) for each in found) == 4
     storage.upsert_job_record(job(2))

@@ -8,17 +8,16 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from journeyman.config import TelemetrySettings
-from journeyman.engines.ztick.messages import DONE, Due, JobNotFound
+from journeyman.engines.ztick.messages import DONE, JobNotFound, TriggerDue
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Shell
 from journeyman.protocols.ztick import Get, Set
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metric_families import Family
-from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.telemetry.metrics import Family, ServerMetrics
 from journeyman.servers.telemetry.telemetry import (
     MAX_SPANS_A_SECOND,
     MAX_WAITING_SPANS,
-    Allowance,
+    RateLimit,
     RequestSpan,
     RunSpan,
     Span,
@@ -109,7 +108,7 @@ def test_the_servers_own_commands_are_no_requests_and_use_nothing_up():
     collector = Collector()
     bench = Bench(collector)
     for _ in range(10 * MAX_SPANS_A_SECOND):
-        bench.telemetry.requests([(None, Due())], [DONE], 1)
+        bench.telemetry.requests([(None, TriggerDue())], [DONE], 1)
     bench.gets(1)
     bench.export()
     assert [type(span) for span in collector.spans] == [RequestSpan]
@@ -147,7 +146,7 @@ def test_the_sample_goes_on_in_the_next_second():
 
 
 def test_an_allowance_is_earned_over_time_and_not_saved_for_ever():
-    allowance = Allowance(a_second=10, left=10, last_ns=0)
+    allowance = RateLimit(a_second=10, left=10, last_ns=0)
     assert allowance.at(0) == 10
     allowance.take(10)
     assert allowance.at(50_000_000) == 0

@@ -12,8 +12,8 @@ from hypothesis import given
 from journeyman.clock import SystemClock
 from journeyman.engines.prefix_tree import PrefixTree
 from journeyman.engines.ztick import engine
-from journeyman.engines.ztick.engine import Schedule
-from journeyman.engines.ztick.messages import DUE_LIMIT, Due, StartRun
+from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.messages import DUE_LIMIT, StartRun, TriggerDue
 from journeyman.formats.ztick import Shell, Status
 from journeyman.protocols.ztick import Query, Set, SetRule
 from journeyman.runners.contract import RunRequest, RunResult
@@ -81,16 +81,16 @@ def test_runs_start_a_few_in_a_turn_and_not_after_a_stop():
 
 def test_due_jobs_stop_when_the_search_for_rules_has_taken_enough_steps(monkeypatch):
     monkeypatch.setattr(engine, "MAX_STEPS", 300)
-    schedule = Schedule()
+    schedule = ScheduleEngine()
     for length in range(1, 101):
         schedule.decide(SetRule(b"r", f"r{length}", "a" * length, Shell("true")), 0)
     for number in range(10):
         schedule.decide(Set(b"s", f"{'a' * 100}.{number}", 0), 0)
     assert DUE_LIMIT > 10
-    assert len(schedule.decide(Due(), 1).records) == 3  # of 100 steps each
+    assert len(schedule.decide(TriggerDue(), 1).records) == 3  # of 100 steps each
     assert schedule.next_due_ns() == 0
     while schedule.stats().jobs_planned:
-        assert len(schedule.decide(Due(), 1).records) <= 3
+        assert len(schedule.decide(TriggerDue(), 1).records) <= 3
 
 
 def test_many_rules_elsewhere_do_not_lengthen_the_search():
@@ -124,7 +124,7 @@ def test_tree_finds_the_longest_prefix_whatever_was_added_and_removed(changes, a
 
 
 def test_listings_share_one_copy_of_what_changes():
-    schedule = Schedule()
+    schedule = ScheduleEngine()
     for number in range(2000):
         schedule.decide(Set(b"s", f"job.{number}", 5), 0)
     listings = [cast(Any, schedule.decide(Query(b"q", ""), 0).reply) for _ in range(40)]

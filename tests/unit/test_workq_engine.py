@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from journeyman.engines.workq.adding import NO_TIME_NS
-from journeyman.engines.workq.messages import Outcome, PausesChanged
+from journeyman.engines.workq.messages import PausesChanged, WorkqOutcome
 from journeyman.formats.workq import Command, JobAdded
 from journeyman.protocols.workq.commands import (
     Complaint,
@@ -19,7 +19,8 @@ from journeyman.protocols.workq.commands import (
     InspectScheduledJobs,
     InspectServer,
     Lease,
-    Schedule,
+    RefusedLine,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -30,7 +31,6 @@ from journeyman.protocols.workq.replies import (
     Leased,
     QueueList,
     QueueView,
-    Refused,
     ServerView,
 )
 from tests.property.workq_original import Original
@@ -63,7 +63,7 @@ def test_a_job_is_added_leased_and_completed(story):
 
 
 def test_an_id_is_taken_until_its_ttl_whatever_the_state_and_queue(story):
-    duplicate = Refused(Complaint.DUPLICATE_JOB)
+    duplicate = RefusedLine(Complaint.DUPLICATE_JOB)
     story.add(1, ttl_ms=100)
     assert story.add(1, "other") == duplicate
     story.lease()
@@ -132,8 +132,8 @@ def test_a_late_result_is_taken_after_the_ttr(story):
 def test_a_second_result_is_refused(story):
     story.add(1)
     story.complete(1)
-    assert story.complete(1) == Refused(Complaint.DUPLICATE_RESULT)
-    assert story.fail(1) == Refused(Complaint.DUPLICATE_RESULT)
+    assert story.complete(1) == RefusedLine(Complaint.DUPLICATE_RESULT)
+    assert story.fail(1) == RefusedLine(Complaint.DUPLICATE_RESULT)
     assert story.result(1).result == b"done"
 
 
@@ -188,12 +188,12 @@ def test_the_ttl_of_a_scheduled_job_begins_at_its_time(story):
 
 
 def test_a_schedule_that_is_over_already_is_refused(story):
-    assert story.schedule(1, -100, ttl_ms=100) == Refused(Complaint.TIME)
+    assert story.schedule(1, -100, ttl_ms=100) == RefusedLine(Complaint.TIME)
     assert story.schedule(1, -100, ttl_ms=101) == DONE
 
 
 def test_a_schedule_without_a_time_is_an_add(story):
-    command = Schedule(job_id(1), "q", 1000, 1000, NO_TIME_NS, b"")
+    command = ScheduleJob(job_id(1), "q", 1000, 1000, NO_TIME_NS, b"")
     assert story.decide(command) == DONE
     assert story.words() == ["add"]
     assert story.lease() == 1
@@ -348,9 +348,9 @@ def test_a_requeued_job_goes_to_one_who_waits(story):
 
 def test_only_a_dead_job_can_be_requeued(story):
     story.add(1)
-    assert story.requeue(1) == Refused(Complaint.NOT_DEAD)
+    assert story.requeue(1) == RefusedLine(Complaint.NOT_DEAD)
     story.complete(1)
-    assert story.requeue(1) == Refused(Complaint.NOT_DEAD)
+    assert story.requeue(1) == RefusedLine(Complaint.NOT_DEAD)
 
 
 def test_the_original_replays_a_requeue(story):
@@ -519,7 +519,7 @@ def test_who_waited_has_his_old_place_after_an_undo():
 
 
 def test_the_same_commands_give_the_same_outcomes():
-    def outcomes() -> list[Outcome]:
+    def outcomes() -> list[WorkqOutcome]:
         story = Story(seed=3)
         found = []
         for number in range(30):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.engines.workq.messages import Due
+from journeyman.engines.workq.messages import WorkqDue
 from journeyman.protocols.workq.replies import TIMED_OUT
 from tests.workq_engine import MS, Story
 
@@ -107,7 +107,7 @@ def test_a_step_is_bounded_however_much_is_due(story):
     story.now_ns += 11 * MS
     steps = 0
     while (due_ns := story.queue.next_due_ns()) is not None and due_ns <= story.now_ns:
-        story.decide(Due(limit=100))
+        story.decide(WorkqDue(limit=100))
         assert len(story.last.records) == 100
         steps += 1
     assert steps == jobs // 100
@@ -122,7 +122,7 @@ def test_no_kind_of_deadline_starves_another(story):
     story.schedule(501, 10, "due")
     story.lease("nothing", wait_ms=5, client="W")
     story.now_ns += 11 * MS
-    story.decide(Due(limit=8))
+    story.decide(WorkqDue(limit=8))
     assert [record.command.word for record in story.last.records].count("timeout-attempt") == 1
     assert story.answers == [("W", TIMED_OUT)]
     assert story.lease("due") == 501

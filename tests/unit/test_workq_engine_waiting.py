@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journeyman.engines.workq.leasing import EXPIRED_LIMIT
-from journeyman.engines.workq.messages import Due
+from journeyman.engines.workq.messages import WorkqDue
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Leased
 from tests.workq_engine import MS, Story, job_id, number_of
 
@@ -122,7 +122,7 @@ def test_many_expired_jobs_in_the_way_are_cleared_little_by_little(story):
     story.now_ns += 11 * MS
     assert story.lease(wait_ms=1000, client="W") is None
     assert story.words() == ["expire"] * EXPIRED_LIMIT
-    story.decide(Due(limit=EXPIRED_LIMIT))
+    story.decide(WorkqDue(limit=EXPIRED_LIMIT))
     story.later(0)
     assert leased(story) == [("W", many)]
     assert story.queue.stats().evicted == many
@@ -136,7 +136,7 @@ def test_an_undone_batch_forgets_nobody_who_waits_behind_expired_jobs(story):
     story.now_ns += 11 * MS
     story.lease(wait_ms=1000, client="W")
     story.queue.begin_batch()
-    story.decide(Due())
+    story.decide(WorkqDue())
     story.queue.undo_batch()
     story.answers = []
     story.later(0)

@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.folds import workq
 from journeyman.folds.anomaly import Anomaly, AnomalyKind
-from journeyman.folds.workq import Job, JobState, Orphans
+from journeyman.folds.workq import FoldedJob, JobState, Orphans
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
 
 MS = 1_000_000
@@ -80,17 +80,17 @@ def folded(*records: Record) -> tuple[workq.State, list[AnomalyKind]]:
     return state, [note.kind for note in notes]
 
 
-def job_of(*records: Record) -> Job:
+def job_of(*records: Record) -> FoldedJob:
     """The job after records in which nothing is odd."""
     state, kinds = folded(*records)
     assert kinds == []
-    assert isinstance(state, Job)
+    assert isinstance(state, FoldedJob)
     return state
 
 
-def odd_job(*records: Record) -> tuple[Job, list[AnomalyKind]]:
+def odd_job(*records: Record) -> tuple[FoldedJob, list[AnomalyKind]]:
     state, kinds = folded(*records)
-    assert isinstance(state, Job)
+    assert isinstance(state, FoldedJob)
     return state, kinds
 
 
@@ -148,7 +148,7 @@ def test_an_end_leaves_nothing_in_any_state(before, end):
 
 def test_an_id_can_be_used_again_after_its_end():
     again = add(2, payload=b"again")
-    assert job_of(add(), start(1), delete(2), again) == Job(again)
+    assert job_of(add(), start(1), delete(2), again) == FoldedJob(again)
 
 
 def test_fail_is_final_even_when_max_fails_would_allow_more():
@@ -288,14 +288,14 @@ def test_another_add_of_a_living_job_begins_a_new_life_and_the_old_one_is_report
     other = add(5, payload=b"other")
     records: list[Record] = [add(), start(1), complete(2), other]
     job, kinds = odd_job(*records)
-    assert job == Job(other)
+    assert job == FoldedJob(other)
     assert kinds == [AnomalyKind.REPLACED_JOB]
     assert lost(*records) == records[:3]
 
 
 def test_an_add_after_the_ttl_of_the_former_job_is_nothing_odd():
     again = add(10_000)
-    assert job_of(add(), start(1), again) == Job(again)
+    assert job_of(add(), start(1), again) == FoldedJob(again)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_delete_before_its_add_deletes_it():
 
 def test_a_job_created_when_the_former_was_deleted_lives():
     job, kinds = odd_job(delete(2), add(2))
-    assert job == Job(add(2))
+    assert job == FoldedJob(add(2))
     assert kinds == [AnomalyKind.ORPHAN, AnomalyKind.STALE_ORPHAN]
 
 
@@ -409,7 +409,7 @@ def test_a_record_whose_command_does_not_fit_changes_nothing():
         JobFinished(ms(1), JOB_ID, Command.START_ATTEMPT, b""),
     ]
     assert folded(*odd) == (None, [AnomalyKind.MISPLACED_RECORD] * 2)
-    assert folded(add(), *odd) == (Job(add()), [AnomalyKind.MISPLACED_RECORD] * 2)
+    assert folded(add(), *odd) == (FoldedJob(add()), [AnomalyKind.MISPLACED_RECORD] * 2)
 
 
 # -- views -------------------------------------------------------------------------------------
@@ -451,7 +451,7 @@ def test_jobs_stand_by_priority_then_time_then_creation_then_id():
         add(0, command=Command.SCHEDULE, time=ms(5)),
         add(0, priority=-1),
     ]
-    jobs = [Job(added) for added in in_order]
+    jobs = [FoldedJob(added) for added in in_order]
     backwards = jobs[::-1]
     assert sorted(backwards, key=workq.queue_order) == jobs
 
@@ -484,7 +484,7 @@ def test_attempts_are_told_as_pairs_and_the_lease_as_an_open_start():
 
 def test_replay_forgets_what_has_ended():
     assert workq.replay([add(), start(1), complete(2), delete(3)]) == {}
-    assert workq.replay([add()]) == {JOB_ID: Job(add())}
+    assert workq.replay([add()]) == {JOB_ID: FoldedJob(add())}
     assert workq.key_of(add()) == JOB_ID
 
 

@@ -11,8 +11,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import LogClosed, LogError, LogFull, LogLocked
 from journeyman.folds.workq import replay, visible
 from journeyman.formats.workq import CODEC, HEADER, Record
-from journeyman.logs.appender import CommitThread
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import CommitThread, SyncPolicy
 from journeyman.logs.workq import log as workq_log
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog

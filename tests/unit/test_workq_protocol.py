@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from journeyman.protocols.workq import LINE_LIMIT_BYTES, Parser
+from journeyman.protocols.workq import LINE_LIMIT_BYTES, WorkqParser
 from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
     Add,
+    AwaitResult,
     Complaint,
     Complete,
     Delete,
@@ -28,12 +29,11 @@ from journeyman.protocols.workq.commands import (
     InspectServer,
     Lease,
     PauseQueue,
-    Refused,
+    RefusedLine,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -58,7 +58,7 @@ SECOND = 1_000_000_000
 
 
 def events(data: bytes) -> list[Event]:
-    return Parser().feed(data)
+    return WorkqParser().feed(data)
 
 
 def event(data: bytes | str) -> Event:
@@ -70,7 +70,7 @@ def event(data: bytes | str) -> Event:
 
 def complaint(data: str) -> Complaint:
     refused = event(data)
-    assert isinstance(refused, Refused), refused
+    assert isinstance(refused, RefusedLine), refused
     return refused.complaint
 
 
@@ -91,13 +91,13 @@ def complaint(data: str) -> Complaint:
         ),
         (
             f"schedule {TEXT} q 1 2 1970-01-01T00:00:05Z 1 -priority=9\r\nx\r\n",
-            Schedule(ID, "q", 1, 2, 5 * SECOND, b"x", 9),
+            ScheduleJob(ID, "q", 1, 2, 5 * SECOND, b"x", 9),
         ),
         (f"run {TEXT} q 1 0 1 -priority=+7\r\nx\r\n", Run(ID, "q", 1, 0, b"x", 7)),
         (f"run {TEXT} q 1 0 0 -max-attempts=x\r\n\r\n", Run(ID, "q", 1, 0, b"")),
         (f"complete {TEXT} 2\r\nok\r\n", Complete(ID, b"ok")),
         (f"fail {TEXT} 0\r\n\r\n", Fail(ID, b"")),
-        (f"result {TEXT} 86400000\r\n", Result(ID, 86_400_000)),
+        (f"result {TEXT} 86400000\r\n", AwaitResult(ID, 86_400_000)),
         ("lease a b.c A-Z_0.9 5\r\n", Lease(("a", "b.c", "A-Z_0.9"), 5)),
         (f"delete {TEXT}\r\n", Delete(ID)),
         ("inspect server\r\n", InspectServer()),
@@ -159,7 +159,7 @@ def test_what_follows_the_second_equals_sign_of_a_flag_is_passed_over():
     ],
 )
 def test_id_is_read_in_all_its_forms(written: str):
-    assert event(f"result {written} 0\r\n") == Result(ID, 0)
+    assert event(f"result {written} 0\r\n") == AwaitResult(ID, 0)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_id_of_another_version_makes_no_job_but_can_be_looked_for(written: str):
 )
 def test_line_is_refused_and_the_next_one_is_read(line: str, expected: Complaint):
     found = events(line.encode() + b"\r\ninspect server\r\n")
-    assert found == [Refused(expected), InspectServer()]
+    assert found == [RefusedLine(expected), InspectServer()]
 
 
 @pytest.mark.parametrize(
@@ -271,10 +271,10 @@ def test_line_is_refused_and_the_next_one_is_read(line: str, expected: Complaint
 def test_payload_of_another_size_is_answered_at_once(command: str, expected: Complaint):
     line = command.encode() + b"\r\n"
     # One byte short: the next line begins behind its end. One or more over: nothing is certain.
-    assert events(line + b"ping\r\n") == [Refused(expected)]
-    assert events(line + b"ping\r\ninspect server\r\n") == [Refused(expected), InspectServer()]
-    assert events(line + b"ping-x") == [Refused(expected), Hangup()]
-    assert events(line + b"ping-\n") == [Refused(expected), Hangup()]
+    assert events(line + b"ping\r\n") == [RefusedLine(expected)]
+    assert events(line + b"ping\r\ninspect server\r\n") == [RefusedLine(expected), InspectServer()]
+    assert events(line + b"ping-x") == [RefusedLine(expected), Hangup()]
+    assert events(line + b"ping-\n") == [RefusedLine(expected), Hangup()]
     assert events(line + b"ping-\r") == []
 
 
@@ -323,14 +323,16 @@ def test_payload_of_another_size_is_answered_at_once(command: str, expected: Com
 )
 def test_refused_command_takes_its_payload_with_it(line: str, expected: Complaint):
     found = events(line.encode() + b"\r\n\r\n\r\ninspect server\r\n")
-    assert found == [Refused(expected), InspectServer()]
+    assert found == [RefusedLine(expected), InspectServer()]
 
 
 @pytest.mark.parametrize("extra", [1, 70_000])
 def test_oversized_payload_is_passed_over_without_being_kept(extra: int):
     size = MAX_PAYLOAD_BYTES + extra
-    parser = Parser()
-    assert parser.feed(f"add {TEXT} q 1 1 {size}\r\n".encode()) == [Refused(Complaint.PAYLOAD_SIZE)]
+    parser = WorkqParser()
+    assert parser.feed(f"add {TEXT} q 1 1 {size}\r\n".encode()) == [
+        RefusedLine(Complaint.PAYLOAD_SIZE)
+    ]
     for _ in range(size // 1000):
         assert parser.feed(b"delete x\r\n" * 100) == []
         assert parser.kept_bytes == 0
@@ -339,16 +341,16 @@ def test_oversized_payload_is_passed_over_without_being_kept(extra: int):
 
 
 def test_number_beyond_all_sizes_is_passed_over_and_costs_nothing():
-    parser = Parser()
+    parser = WorkqParser()
     found = parser.feed(f"fail {TEXT} {'9' * 6000}\r\n".encode() + b"x" * 10_000)
-    assert found == [Refused(Complaint.RESULT_SIZE)]
+    assert found == [RefusedLine(Complaint.RESULT_SIZE)]
     assert parser.kept_bytes == 0
 
 
 def test_flags_that_are_wrong_beside_an_oversized_payload_are_complained_about_once():
     size = MAX_PAYLOAD_BYTES + 1
     found = events(b"add %b q 1 1 %d -=1\r\n" % (TEXT.encode(), size) + b"x" * size + b"\r\n\r\n")
-    assert found == [Refused(Complaint.FLAGS), Refused(Complaint.UNKNOWN_COMMAND)]
+    assert found == [RefusedLine(Complaint.FLAGS), RefusedLine(Complaint.UNKNOWN_COMMAND)]
 
 
 # -- what hangs up --------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ def test_flags_that_are_wrong_beside_an_oversized_payload_are_complained_about_o
 
 @pytest.mark.parametrize("sent", [b"inspect server\n", b"\n", b"x\r \n"])
 def test_line_feed_without_a_carriage_return_hangs_up(sent: bytes):
-    parser = Parser()
+    parser = WorkqParser()
     assert parser.feed(sent + b"inspect server\r\n") == [Hangup()]
     assert parser.closed
     assert parser.feed(b"inspect server\r\n") == []
@@ -378,23 +380,23 @@ class Mismatch:
     ],
 )
 def test_payload_of_another_size_than_said_is_refused_and_hangs_up(case: Mismatch):
-    parser = Parser()
+    parser = WorkqParser()
     found = parser.feed(case.line.encode() + b"\r\nabcdelete " + TEXT.encode() + b"\r\n")
-    assert found == [Refused(case.complaint), Hangup()]
+    assert found == [RefusedLine(case.complaint), Hangup()]
     assert parser.closed
 
 
 def test_oversized_payload_without_its_end_hangs_up():
     size = MAX_PAYLOAD_BYTES + 1
     found = events(b"add %b q 1 1 %d\r\n" % (TEXT.encode(), size) + b"x" * (size + 2))
-    assert found == [Refused(Complaint.PAYLOAD_SIZE), Hangup()]
+    assert found == [RefusedLine(Complaint.PAYLOAD_SIZE), Hangup()]
 
 
 def test_longest_line_is_read_and_a_longer_one_hangs_up():
     longest = b"x" * (LINE_LIMIT_BYTES - 2) + b"\r\n"
-    assert events(longest) == [Refused(Complaint.UNKNOWN_COMMAND)]
+    assert events(longest) == [RefusedLine(Complaint.UNKNOWN_COMMAND)]
     assert events(b"x" + longest) == [Hangup()]
-    parser = Parser()
+    parser = WorkqParser()
     assert parser.feed(b"x" * (LINE_LIMIT_BYTES - 1)) == []
     assert parser.feed(b"x") == [Hangup()]
 
@@ -404,7 +406,7 @@ def test_what_came_before_a_hangup_is_still_given():
 
 
 def test_carriage_return_and_line_feed_may_come_apart_anywhere():
-    parser = Parser()
+    parser = WorkqParser()
     assert parser.feed(f"add {TEXT} q 1 1 4\r".encode()) == []
     assert parser.feed(b"\nping\r") == []
     assert parser.feed(b"\ninspect server\r") == [Add(ID, "q", 1, 1, b"ping")]
@@ -412,7 +414,7 @@ def test_carriage_return_and_line_feed_may_come_apart_anywhere():
 
 
 def test_payload_that_trickles_in_is_kept_once():
-    parser = Parser()
+    parser = WorkqParser()
     parser.feed(f"add {TEXT} q 1 1 {MAX_PAYLOAD_BYTES}\r\n".encode())
     tracemalloc.start()
     for _ in range(MAX_PAYLOAD_BYTES // 512):
@@ -444,7 +446,7 @@ def at(text: str) -> Event:
     ],
 )
 def test_time_is_read(text: str, time_ns: int):
-    assert at(text) == Schedule(ID, "q", 1, 1, time_ns, b"")
+    assert at(text) == ScheduleJob(ID, "q", 1, 1, time_ns, b"")
 
 
 @pytest.mark.parametrize(
@@ -462,7 +464,7 @@ def test_time_is_read(text: str, time_ns: int):
     ],
 )
 def test_time_is_refused(text: str):
-    assert at(text) == Refused(Complaint.TIME)
+    assert at(text) == RefusedLine(Complaint.TIME)
 
 
 def test_time_in_the_year_one_means_at_once():
@@ -478,7 +480,7 @@ def test_short_replies():
     assert reply_bytes(DONE) == b"+OK\r\n"
     assert reply_bytes(TIMED_OUT) == b"-TIMEOUT\r\n"
     assert reply_bytes(NOT_FOUND) == b"-NOT-FOUND\r\n"
-    assert reply_bytes(Refused(Complaint.DUPLICATE_JOB)) == b"-CLIENT-ERROR Duplicate job\r\n"
+    assert reply_bytes(RefusedLine(Complaint.DUPLICATE_JOB)) == b"-CLIENT-ERROR Duplicate job\r\n"
     assert READ_ONLY.startswith(b"-SERVER-ERROR Read-only mode ")
 
 

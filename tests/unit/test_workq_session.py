@@ -10,12 +10,12 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Complaint,
     InspectJobs,
     InspectServer,
     Lease,
-    Refused,
-    Result,
+    RefusedLine,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -128,12 +128,14 @@ def test_commands_go_to_the_writer_and_answers_to_the_socket():
     table.session.data_received(f"add {TEXT} q 1 1 4\r\nping\r\nfoo\r\nin".encode())
     added, refused = table.taken
     assert isinstance(added, Add)
-    assert refused == Refused(Complaint.UNKNOWN_COMMAND)
+    assert refused == RefusedLine(Complaint.UNKNOWN_COMMAND)
     table.answer(DONE, refused)
     assert table.sent == b"+OK\r\n-CLIENT-ERROR Unknown command\r\n"
 
 
-@pytest.mark.parametrize(("line", "kind"), [("lease q 1000", Lease), (f"result {TEXT} 5", Result)])
+@pytest.mark.parametrize(
+    ("line", "kind"), [("lease q 1000", Lease), (f"result {TEXT} 5", AwaitResult)]
+)
 def test_nothing_behind_a_command_that_may_wait_starts_before_it_is_answered(line: str, kind: type):
     table = Table()
     table.session.data_received(f"{line}\r\ninspect server\r\n{line}\r\n".encode())

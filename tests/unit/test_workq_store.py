@@ -23,13 +23,12 @@ from journeyman.formats.workq import Record
 from journeyman.protocols.workq.commands import InspectScheduledJobs
 from journeyman.protocols.workq.replies import JobList
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq import retention as workq_retention
 from journeyman.servers.workq import store
-from journeyman.servers.workq.persistence import Surroundings
-from journeyman.servers.workq.retention import Retention, Swept
-from journeyman.servers.workq.store import StoreJournal
-from journeyman.servers.workq.store_loading import LoadedStore, load_store
+from journeyman.servers.workq import upkeep as workq_retention
+from journeyman.servers.workq.persistence import PersistenceContext
+from journeyman.servers.workq.store import LoadedStore, StoreJournal, load_store
 from journeyman.servers.workq.store_persistence import PROMOTE_S, SWEEP_S, StoreUpkeep
+from journeyman.servers.workq.upkeep import Retention, Swept
 from journeyman.storage import Storage
 from journeyman.storage.memory import MemoryBackend
 from journeyman.testing import ManualClock
@@ -361,7 +360,9 @@ class Tended(Kept):
         super().__init__()
         self.loop, self.went_well, self.lines = Loop(), cast(list[bool], []), cast(list[str], [])
         self.clock = ManualClock(self.now_ns)
-        around = Surroundings(cast(Any, None), self.clock, ServerLog(self.clock, self.lines.append))
+        around = PersistenceContext(
+            cast(Any, None), self.clock, ServerLog(self.clock, self.lines.append)
+        )
         retention = Retention(self.storage, self.queue.job, retention_ms=0)
         writer = cast(Any, self.loop)
         self.upkeep = StoreUpkeep(

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.errors import JourneymanError, LogFull, LogPoisoned
 from journeyman.formats.workq import Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Complaint,
     Complete,
     Delete,
@@ -22,8 +23,7 @@ from journeyman.protocols.workq.commands import (
     InspectServer,
     Lease,
     PauseQueue,
-    Refused,
-    Result,
+    RefusedLine,
     ResumeQueue,
     Run,
 )
@@ -38,8 +38,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
 )
 from journeyman.servers.core import queue_writer
-from journeyman.servers.workq.journal import WorkqJournal
-from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.servers.workq.writer import WorkqJournal, WorkqWriter
 from journeyman.testing import ManualClock
 
 FAILED = "not recorded"
@@ -116,7 +115,7 @@ class Bench:
 
     def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
         self.clock = ManualClock()
-        self.queue = WorkQueue(seed=1)
+        self.queue = WorkQueueEngine(seed=1)
         self.journal = Journal()
         self.troubles: list[JourneymanError | None] = []
         self.failures: list[BaseException] = []
@@ -171,9 +170,9 @@ def test_nobody_is_told_before_the_record_is_written():
 def test_replies_of_one_client_come_in_its_order():
     async def test() -> None:
         bench, client = Bench(), Caller()
-        refused = Refused(Complaint.ARGS)
+        refused = RefusedLine(Complaint.ARGS)
         told = await bench.ask(client, add(1), refused, add(1), InspectJob(job_id(2)), add(2))
-        duplicate = Refused(Complaint.DUPLICATE_JOB)
+        duplicate = RefusedLine(Complaint.DUPLICATE_JOB)
         assert told == [DONE, refused, duplicate, NOT_FOUND, DONE]
         assert bench.outcomes == told
 
@@ -208,7 +207,7 @@ def test_everyone_who_waits_for_a_result_is_answered():
         bench, client, others = Bench(), Caller(), [Caller(), Caller(), Caller()]
         await bench.ask(client, add(1))
         for other in others:
-            await bench.ask(other, Result(job_id(1), 5000))
+            await bench.ask(other, AwaitResult(job_id(1), 5000))
         await bench.ask(client, Complete(job_id(1), b"done"))
         assert all(other.told == [Finished(job_id(1), True, b"done")] for other in others)
 
@@ -295,9 +294,9 @@ def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(is_qu
         await bench.ask(client, add(1))
         bench.journal.errors = [full()]
         told = await bench.ask(
-            client, add(2), Refused(Complaint.ARGS), InspectQueue("q"), Delete(job_id(1))
+            client, add(2), RefusedLine(Complaint.ARGS), InspectQueue("q"), Delete(job_id(1))
         )
-        assert told[:2] == [FAILED, Refused(Complaint.ARGS)]
+        assert told[:2] == [FAILED, RefusedLine(Complaint.ARGS)]
         assert isinstance(told[2], QueueList)
         assert told[2].queues[0].ready == 1
         assert told[3] == FAILED

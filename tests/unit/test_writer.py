@@ -7,22 +7,32 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import (
-    Done,
-    Finished,
+    Accepted,
     JobNotFound,
-    JobState,
     Reply,
     Resume,
+    RunFinished,
+    ScheduledJobState,
+    ScheduleStats,
     StartRun,
-    Stats,
 )
 from journeyman.errors import JourneymanError, LogFull, LogPoisoned
 from journeyman.formats.ztick import JobSet, Record, Shell, Status
-from journeyman.protocols.ztick import ErrorCode, Get, Query, Refused, Remove, Set, SetRule, Stat
+from journeyman.protocols.ztick import (
+    ErrorCode,
+    Get,
+    Query,
+    RefusedCommand,
+    Remove,
+    Set,
+    SetRule,
+    Stat,
+)
+from journeyman.servers.core.group_commit import MAX_BATCH
 from journeyman.servers.ztick import writer as writer_module
-from journeyman.servers.ztick.writer import MAX_BATCH, Request, Writer
+from journeyman.servers.ztick.writer import Request, Writer
 from journeyman.testing import ManualClock
 
 FAR_NS = 4_000_000_000_000_000_000
@@ -83,7 +93,7 @@ class Bench:
 
     def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
         self.clock = ManualClock()
-        self.schedule = Schedule()
+        self.schedule = ScheduleEngine()
         self.journal = Journal()
         self.started: list[StartRun] = []
         self.records_at_start: list[int] = []
@@ -155,8 +165,8 @@ def test_nobody_is_answered_before_the_write_has_ended():
         assert reader.told == []
         bench.journal.gate.set()
         await bench.settle()
-        assert caller.told == [(b"job", Done())]
-        assert reader.told == [(b"g", JobState(Status.PLANNED, FAR_NS))]
+        assert caller.told == [(b"job", Accepted())]
+        assert reader.told == [(b"g", ScheduledJobState(Status.PLANNED, FAR_NS))]
 
     run(scenario)
 
@@ -170,7 +180,7 @@ def test_answers_of_one_client_stay_in_order_over_kinds_and_batches():
             kind = number % 3
             request: Request = Get(name, "x") if kind == 0 else Set(name, "x", number)
             if kind == 2:
-                request = Refused(name, ErrorCode.INVALID_ARGS, "no")
+                request = RefusedCommand(name, ErrorCode.INVALID_ARGS, "no")
             bench.writer.submit(caller, [request])
         await bench.settle()
         assert ids(caller) == [str(number).encode() for number in range(count)]
@@ -185,7 +195,11 @@ def test_reads_alone_write_nothing():
         bench.writer.submit(caller, [Get(b"1", "x"), Stat(b"2"), Remove(b"3", "x")])
         await bench.settle()
         assert bench.journal.writes == []
-        assert [type(reply) for _, reply in caller.told] == [JobNotFound, Stats, JobNotFound]
+        assert [type(reply) for _, reply in caller.told] == [
+            JobNotFound,
+            ScheduleStats,
+            JobNotFound,
+        ]
 
     run(scenario)
 
@@ -216,7 +230,7 @@ def test_runs_start_only_when_their_records_are_written():
         await bench.settle()
         assert [effect.identifier for effect in bench.started] == ["job"]
         assert bench.records_at_start == [3]
-        bench.writer.submit_own(Finished(bench.started[0].run_id, True))
+        bench.writer.submit_own(RunFinished(bench.started[0].run_id, True))
         await bench.settle()
         assert bench.journal.records[-1] == JobSet("job", 0, Status.EXECUTED)
 
@@ -252,7 +266,7 @@ def test_a_full_disk_refuses_changes_and_reads_go_on():
                 Remove(b"3", "kept"),
                 Get(b"4", "kept"),
                 Remove(b"5", "never"),
-                Refused(b"6", ErrorCode.INVALID_ARGS, "no"),
+                RefusedCommand(b"6", ErrorCode.INVALID_ARGS, "no"),
             ],
         )
         await bench.settle()
@@ -260,7 +274,7 @@ def test_a_full_disk_refuses_changes_and_reads_go_on():
             "failed",
             JobNotFound("new"),
             "failed",
-            JobState(Status.PLANNED, FAR_NS),
+            ScheduledJobState(Status.PLANNED, FAR_NS),
             "failed",
         ]
         assert ids(caller) == [b"1", b"2", b"3", b"4", b"5", b"6"]
@@ -268,7 +282,7 @@ def test_a_full_disk_refuses_changes_and_reads_go_on():
         caller.told.clear()
         bench.writer.submit(caller, sets("again"))
         await bench.settle()
-        assert caller.told == [(b"again", Done())]
+        assert caller.told == [(b"again", Accepted())]
         assert bench.troubles[1:] == [None]
         assert bench.failures == []
 
@@ -289,7 +303,7 @@ def test_what_the_server_has_to_record_is_tried_again(monkeypatch):
         await bench.settle()
         (effect,) = bench.started
         bench.journal.errors += [LogFull("log", "no room")] * 3
-        bench.writer.submit_own(Finished(effect.run_id, False))
+        bench.writer.submit_own(RunFinished(effect.run_id, False))
         await bench.settle()
         assert bench.journal.errors == []
         assert bench.journal.records[-1] == JobSet("job", 0, Status.FAILED)

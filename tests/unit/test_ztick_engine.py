@@ -9,26 +9,33 @@ import pytest
 from journeyman.engines.sharded_dict import DRAWERS, SLICE_JOBS, Drawers, JobListing
 from journeyman.engines.ztick import due
 from journeyman.engines.ztick.due import DueQueue
-from journeyman.engines.ztick.engine import Decidable, Schedule
-from journeyman.engines.ztick.job import PLANNED, execution_ns_of, identifier_of, order_of, pack
-from journeyman.engines.ztick.loading import REMOVED, Loader, load
+from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
+from journeyman.engines.ztick.job import (
+    PLANNED,
+    REMOVED,
+    execution_ns_of,
+    identifier_of,
+    order_of,
+    pack,
+)
+from journeyman.engines.ztick.loading import ZtickLoader, load
 from journeyman.engines.ztick.messages import (
     DONE,
     DUE_LIMIT,
     OUT_OF_SCOPE,
-    Due,
     Ended,
-    Finished,
     JobNotFound,
-    JobState,
     NotRun,
-    Outcome,
     Resume,
     Resumed,
     RuleListing,
     RuleNotFound,
     RunEnded,
+    RunFinished,
+    ScheduledJobState,
     StartRun,
+    TriggerDue,
+    ZtickOutcome,
 )
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ztick import (
@@ -61,29 +68,29 @@ RULE = RuleSet("every", "job", RUN)
 class Server:
     """A schedule with the little that a server does: time goes on, the log grows."""
 
-    def __init__(self, schedule: Schedule | None = None) -> None:
-        self.schedule = schedule or Schedule()
+    def __init__(self, schedule: ScheduleEngine | None = None) -> None:
+        self.schedule = schedule or ScheduleEngine()
         self.now_ns = 100
         self.log: list[Record] = []
 
-    def decide(self, command: Decidable, namespace: str = "*") -> Outcome:
+    def decide(self, command: Decidable, namespace: str = "*") -> ZtickOutcome:
         outcome = self.schedule.decide(command, self.now_ns, namespace)
         self.log += outcome.records
         return outcome
 
-    def set(self, identifier: str, execution_ns: int) -> Outcome:
+    def set(self, identifier: str, execution_ns: int) -> ZtickOutcome:
         return self.decide(Set(b"", identifier, execution_ns))
 
-    def remove(self, identifier: str) -> Outcome:
+    def remove(self, identifier: str) -> ZtickOutcome:
         return self.decide(Remove(b"", identifier))
 
-    def due(self, now_ns: int) -> Outcome:
+    def due(self, now_ns: int) -> ZtickOutcome:
         self.now_ns = now_ns
-        return self.decide(Due())
+        return self.decide(TriggerDue())
 
     def state(self, identifier: str) -> tuple[Status, int] | None:
         reply = self.decide(Get(b"", identifier)).reply
-        return (reply.status, reply.execution_ns) if isinstance(reply, JobState) else None
+        return (reply.status, reply.execution_ns) if isinstance(reply, ScheduledJobState) else None
 
     def query(self, prefix: str = "", namespace: str = "*") -> list[tuple[str, Status, int]]:
         listing = self.decide(Query(b"", prefix), namespace).reply
@@ -126,7 +133,7 @@ def test_a_due_job_is_triggered_and_starts(server: Server):
 def test_the_end_of_a_run_is_the_end_of_the_job(server: Server, success: bool, status: Ended):
     server.set("job.a", 500)
     (effect,) = server.due(500).effects
-    outcome = server.decide(Finished(effect.run_id, success, "exit 1"))
+    outcome = server.decide(RunFinished(effect.run_id, success, "exit 1"))
     assert outcome.records == (JobSet("job.a", 500, status),)
     assert outcome.reply == RunEnded("job.a", status)
     assert server.state("job.a") == (status, 500)
@@ -159,7 +166,7 @@ def test_the_last_moment_of_64_bits_can_be_planned(server: Server):
 def test_set_again_replans_a_job_that_has_ended(server: Server):
     server.set("job.a", 500)
     (effect,) = server.due(500).effects
-    server.decide(Finished(effect.run_id, True))
+    server.decide(RunFinished(effect.run_id, True))
     server.set("job.a", 700)
     assert server.state("job.a") == (PLAN, 700)
     assert names(server.due(700).effects) == ["job.a"]
@@ -213,7 +220,7 @@ def test_ten_thousand_jobs_of_the_same_second_all_run_once_and_in_order(server: 
         assert len(running) <= 64
         effect = running.pop(0)
         started.append(effect.identifier)
-        running += server.decide(Finished(effect.run_id, True)).effects
+        running += server.decide(RunFinished(effect.run_id, True)).effects
     assert started == [f"job.{number}" for number in range(jobs)]
     assert server.schedule.stats().jobs_executed == jobs
 
@@ -222,7 +229,7 @@ def test_ten_thousand_jobs_of_the_same_second_all_run_once_and_in_order(server: 
 
 
 def test_no_more_runs_than_slots_and_the_others_wait_in_order():
-    server = Server(Schedule(max_runs=2))
+    server = Server(ScheduleEngine(max_runs=2))
     server.decide(ALL_JOBS)
     for number in range(4):
         server.set(f"job.{number}", 500)
@@ -233,21 +240,21 @@ def test_no_more_runs_than_slots_and_the_others_wait_in_order():
     assert names(outcome.effects) == ["job.0", "job.1"]
     stats = server.schedule.stats()
     assert (stats.executions_pending, stats.executions_inflight) == (2, 2)
-    second = server.decide(Finished(2, True))
+    second = server.decide(RunFinished(2, True))
     assert names(second.effects) == ["job.2"]
-    assert names(server.decide(Finished(1, True)).effects) == ["job.3"]
+    assert names(server.decide(RunFinished(1, True)).effects) == ["job.3"]
 
 
 @pytest.mark.parametrize("command", [Set(b"", "job.1", 900), Remove(b"", "job.1")])
 def test_a_set_or_removed_job_leaves_the_line(command: Set | Remove):
-    server = Server(Schedule(max_runs=1))
+    server = Server(ScheduleEngine(max_runs=1))
     server.decide(ALL_JOBS)
     for number in range(3):
         server.set(f"job.{number}", 500)
     server.due(500)
     assert server.decide(command).effects == ()
     assert server.schedule.stats().executions_pending == 1
-    assert names(server.decide(Finished(1, True)).effects) == ["job.2"]
+    assert names(server.decide(RunFinished(1, True)).effects) == ["job.2"]
 
 
 def test_a_set_during_the_run_wins_over_its_end(server: Server):
@@ -255,7 +262,7 @@ def test_a_set_during_the_run_wins_over_its_end(server: Server):
     (first,) = server.due(500).effects
     server.set("job.a", 600)
     assert server.schedule.stats().executions_inflight == 1  # it still has its slot
-    outcome = server.decide(Finished(first.run_id, True))
+    outcome = server.decide(RunFinished(first.run_id, True))
     assert outcome == ((), RunEnded("job.a", None), ())
     assert server.state("job.a") == (PLAN, 600)
     (second,) = server.due(600).effects
@@ -267,24 +274,26 @@ def test_the_end_of_an_old_run_is_not_taken_for_that_of_the_new_one(server: Serv
     (first,) = server.due(500).effects
     server.set("job.a", 500)
     (second,) = server.due(500).effects
-    assert server.decide(Finished(first.run_id, False)).records == ()
+    assert server.decide(RunFinished(first.run_id, False)).records == ()
     assert server.state("job.a") == (TRIGGERED, 500)
-    assert server.decide(Finished(second.run_id, True)).records == (JobSet("job.a", 500, EXECUTED),)
+    assert server.decide(RunFinished(second.run_id, True)).records == (
+        JobSet("job.a", 500, EXECUTED),
+    )
 
 
 def test_a_remove_during_the_run_wins_over_its_end(server: Server):
     server.set("job.a", 500)
     (effect,) = server.due(500).effects
     server.remove("job.a")
-    assert server.decide(Finished(effect.run_id, True)).records == ()
+    assert server.decide(RunFinished(effect.run_id, True)).records == ()
     assert server.state("job.a") is None
 
 
 def test_a_run_ends_only_once(server: Server):
     server.set("job.a", 500)
     (effect,) = server.due(500).effects
-    server.decide(Finished(effect.run_id, True))
-    assert server.decide(Finished(effect.run_id, False)) == ((), None, ())
+    server.decide(RunFinished(effect.run_id, True))
+    assert server.decide(RunFinished(effect.run_id, False)) == ((), None, ())
     assert server.state("job.a") == (EXECUTED, 500)
 
 
@@ -346,13 +355,13 @@ def test_rules_are_set_and_removed(server: Server):
 
 
 def test_removing_a_rule_does_not_touch_jobs_that_it_triggered():
-    server = Server(Schedule(max_runs=1))
+    server = Server(ScheduleEngine(max_runs=1))
     server.decide(ALL_JOBS)
     server.set("job.a", 500)
     server.set("job.b", 500)
     server.due(500)
     server.decide(RemoveRule(b"", "every"))
-    assert server.decide(Finished(1, True)).effects == (StartRun(2, "job.b", 500, RUN),)
+    assert server.decide(RunFinished(1, True)).effects == (StartRun(2, "job.b", 500, RUN),)
 
 
 def test_a_job_and_a_rule_may_bear_the_same_name(server: Server):
@@ -388,7 +397,7 @@ def test_commands_outside_the_namespace_change_nothing(server: Server, command: 
 
 def test_commands_inside_the_namespace_are_done(server: Server):
     assert server.decide(Set(b"", "deploy.x", 1), "deploy.").reply == DONE
-    assert server.decide(Get(b"", "deploy.x"), "deploy.").reply == JobState(PLAN, 1)
+    assert server.decide(Get(b"", "deploy.x"), "deploy.").reply == ScheduledJobState(PLAN, 1)
     assert server.decide(SetRule(b"", "deploy.r", "deploy.x", RUN), "deploy.").reply == DONE
     assert server.decide(RemoveRule(b"", "deploy.r"), "deploy.").reply == DONE
     assert server.decide(Remove(b"", "deploy.x"), "deploy.").reply == DONE
@@ -507,7 +516,7 @@ def test_stale_jobs_do_not_pile_up_in_the_queue(monkeypatch: pytest.MonkeyPatch)
 def test_jobs_are_found_while_the_queue_is_being_tidied(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(due, "SLACK", 0)
     monkeypatch.setattr(due, "MOVES", 1)
-    server = Server(Schedule(max_runs=1000))
+    server = Server(ScheduleEngine(max_runs=1000))
     server.decide(ALL_JOBS)
     for number in range(50):
         server.set(f"job.{number:02}", number)
@@ -535,7 +544,7 @@ def test_the_next_time_is_never_later_than_the_next_job(server: Server):
 
 
 def test_an_undone_batch_has_never_been():
-    server = Server(Schedule(max_runs=1))
+    server = Server(ScheduleEngine(max_runs=1))
     server.decide(ALL_JOBS)
     for name, time_ns in (("job.run", 10), ("job.wait", 20), ("job.plan", 900)):
         server.set(name, time_ns)
@@ -543,7 +552,7 @@ def test_an_undone_batch_has_never_been():
     before = (server.query(), server.schedule.stats(), server.schedule.next_due_ns())
 
     server.schedule.begin_batch()
-    server.decide(Finished(1, True))
+    server.decide(RunFinished(1, True))
     server.set("job.wait", 5)
     server.remove("job.plan")
     server.set("job.new", 1)
@@ -553,7 +562,7 @@ def test_an_undone_batch_has_never_been():
     server.schedule.undo_batch()
 
     assert (server.query(), server.schedule.stats(), server.schedule.next_due_ns()) == before
-    outcome = server.decide(Finished(1, True))
+    outcome = server.decide(RunFinished(1, True))
     assert outcome.records == (JobSet("job.run", 10, EXECUTED),)
     assert outcome.effects == (StartRun(2, "job.wait", 20, RUN),)
     assert server.due(900).records == (JobSet("job.plan", 900, TRIGGERED),)
@@ -570,7 +579,7 @@ def test_an_undone_due_is_due_again(server: Server):
 
 
 def test_an_undone_set_of_a_waiting_job_leaves_it_waiting():
-    server = Server(Schedule(max_runs=1))
+    server = Server(ScheduleEngine(max_runs=1))
     server.decide(ALL_JOBS)
     server.set("job.a", 5)
     server.set("job.b", 5)
@@ -579,7 +588,7 @@ def test_an_undone_set_of_a_waiting_job_leaves_it_waiting():
     server.set("job.b", 900)
     server.schedule.undo_batch()
     assert server.schedule.stats().executions_pending == 1
-    assert names(server.decide(Finished(1, True)).effects) == ["job.b"]
+    assert names(server.decide(RunFinished(1, True)).effects) == ["job.b"]
 
 
 def test_an_undone_set_leaves_its_job_due_though_the_queue_was_tidied(
@@ -659,8 +668,8 @@ def test_a_restart_runs_nothing_twice_and_loses_nothing(server: Server):
     for name in ("job.done", "job.failed", "job.planned"):
         server.set(name, 10 if name != "job.planned" else 900)
     done, failed = server.due(10).effects
-    server.decide(Finished(done.run_id, True))
-    server.decide(Finished(failed.run_id, False))
+    server.decide(RunFinished(done.run_id, True))
+    server.decide(RunFinished(failed.run_id, False))
     loaded = load(server.log)
     assert (loaded.records, loaded.effects, loaded.notes) == ((), (), ())
     again = Server(loaded.schedule)
@@ -683,8 +692,8 @@ def test_interrupted_jobs_run_again_in_time_order():
     assert "run again (3): 'job.a', 'job.b', 'job.c'" in loaded.notes[0]
     server = Server(loaded.schedule)
     server.due(100)
-    assert names(server.decide(Finished(1, True)).effects) == ["job.c"]
-    assert names(server.decide(Finished(2, True)).effects) == ["job.past"]
+    assert names(server.decide(RunFinished(1, True)).effects) == ["job.c"]
+    assert names(server.decide(RunFinished(2, True)).effects) == ["job.past"]
 
 
 def test_interrupted_jobs_can_be_failed_instead():
@@ -708,7 +717,7 @@ def test_many_interrupted_jobs_make_one_short_note():
 
 
 def test_a_job_set_before_resume_is_not_resumed():
-    loader = Loader()
+    loader = ZtickLoader()
     for record in (RULE, JobSet("job.a", 10, TRIGGERED), JobSet("job.b", 10, TRIGGERED)):
         loader.add(record)
     server = Server(loader.finish())
@@ -720,17 +729,17 @@ def test_a_job_set_before_resume_is_not_resumed():
 
 
 def test_the_place_of_an_interrupted_job_in_the_log_is_not_taken_for_a_run():
-    loader = Loader()
+    loader = ZtickLoader()
     loader.add(RULE)
     loader.add_jobs(["job.0", "job.1", "job.cut"], [5, 5, 5], [0, 0, 1])
     server = Server(loader.finish(max_runs=1))
     server.due(5)
     server.set("job.cut", 900)
-    assert names(server.decide(Finished(1, True)).effects) == ["job.1"]
+    assert names(server.decide(RunFinished(1, True)).effects) == ["job.1"]
 
 
 def test_an_undone_resume_can_be_repeated():
-    loader = Loader()
+    loader = ZtickLoader()
     loader.add(JobSet("job.a", 10, TRIGGERED))
     schedule = loader.finish()
     schedule.begin_batch()
@@ -748,7 +757,7 @@ def test_equal_times_run_in_the_order_of_the_log_after_a_restart():
 
 
 def test_columns_and_records_load_the_same():
-    columns = Loader()
+    columns = ZtickLoader()
     columns.add_jobs(["job.a", "job.b"], [10, 20], [0, 0])
     columns.add(RULE)
     columns.add_jobs(["job.a", "job.c", "job.b"], [0, 30, 40], [REMOVED, 2, 0])
@@ -770,7 +779,7 @@ def test_columns_and_records_load_the_same():
 
 def test_columns_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="argument"):
-        Loader().add_jobs(["a", "b"], [1], [0])
+        ZtickLoader().add_jobs(["a", "b"], [1], [0])
 
 
 def test_every_drawer_is_used():

@@ -22,9 +22,8 @@ from journeyman.formats.ztick import (
     Status,
 )
 from journeyman.formats.ztick.seals import SEALS
-from journeyman.logs.appender import CommitThread
+from journeyman.logs.appender import CommitThread, SyncPolicy
 from journeyman.logs.recovery import RecoveryReport
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick.compaction import RETRY_S, CompactionReport, Compactor, merge
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk

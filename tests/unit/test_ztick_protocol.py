@@ -16,21 +16,21 @@ from journeyman.protocols.ztick import (
     Get,
     ListRules,
     Metrics,
-    Parser,
     Query,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
     SetRule,
     Stat,
     TooLong,
+    ZtickParser,
 )
 from journeyman.protocols.ztick.tokens import LineBuffer, quote, tokenize
 
 
 def events(data: bytes, *, auth_required: bool = False) -> list[Event]:
-    return Parser(auth_required=auth_required).feed(data)
+    return ZtickParser(auth_required=auth_required).feed(data)
 
 
 def event(line: bytes) -> Event:
@@ -45,7 +45,7 @@ RUNNER_NAMES = "shell, direct, http, awf, amqp, redis, queue, journal"
 def refusal(line: bytes) -> str:
     """The message of ``invalid_args``."""
     refused = event(line)
-    assert isinstance(refused, Refused), refused
+    assert isinstance(refused, RefusedCommand), refused
     assert refused.code is ErrorCode.INVALID_ARGS
     assert refused.request_id == b"r1"
     return refused.message
@@ -115,20 +115,20 @@ def test_a_line_break_inside_quotes_is_data():
 
 
 def test_an_open_quote_waits_and_swallows_the_lines_behind_it():
-    parser = Parser()
+    parser = ZtickParser()
     assert parser.feed(b'r1 GET "a\nr2 STAT\n') == []
     assert parser.feed(b'"\n') == [Get(b"r1", "a\nr2 STAT\n")]
 
 
 def test_an_escaped_quote_does_not_close_even_when_cut_apart():
-    parser = Parser()
+    parser = ZtickParser()
     assert parser.feed(b'r1 GET "a\\') == []
     assert parser.feed(b'"\n') == []
     assert parser.feed(b'"\n') == [Get(b"r1", 'a"\n')]
 
 
 def test_a_line_without_its_end_waits():
-    parser = Parser()
+    parser = ZtickParser()
     assert parser.feed(b"r1 STA") == []
     assert parser.kept_bytes == 6
     assert parser.feed(b"T\nr2") == [Stat(b"r1")]
@@ -143,7 +143,7 @@ def test_a_line_of_the_limit_passes_and_one_byte_more_closes(filler: bytes):
         return b"r1 GET " + word + b"\n"
 
     assert len(line(LINE_LIMIT_BYTES)) == LINE_LIMIT_BYTES == 4096
-    parser = Parser()
+    parser = ZtickParser()
     (found,) = parser.feed(line(LINE_LIMIT_BYTES))
     assert isinstance(found, Get)
     assert not parser.closed
@@ -367,7 +367,7 @@ def test_what_is_no_moment_is_refused_not_run_at_once(words: bytes, reason: str)
 
 def test_a_refused_timestamp_of_any_bytes_can_be_answered():
     (refused,) = events(b'r1 SET a "\xff \\"\n"\n')
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedCommand)
     reply = ztick.settled(refused)
     assert reply.startswith(b'r1 ERROR invalid_args invalid timestamp "')
 
@@ -497,7 +497,7 @@ def test_auth_comes_first_and_commands_may_follow_at_once():
     "line", [b"r1 STAT", b"r1 AUTH s", b"auth s", b"r1 FOO", b"r1 SET", b"AUTH", b'"r 1" GET a']
 )
 def test_any_other_command_before_auth_closes(line: bytes):
-    parser = Parser(auth_required=True)
+    parser = ZtickParser(auth_required=True)
     assert parser.feed(line + b"\nAUTH s\nr2 STAT\n") == [AuthRequired()]
     assert parser.closed
     assert parser.feed(b"AUTH s\n") == []
@@ -566,7 +566,7 @@ def test_errors_look_as_documented():
     assert ztick.auth_denied(b"r") == b"r ERROR auth_denied insufficient namespace scope\n"
     assert ztick.internal(b"r") == b"r ERROR internal\n"
     (refused,) = events(b"req-3 SET backup.daily\n")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedCommand)
     assert ztick.settled(refused) == (
         b"req-3 ERROR invalid_args missing required argument: timestamp\n"
     )

@@ -7,17 +7,14 @@ import click
 from journeyman.cli.detection import find_whole_logs
 from journeyman.cli.dialects import WORKQ, dialect_option
 from journeyman.cli.errors import warn
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT, counted
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import quiet_option, working
-from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
-
-__all__ = ["clean"]
 
 
 @click.command()

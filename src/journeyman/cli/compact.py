@@ -15,15 +15,13 @@ import click
 from journeyman.cli.detection import find_whole_logs
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
 from journeyman.cli.errors import warn
+from journeyman.cli.lines import counted
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import quiet_option, working
-from journeyman.cli.wording import counted
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.segments import QUARANTINE, names_in
-
-__all__ = ["compact"]
 
 _SHOWN_RULES = 10
 
@@ -102,11 +100,13 @@ def _compact_ztick(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], 
 def _warn_of_new_runners(disk: Disk, path: str) -> None:
     """ztick skips what it cannot decode: rules of runners that it does not have."""
     from journeyman.formats.framing import iter_entries
-    from journeyman.formats.ztick import CODEC, Journal, Queue, RuleSet
+    from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet, WorkQueueRunner
 
     records = (entry.record for entry in iter_entries(CODEC, disk.view(path)))
     rules = [each for each in records if isinstance(each, RuleSet)]
-    names = [rule.identifier for rule in rules if isinstance(rule.runner, Queue | Journal)]
+    names = [
+        rule.identifier for rule in rules if isinstance(rule.runner, WorkQueueRunner | FanOutRunner)
+    ]
     if names:
         shown = ", ".join(map(repr, names[:_SHOWN_RULES]))
         more = f" and {len(names) - _SHOWN_RULES} more" if len(names) > _SHOWN_RULES else ""

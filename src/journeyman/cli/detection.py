@@ -30,8 +30,6 @@ from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.logs.kestrel.kestrel2_files import is_old_journal
 from journeyman.logs.segments import kestrel_number, kestrel_reader, workq_sequence
 
-__all__ = ["find_logs", "find_whole_logs"]
-
 _PEEK_BYTES = 64 * 1024
 
 

@@ -10,8 +10,6 @@ import click
 
 from journeyman.formats.framing import Codec
 
-__all__ = ["DIALECTS", "KESTREL", "WORKQ", "ZTICK", "Log", "LogFile", "dialect_option"]
-
 ZTICK = "ztick"
 WORKQ = "workq"
 KESTREL = "kestrel"

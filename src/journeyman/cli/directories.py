@@ -28,16 +28,6 @@ from journeyman.logs.segments import (
     workq_segments,
 )
 
-__all__ = [
-    "all_logs_in",
-    "logs_in",
-    "logs_of_data_directory",
-    "old_journal_words",
-    "relisted",
-    "without_companion",
-    "ztick_files",
-]
-
 DEFAULT_ZTICK_NAME = "logfile"  # of the original
 _PEEK_BYTES = 64 * 1024
 _ZTICK_COMPANIONS = (".compressed.tmp", ".compressed", ".to_compress", ".lock")

@@ -9,17 +9,13 @@ import click
 
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import ZTICK, Log, LogFile, dialect_option
-from journeyman.cli.lines import line_maker
-from journeyman.cli.mapping import map_log
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT, line_maker
 from journeyman.cli.output import Output, as_json, format_options
 from journeyman.cli.progress import progress, quiet_option
-from journeyman.cli.reading import Source
+from journeyman.cli.reading import LogReading, map_log
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-
-__all__ = ["dump"]
 
 
 @click.command()
@@ -73,7 +69,9 @@ def dump(
         # A bar on the terminal that the lines go to would only tear them apart.
         no_bar = quiet or sys.stdout.isatty()
         with Output() as output, progress(title, mapped.size, quiet=no_bar) as advance:
-            source = Source(mapped, as_of_ns=as_of, salvage=salvage, advance=advance, seals=seals)
+            source = LogReading(
+                mapped, as_of_ns=as_of, salvage=salvage, advance=advance, seals=seals
+            )
             if compact:
                 as_of_ns = SystemClock().now_ns() if as_of is None else as_of
                 lines = _effective(mapped.log, source, as_of_ns, json)
@@ -97,7 +95,7 @@ def _follow(
         follow(disk, SystemClock(), logs, output.line, json=json)
 
 
-def _plain(log: Log, source: Source, json: bool) -> Iterator[str]:
+def _plain(log: Log, source: LogReading, json: bool) -> Iterator[str]:
     of_file: LogFile | None = None
     for file, entry in source.read(log.files):
         if file is not of_file:
@@ -105,7 +103,7 @@ def _plain(log: Log, source: Source, json: bool) -> Iterator[str]:
         yield line(entry)
 
 
-def _effective(log: Log, source: Source, as_of_ns: int, json: bool) -> Iterator[str]:
+def _effective(log: Log, source: LogReading, as_of_ns: int, json: bool) -> Iterator[str]:
     from journeyman.cli.state_lines import effective_lines
 
     return effective_lines(log, source.read, as_of_ns, source.damaged, json=json)

@@ -22,20 +22,6 @@ import click
 
 from journeyman.errors import JourneymanError, LogLocked, UsageError
 
-__all__ = [
-    "DAMAGED",
-    "FAILED",
-    "INTERRUPTED",
-    "OK",
-    "WRONG_USE",
-    "debug_asked",
-    "exit_code_for",
-    "forget_stdout",
-    "quiet_endings",
-    "sentence",
-    "warn",
-]
-
 OK = 0
 FAILED = 1
 DAMAGED = 1

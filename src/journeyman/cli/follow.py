@@ -31,8 +31,6 @@ from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Codec, Entry, iter_entries
 from journeyman.formats.seals import SealFormat, fits, next_proven, seal_after
 
-__all__ = ["follow"]
-
 POLL_S = 0.2
 _READ_BYTES = 1024 * 1024
 

@@ -13,11 +13,10 @@ import click
 
 from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK
 from journeyman.cli.directories import ztick_files
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT, counted
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import progress, quiet_option
-from journeyman.cli.synthetic import Piece, Plan
-from journeyman.cli.wording import counted
+from journeyman.cli.synthetic import Plan, SyntheticBytes
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.segments import (
@@ -30,8 +29,6 @@ from journeyman.logs.segments import (
     names_in,
     workq_segments,
 )
-
-__all__ = ["generate"]
 
 DEFAULT_START = "2026-01-01T00:00:00Z"
 MAX_RECORDS = 1_000_000_000
@@ -169,16 +166,16 @@ def _check_queue(dialect: str, queue: str) -> None:
         raise UsageError(f"{queue!r} is no workq name: use 1 to 255 letters, digits, `_.-`")
 
 
-def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[Piece]:
+def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[SyntheticBytes]:
     if dialect == ZTICK:
-        from journeyman.cli.synthetic_ztick import ztick_pieces
+        from journeyman.cli.synthetic import ztick_pieces
 
         return ztick_pieces(posixpath.basename(path), plan)
     if dialect == WORKQ:
-        from journeyman.cli.synthetic_workq import workq_pieces
+        from journeyman.cli.synthetic import workq_pieces
 
         return workq_pieces(plan)
-    from journeyman.cli.synthetic_kestrel import kestrel_pieces
+    from journeyman.cli.synthetic import kestrel_pieces
 
     return kestrel_pieces(plan)
 
@@ -225,7 +222,7 @@ def _lock_path(dialect: str, path: str, directory: str, queue: str) -> str:
 
 
 def _write(
-    disk: Disk, directory: str, pieces: Iterator[Piece], records: int, quiet: bool
+    disk: Disk, directory: str, pieces: Iterator[SyntheticBytes], records: int, quiet: bool
 ) -> dict[str, int]:
     """Write the pieces; answer with the size of each file."""
     sizes: dict[str, int] = {}

@@ -12,12 +12,9 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from journeyman.cli.moments import iso
-from journeyman.cli.wording import snippet
+from journeyman.cli.lines import iso, snippet
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record
-
-__all__ = ["fields", "record_fields", "record_text", "text"]
 
 _NS_PER_MS = 1_000_000
 

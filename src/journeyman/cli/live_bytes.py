@@ -19,8 +19,6 @@ from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.anomaly import Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead
 
-__all__ = ["Account", "IdRuns", "account_for"]
-
 Reread: TypeAlias = Callable[[], Iterator[Any]]
 
 
@@ -97,7 +95,7 @@ class _WorkqAccount:
             return
         if state is not before:
             self._states[key] = state
-            if isinstance(before, workq.Job):
+            if isinstance(before, workq.FoldedJob):
                 self._bytes.pop(key, None)  # a new life under the old id
         by_file = self._bytes.setdefault(key, {})
         by_file[self._file] = by_file.get(self._file, 0) + length

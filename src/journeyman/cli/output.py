@@ -15,8 +15,6 @@ from typing import Any, Self, TypeVar
 
 import click
 
-__all__ = ["Output", "as_json", "format_options", "json_line"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BATCH_CHARS = 256 * 1024  # lines gathered before they are written

@@ -13,8 +13,6 @@ from typing import Protocol
 
 import click
 
-__all__ = ["Advance", "progress", "quiet_option", "working"]
-
 quiet_option = click.option(
     "--quiet", "-q", is_flag=True, help="No progress bar and no remarks on the way."
 )

@@ -14,19 +14,17 @@ from journeyman.cli.detection import find_whole_logs
 from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
 from journeyman.cli.directories import relisted
 from journeyman.cli.errors import DAMAGED
-from journeyman.cli.inspection import inspect_log
-from journeyman.cli.mapping import map_log
+from journeyman.cli.lines import counted
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.cli.progress import progress, quiet_option, working
-from journeyman.cli.wording import counted
+from journeyman.cli.reading import map_log
+from journeyman.cli.verify import inspect_log
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.damage import Damage
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
 from journeyman.logs.segments import kestrel_lock_name
-
-__all__ = ["repair"]
 
 
 @click.command()

@@ -12,11 +12,8 @@ import sys
 
 import click
 
-from journeyman.cli.settings import load_settings, settings_options
+from journeyman.cli.config import load_settings, settings_options
 from journeyman.cli.workq_server import FLAGS
-
-__all__ = ["serve"]
-
 
 OFF = "off"
 _FLAGS_OF_WORKQ = tuple(f"-{name}" for name, _, _ in FLAGS)

@@ -16,14 +16,11 @@ from typing import Any, TypeAlias
 
 from journeyman.cli import kestrel_lines, workq_lines, ztick_lines
 from journeyman.cli.dialects import WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.moments import iso
+from journeyman.cli.lines import iso, snippet
 from journeyman.cli.output import json_line
-from journeyman.cli.wording import snippet
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut
-
-__all__ = ["Read", "consumed_by_all", "effective_lines", "id_span"]
 
 # Reads files one after the other; answers with the entries of each.
 Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
@@ -55,7 +52,7 @@ def _jobs(log: Log, read: Read, as_of_ns: int, json: bool) -> Iterator[str]:
         yield json_line(_job_fields(job, queue)) if json else _job_text(job, queue)
 
 
-def _job_fields(job: workq.Job, queue: str | None) -> dict[str, Any]:
+def _job_fields(job: workq.FoldedJob, queue: str | None) -> dict[str, Any]:
     return workq_lines.added_fields(job.added) | {
         "state": int(job.state),
         "attempts": job.attempts,
@@ -65,7 +62,7 @@ def _job_fields(job: workq.Job, queue: str | None) -> dict[str, Any]:
     }
 
 
-def _job_text(job: workq.Job, queue: str | None) -> str:
+def _job_text(job: workq.FoldedJob, queue: str | None) -> str:
     state = job.state.name.lower()
     where = f" in {queue}" if queue is not None else ""
     result = f" result={snippet(job.result)}" if job.result is not None else ""

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from journeyman.cli.moments import iso
-from journeyman.cli.wording import snippet
+from journeyman.cli.lines import iso, snippet
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import Instant, JobAdded, JobFinished, Record, UnknownCommand
-
-__all__ = ["added_fields", "added_words", "fields", "text", "uuid_text"]
 
 
 def fields(segment: str, entry: Entry[Record]) -> dict[str, Any]:

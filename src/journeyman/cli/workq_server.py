@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli.settings import load_settings, settings_options
+from journeyman.cli.config import load_settings, settings_options
 
 # Of what `serve` runs, the work queue alone.
 _ALONE = {

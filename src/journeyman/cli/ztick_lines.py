@@ -17,20 +17,18 @@ from journeyman.formats.ztick import (
     Amqp,
     Awf,
     Direct,
+    FanOutRunner,
     Http,
     JobRemoved,
     JobSet,
-    Journal,
-    Queue,
     Record,
     Redis,
     RuleRemoved,
     RuleSet,
     Runner,
     Shell,
+    WorkQueueRunner,
 )
-
-__all__ = ["json_text", "text"]
 
 _MUST_ESCAPE = re.compile(r'[\x00-\x1f"\\]')
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -62,9 +60,9 @@ def _runner_words(runner: Runner) -> list[str]:
             return ["http", method, url]
         case Redis(url, command, key):
             return ["redis", url, command, key]
-        case Queue(name, flags):
+        case WorkQueueRunner(name, flags):
             return ["queue", name, *flags]
-        case Journal(queue):
+        case FanOutRunner(queue):
             return ["journal", queue]
 
 
@@ -100,9 +98,9 @@ def _runner_fields(runner: Runner) -> dict[str, str | tuple[str, ...]]:
             return {"type": "http", "method": method, "url": url}
         case Redis(url, command, key):
             return {"type": "redis", "url": url, "command": command, "key": key}
-        case Queue(name, flags):
+        case WorkQueueRunner(name, flags):
             return {"type": "queue", "name": name, "flags": flags}
-        case Journal(queue):
+        case FanOutRunner(queue):
             return {"type": "journal", "queue": queue}
 
 

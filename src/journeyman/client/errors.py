@@ -19,19 +19,6 @@ from __future__ import annotations
 
 from journeyman.errors import JourneymanError
 
-__all__ = [
-    "AccessDenied",
-    "AnswerLost",
-    "BadAnswer",
-    "CannotConnect",
-    "ClientError",
-    "ConnectionFailed",
-    "InvalidRequest",
-    "NotFound",
-    "Refused",
-    "TimedOut",
-]
-
 
 class ClientError(JourneymanError):
     """Base of what the clients raise."""

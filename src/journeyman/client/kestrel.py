@@ -19,14 +19,11 @@ It talks to the original kestrel too. One thread, one KestrelClient.
 from __future__ import annotations
 
 from journeyman.client import checks
-from journeyman.client.caller import Caller
-from journeyman.client.connection import Connection
+from journeyman.client.connection import Caller, ClientConnection
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, Refused
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, Key
-from journeyman.protocols.kestrel.readers import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
-
-__all__ = ["DEFAULT_PORT", "KestrelClient"]
+from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 
 DEFAULT_PORT = 22133
 _MAX_EXPIRY_S = 2**40  # far beyond any date
@@ -124,7 +121,7 @@ def _key(queue: str, reader: str = "") -> Key:
     return Key(queue, reader)
 
 
-def _read_word(connection: Connection) -> str:
+def _read_word(connection: ClientConnection) -> str:
     line = connection.read_line(_END).decode("latin-1")
     code, _, reason = line.partition(" ")
     if code in _ERRORS:
@@ -134,7 +131,7 @@ def _read_word(connection: Connection) -> str:
     return line
 
 
-def _read_item(connection: Connection) -> bytes | None:
+def _read_item(connection: ClientConnection) -> bytes | None:
     head = _read_word(connection)
     if head == "END":
         return None
@@ -148,7 +145,7 @@ def _read_item(connection: Connection) -> bytes | None:
     return item
 
 
-def _read_stats(connection: Connection) -> dict[str, str]:
+def _read_stats(connection: ClientConnection) -> dict[str, str]:
     figures: dict[str, str] = {}
     while (line := _read_word(connection)) != "END":
         word, _, rest = line.partition(" ")

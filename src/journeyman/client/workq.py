@@ -27,8 +27,7 @@ from uuid import UUID, uuid4
 
 from journeyman.client import checks
 from journeyman.client import workq_lines as lines
-from journeyman.client.caller import Caller
-from journeyman.client.connection import Connection
+from journeyman.client.connection import Caller, ClientConnection
 from journeyman.client.errors import (
     CannotConnect,
     ConnectionFailed,
@@ -40,24 +39,12 @@ from journeyman.client.errors import (
 from journeyman.client.workq_lines import (
     JobId,
     JobInfo,
-    JobState,
     LeasedJob,
     QueueInfo,
     Result,
     TimedOutWaiting,
     as_id,
 )
-
-__all__ = [
-    "DEFAULT_PORT",
-    "JobInfo",
-    "JobState",
-    "LeasedJob",
-    "NewJob",
-    "QueueInfo",
-    "Result",
-    "WorkQueue",
-]
 
 DEFAULT_PORT = 9922
 DEFAULT_TTR_MS = 60_000
@@ -256,7 +243,7 @@ class WorkQueue(Caller):
     def inspect_server(self) -> dict[str, str]:
         """active-clients, evicted-jobs and started."""
 
-        def read(connection: Connection) -> dict[str, str]:
+        def read(connection: ClientConnection) -> dict[str, str]:
             lines.read_head(connection)
             # The original speaks of two keys and sends three.
             return lines.read_pairs(connection, also=lambda found: int("started" not in found))[1]
@@ -308,26 +295,26 @@ class WorkQueue(Caller):
         request = lines.line(word, str(as_id(job_id)), str(len(result))) + lines.block(result)
         self._once(request, lines.read_head)
 
-    def _read_lease(self, connection: Connection) -> LeasedJob:
+    def _read_lease(self, connection: ClientConnection) -> LeasedJob:
         lines.read_head(connection)
         job_id, name, ttr, size = lines.read_words(connection, 4)
         payload = lines.read_block(connection, size)
         return LeasedJob(lines.read_id(connection, job_id), name, int(ttr), payload)
 
-    def _read_result(self, connection: Connection) -> Result:
+    def _read_result(self, connection: ClientConnection) -> Result:
         lines.read_head(connection)
         job_id, succeeded, size = lines.read_words(connection, 3)
         result = lines.read_block(connection, size)
         return Result(lines.read_id(connection, job_id), succeeded == "1", result)
 
     def _jobs(self, *words: str) -> list[JobInfo]:
-        def read(connection: Connection) -> list[JobInfo]:
+        def read(connection: ClientConnection) -> list[JobInfo]:
             return [lines.read_job(connection) for _ in range(lines.read_head(connection))]
 
         return self._twice(lines.line("inspect", *words), read)
 
     def _queues(self, *words: str) -> list[QueueInfo]:
-        def read(connection: Connection) -> list[QueueInfo]:
+        def read(connection: ClientConnection) -> list[QueueInfo]:
             found = []
             for _ in range(lines.read_head(connection)):
                 name, pairs = lines.read_pairs(connection, also=lambda _: 0)

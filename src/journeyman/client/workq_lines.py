@@ -25,33 +25,9 @@ from typing import TypeAlias
 from uuid import UUID
 
 from journeyman.client import checks
-from journeyman.client.connection import Connection
+from journeyman.client.connection import ClientConnection
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, NotFound, Refused
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
-
-__all__ = [
-    "DUPLICATE_JOB",
-    "JobId",
-    "JobInfo",
-    "JobState",
-    "LeasedJob",
-    "QueueInfo",
-    "Result",
-    "TimedOutWaiting",
-    "as_id",
-    "block",
-    "checked_data",
-    "checked_name",
-    "line",
-    "number",
-    "read_block",
-    "read_head",
-    "read_id",
-    "read_job",
-    "read_pairs",
-    "read_words",
-    "time_text",
-]
 
 JobId: TypeAlias = UUID | str
 DUPLICATE_JOB = "Duplicate job"
@@ -61,7 +37,7 @@ _END = b"\r\n"
 _DENIED = ("Authentication required", "Insufficient namespace scope")
 
 
-class JobState(IntEnum):
+class WorkJobState(IntEnum):
     """Where a job stands; the numbers are those of the protocol."""
 
     NEW = 0
@@ -115,7 +91,7 @@ class JobInfo:
     max_fails: int
     fails: int
     priority: int
-    state: JobState
+    state: WorkJobState
     created: datetime
     time: datetime | None
 
@@ -169,7 +145,7 @@ def checked_data(data: bytes, what: str) -> bytes:
 # -- answers -------------------------------------------------------------------------------------
 
 
-def read_head(connection: Connection) -> int:
+def read_head(connection: ClientConnection) -> int:
     """How many blocks follow a ``+OK``. Raises what a ``-`` means."""
     head = connection.read_line(_END).decode("utf-8", "replace")
     if head == "+OK":
@@ -186,14 +162,14 @@ def read_head(connection: Connection) -> int:
     raise connection.unexpected(head)
 
 
-def read_words(connection: Connection, count: int) -> list[str]:
+def read_words(connection: ClientConnection, count: int) -> list[str]:
     words = connection.read_line(_END).decode("utf-8", "replace").split(" ")
     if len(words) != count:
         raise connection.unexpected(" ".join(words))
     return words
 
 
-def read_block(connection: Connection, size: str) -> bytes:
+def read_block(connection: ClientConnection, size: str) -> bytes:
     data = connection.read_exactly(_count(connection, size))
     if connection.read_exactly(len(_END)) != _END:
         connection.close()
@@ -202,7 +178,7 @@ def read_block(connection: Connection, size: str) -> bytes:
 
 
 def read_pairs(
-    connection: Connection, *, also: Callable[[dict[str, str]], int]
+    connection: ClientConnection, *, also: Callable[[dict[str, str]], int]
 ) -> tuple[str, dict[str, str]]:
     """``NAME N`` and N lines ``key value``; ``also`` says how many more come though not counted."""
     name, count = read_words(connection, 2)
@@ -217,7 +193,7 @@ def read_pairs(
     return name, pairs
 
 
-def read_job(connection: Connection) -> JobInfo:
+def read_job(connection: ClientConnection) -> JobInfo:
     """A job block of ``inspect``, its payload taken by its size."""
     job_id, count = read_words(connection, 2)
     values: dict[str, str] = {}
@@ -250,13 +226,13 @@ def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
         int(values["max-fails"]),
         int(values["fails"]),
         int(values["priority"]),
-        JobState(int(values["state"])),
+        WorkJobState(int(values["state"])),
         datetime.fromisoformat(values["created"]),
         None if due is None else datetime.fromisoformat(due),
     )
 
 
-def read_id(connection: Connection, text: str) -> UUID:
+def read_id(connection: ClientConnection, text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:
@@ -264,7 +240,7 @@ def read_id(connection: Connection, text: str) -> UUID:
         raise BadAnswer(f"{connection.where} answers {text[:200]!r} for an id") from error
 
 
-def _count(connection: Connection, text: str) -> int:
+def _count(connection: ClientConnection, text: str) -> int:
     if not text.isdecimal():
         connection.close()
         raise BadAnswer(f"{connection.where} answers {text[:200]!r} for a number")

@@ -21,7 +21,7 @@ from typing import NoReturn, Self, TypeVar, get_args
 
 from journeyman.client import checks
 from journeyman.client.checks import Moment
-from journeyman.client.connection import Connection, Tls
+from journeyman.client.connection import ClientConnection, Tls
 from journeyman.client.errors import (
     AccessDenied,
     AnswerLost,
@@ -36,8 +36,6 @@ from journeyman.client.errors import (
 from journeyman.formats.ztick import Runner, Status
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES, join, tokenize
-
-__all__ = ["DEFAULT_PORT", "Job", "Moment", "Rule", "Schedule"]
 
 DEFAULT_PORT = 5678
 _STATUSES = {status.word: status for status in Status}
@@ -78,7 +76,7 @@ class Schedule:
         timeout_s: float = 10.0,
     ) -> None:
         self._token = None if token is None else checks.secret(token)
-        self._connection = Connection(
+        self._connection = ClientConnection(
             host,
             port,
             tls=tls,
@@ -266,7 +264,7 @@ class Schedule:
             line += b"\n" + self._connection.read_line()
         return tokenize(line.removesuffix(b"\r"))
 
-    def _authenticate(self, connection: Connection) -> None:
+    def _authenticate(self, connection: ClientConnection) -> None:
         connection.allow()
         connection.send(_body(["AUTH", self._token or ""]) + b"\n")
         answer = connection.read_line()

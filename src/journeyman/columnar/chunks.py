@@ -28,18 +28,6 @@ import pyarrow as pa
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Buffer, Codec, Ending, Stop
 
-__all__ = [
-    "MAX_CHUNK_BYTES",
-    "MAX_RECORDS",
-    "Chunk",
-    "checked_offset",
-    "ending_at",
-    "first_offset",
-    "iter_chunks",
-    "make_fields",
-    "refused",
-]
-
 MAX_RECORDS = 65_536  # rows of a chunk, unless asked otherwise
 MAX_CHUNK_BYTES = 64 * 1024 * 1024
 _CACHE_LINE_BYTES = 64

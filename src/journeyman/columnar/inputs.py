@@ -21,11 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from journeyman.columnar.arrays import Bools, Column, Ints, as_bytes, is_ascii
+from journeyman.columnar.arrays import Bools, Column, as_bytes, is_ascii
 from journeyman.columnar.kernels.read_bytes import Bytes
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.errors import EncodeError
-
-__all__ = ["NO_CODE", "Inputs", "Lists", "Numbers", "Spans"]
 
 NO_CODE = -1
 

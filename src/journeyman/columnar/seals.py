@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from journeyman.columnar.arrays import as_bytes
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import (
     Bytes,

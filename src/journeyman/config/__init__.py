@@ -18,7 +18,16 @@ from __future__ import annotations
 
 from journeyman.config.addresses import Address, parse_address
 from journeyman.config.loading import Configuration, load, show
-from journeyman.config.queue_limits import QueueLimits
+from journeyman.config.queue_settings import (
+    KestrelSettings,
+    QueueLimits,
+    StorageEngine,
+    StorageMode,
+    StorageSettings,
+    WorkqPersistence,
+    WorkqSettings,
+    WorkqSync,
+)
 from journeyman.config.settings import (
     ControllerSettings,
     DatabaseSettings,
@@ -26,7 +35,6 @@ from journeyman.config.settings import (
     HistorySettings,
     HttpSettings,
     Interrupted,
-    KestrelSettings,
     LimitSettings,
     LogLevel,
     LogSettings,
@@ -39,13 +47,7 @@ from journeyman.config.settings import (
     Setting,
     Settings,
     ShellSettings,
-    StorageEngine,
-    StorageMode,
-    StorageSettings,
     TelemetrySettings,
-    WorkqPersistence,
-    WorkqSettings,
-    WorkqSync,
     all_settings,
 )
 from journeyman.config.tokens import ALL_NAMESPACES, Token, Tokens, load_tokens, parse_tokens

@@ -13,8 +13,6 @@ import re
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-__all__ = ["MAX_PORT", "Address", "parse_address"]
-
 MAX_PORT = 65_535
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")

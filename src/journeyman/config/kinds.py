@@ -19,26 +19,24 @@ from __future__ import annotations
 import re
 import tomllib
 from abc import ABC, abstractmethod
+from dataclasses import field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from journeyman.config.addresses import Address, parse_address
 
-__all__ = [
-    "Choice",
-    "Flag",
-    "Integer",
-    "Kind",
-    "ListenAddress",
-    "Optional",
-    "SecretText",
-    "Text",
-    "TextList",
-    "quoted",
-    "without_password",
-]
+# ----------------------------------------
+# One row of the table of settings: a field of a dataclass that says what it is.
 
 T = TypeVar("T")
+
+
+def setting(kind: Kind[T], default: T, meaning: str, *, key: str = "") -> T:
+    """A field that is a setting. ``key`` where ztick's name lacks the unit that ours carries."""
+    metadata = {"kind": kind, "meaning": meaning, "key": key}
+    return field(default=default, metadata=metadata)
+
+
 E = TypeVar("E", bound=StrEnum)
 
 _PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)")

@@ -12,7 +12,6 @@ The sections down to [telemetry] are ztick's, key for key with its defaults, so 
 configuration file works as it is. The ones behind it are new. Paths are taken as given: relative
 ones are relative to the current directory.
 """
-# ruff: noqa: RUF009 - setting() is dataclasses.field() with the rest of the table's row
 
 from __future__ import annotations
 
@@ -21,7 +20,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from journeyman.config.access_settings import AccessSettings
 from journeyman.config.addresses import Address
 from journeyman.config.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.config.kinds import (
@@ -33,47 +31,30 @@ from journeyman.config.kinds import (
     Optional,
     Text,
     TextList,
+    setting,
 )
 from journeyman.config.queue_settings import (
     KestrelSettings,
-    StorageEngine,
-    StorageMode,
     StorageSettings,
-    WorkqPersistence,
     WorkqSettings,
-    WorkqSync,
 )
-from journeyman.config.rows import setting
 
-__all__ = [
-    "ControllerSettings",
-    "DataSettings",
-    "DatabaseSettings",
-    "HistorySettings",
-    "HttpSettings",
-    "Interrupted",
-    "KestrelSettings",
-    "LimitSettings",
-    "LogLevel",
-    "LogSettings",
-    "MessageFormat",
-    "MessageSettings",
-    "Overdue",
-    "Persistence",
-    "RunnerSettings",
-    "ScheduleSettings",
-    "Setting",
-    "Settings",
-    "ShellSettings",
-    "StorageEngine",
-    "StorageMode",
-    "StorageSettings",
-    "TelemetrySettings",
-    "WorkqPersistence",
-    "WorkqSettings",
-    "WorkqSync",
-    "all_settings",
-]
+# ----------------------------------------
+# The section [access] of the table: who may reach the server at all.
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    insecure: bool = setting(
+        Flag(), False, "allow addresses other than loopback without tokens: everyone may connect"
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        TextList(), (), "host names by which HTTP clients may address this server; * allows all"
+    )
+
+
+# ruff: noqa: RUF009 - setting() is dataclasses.field() with the rest of the table's row
+
 
 T = TypeVar("T")
 

@@ -31,11 +31,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from journeyman.config.files import read_text_file
+from journeyman.config.loading import read_text_file
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.runners import RUNNER_WORDS, Journal, Queue, Runner
-
-__all__ = ["ALL_NAMESPACES", "Token", "Tokens", "load_tokens", "parse_tokens"]
+from journeyman.formats.ztick.runners import RUNNER_WORDS, FanOutRunner, Runner, WorkQueueRunner
 
 ALL_NAMESPACES = "*"
 
@@ -65,8 +63,8 @@ class Token:
         word = type(runner).__name__.lower()
         if word not in self.runners:
             return f"this token may not use the runner {word}"
-        name = runner.name if isinstance(runner, Queue) else ""
-        name = runner.queue if isinstance(runner, Journal) else name
+        name = runner.name if isinstance(runner, WorkQueueRunner) else ""
+        name = runner.queue if isinstance(runner, FanOutRunner) else name
         return "" if not name or self.covers(name) else "insufficient namespace scope"
 
 

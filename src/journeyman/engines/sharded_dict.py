@@ -19,8 +19,6 @@ from typing import TypeAlias
 from journeyman.engines.ztick.job import REMOVED, STATUS_AT, Job, execution_ns_of, identifier_of
 from journeyman.formats.ztick import Status
 
-__all__ = ["DRAWERS", "SLICE_JOBS", "Drawers", "JobListing", "JobRow"]
-
 JobRow: TypeAlias = tuple[str, Status, int]  # identifier, status, execution_ns
 
 _STATUSES = tuple(Status)

@@ -17,8 +17,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-__all__ = ["CHUNK", "Order"]
-
 CHUNK = 512  # a chunk that is appended to is full at this length, any other is halved at twice it
 
 T = TypeVar("T", bound=Any)  # anything that can be compared with its like

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-__all__ = ["Anomaly", "AnomalyKind", "Notes"]
-
 
 class AnomalyKind(StrEnum):
     """The values are the words used in reports."""

@@ -26,24 +26,6 @@ from typing import TypeAlias
 from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record, UnknownCommand
 
-__all__ = [
-    "DEFAULT_READER",
-    "MAX_PLAUSIBLE_ID",
-    "Contested",
-    "Item",
-    "QueueView",
-    "Reader",
-    "apply",
-    "apply_reader",
-    "fold",
-    "fold_reader",
-    "key_of",
-    "open_queue",
-    "replay",
-    "snapshot",
-    "snapshot_reader",
-]
-
 DEFAULT_READER = ""
 # A million items a second take nine years to get here; a flipped bit gets far beyond.
 MAX_PLAUSIBLE_ID = 2**48
@@ -165,7 +147,7 @@ def snapshot_reader(reader: Reader) -> tuple[ReadHead, ReadDone]:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueView:
+class FoldedQueue:
     """A queue as it is opened: where it ends and where each reader stands. At least one does."""
 
     tail: int
@@ -192,7 +174,7 @@ class QueueView:
 
 def open_queue(
     item_ids: Iterable[int], readers: Mapping[str, Reader | None], notes: Notes = None
-) -> QueueView:
+) -> FoldedQueue:
     """Where a queue and its readers stand; None for a reader whose checkpoint is not to be trusted.
 
     Such a reader starts at the oldest item, for it is better to deliver twice than never; so do one
@@ -224,7 +206,7 @@ def open_queue(
             detail = f"no checkpoint: a default reader starts at the oldest item, {first}"
             _note(notes, AnomalyKind.DEFAULT_READER_CREATED, DEFAULT_READER, detail)
         opened[DEFAULT_READER] = Reader(first - 1)
-    return QueueView(tail, opened)
+    return FoldedQueue(tail, opened)
 
 
 def _edges(item_ids: Iterable[int]) -> tuple[int, ...]:

@@ -27,28 +27,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from journeyman.errors import InvalidData
-from journeyman.folds.workq_job import NS_PER_MS, Job, JobState
-from journeyman.folds.workq_limits import MAX_TTL_MS
+from journeyman.folds.workq import MAX_TTL_MS, NS_PER_MS, FoldedJob, JobState
 from journeyman.formats.keyspace.text import check_json
 from journeyman.formats.keyspace.values import Extra, JobRecord, QueueRecord
 from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq.retry import delay_ms_of
-
-__all__ = [
-    "LONGEST_TTL_KEY",
-    "MEMBER",
-    "Defaults",
-    "id_of",
-    "payload_bytes",
-    "payload_text",
-    "queue_record",
-    "record_of_payload",
-    "record_of_workq",
-    "wakes_ns_of",
-    "workq_and_timeout",
-    "workq_of_record",
-    "workq_status",
-]
 
 MEMBER: Final = "workq"
 # No job of the work queue in a store has a longer TTL than stands here: milliseconds, u64
@@ -156,7 +139,7 @@ def workq_status(state: JobState, due_ns: int | None, as_of_ns: int) -> str:
     return "delayed" if due_ns is not None and due_ns > as_of_ns else "waiting"
 
 
-def record_of_workq(job: Job, as_of_ns: int, timed_out_ns: int = 0) -> JobRecord:
+def record_of_workq(job: FoldedJob, as_of_ns: int, timed_out_ns: int = 0) -> JobRecord:
     """The record of a job of the work queue as it is at a moment.
 
     ``timed_out_ns`` is the time of its last timeout-attempt: a delay before a retry begins there.
@@ -197,7 +180,7 @@ def record_of_workq(job: Job, as_of_ns: int, timed_out_ns: int = 0) -> JobRecord
     )
 
 
-def wakes_ns_of(job: Job, timed_out_ns: int) -> int | None:
+def wakes_ns_of(job: FoldedJob, timed_out_ns: int) -> int | None:
     """When a job that waits is ready; None: it is."""
     if job.state == JobState.PENDING:
         delay_ms = delay_ms_of(job.added.max_fails)
@@ -205,12 +188,12 @@ def wakes_ns_of(job: Job, timed_out_ns: int) -> int | None:
     return None if job.added.time is None else job.added.time.unix_ns
 
 
-def workq_of_record(record: JobRecord, defaults: Defaults) -> Job:
+def workq_of_record(record: JobRecord, defaults: Defaults) -> FoldedJob:
     """The job of the work queue that a record tells of. Raises InvalidData."""
     return workq_and_timeout(record, defaults)[0]
 
 
-def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[Job, int]:
+def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[FoldedJob, int]:
     """Besides, the time of its last timeout-attempt, 0 if it does not matter."""
     members = _members(record)
     is_ours = "ttl_ms" in members  # what is left out of a member of ours is zero
@@ -231,7 +214,7 @@ def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[Job, int]:
         created=created,
         command=Command.SCHEDULE if has_time else Command.ADD,
     )
-    job = Job(added, _state(members, record), record.attempts_so_far)
+    job = FoldedJob(added, _state(members, record), record.attempts_so_far)
     job.fails = _number(members, "fails", 0)
     job.owed_timeouts = _number(members, "owed_timeouts", 0)
     job.exhausted = bool(members.get("exhausted", False))

@@ -24,56 +24,179 @@ A retry after ``fail`` (max-fails; the original has none) is the fail and a time
 the same time. ``retry_of`` makes the second; nothing else may come between. The fail is hidden
 from the original (formats.workq_retry); to the fold a hidden record is like any other.
 
-``apply`` changes the state it is given. Expiry and queues are views: see workq_job.
+``apply`` changes the state it is given. Expiry and queues are views: see below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Literal, TypeAlias
 
 from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
-from journeyman.folds.workq_job import (
-    Job,
-    JobState,
-    Orphans,
-    State,
-    expires_ns,
-    lease_deadline_ns,
-    queue_of,
-    queue_order,
-    settled,
-    visible,
-)
-from journeyman.folds.workq_limits import unusable_values
-from journeyman.folds.workq_snapshot import snapshot
 from journeyman.formats.workq import (
+    MAX_PAYLOAD_BYTES,
     Command,
+    Instant,
     JobAdded,
     JobEvent,
     JobFinished,
     Record,
     UnknownCommand,
 )
+from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 
-__all__ = [
-    "Job",
-    "JobState",
-    "Orphans",
-    "State",
-    "apply",
-    "expires_ns",
-    "fold",
-    "key_of",
-    "lease_deadline_ns",
-    "queue_of",
-    "queue_order",
-    "replay",
-    "retry_of",
-    "settled",
-    "snapshot",
-    "visible",
-]
+# ----------------------------------------
+# What the workq protocol lets through, as a check of an add that is in the log already.
+#
+# The original refuses to replay a log that holds a value outside these limits; the fold keeps the
+# job and reports every such value. ``unusable_values`` yields one phrase for each.
+
+MAX_NAME_BYTES = 255
+MAX_TTR_MS = 86_400_000  # a day
+MAX_TTL_MS = 2_592_000_000  # thirty days
+MAX_RETRY_DELAY_MS = 86_400_000  # ours, kept with max-fails: see formats.workq_retry
+MAX_COUNT = 255  # of max-attempts and max-fails
+PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
+
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
+
+
+def unusable_values(added: JobAdded) -> Iterator[str]:
+    """A phrase for each field that the protocol would refuse."""
+    if not _is_uuid4(added.job_id):
+        yield f"id {added.job_id.hex()} is no UUID of version 4"
+    if _NAME.fullmatch(added.name) is None:
+        yield f"name {added.name!r}"
+    if not 1 <= added.ttr_ms <= MAX_TTR_MS:
+        yield f"ttr of {added.ttr_ms} ms"
+    if not 1 <= added.ttl_ms <= MAX_TTL_MS:
+        yield f"ttl of {added.ttl_ms} ms"
+    if not PRIORITY_LIMITS[0] <= added.priority <= PRIORITY_LIMITS[1]:
+        yield f"priority {added.priority}"
+    if not 0 <= added.max_attempts <= MAX_COUNT:
+        yield f"max-attempts {added.max_attempts}"
+    if max_fails_of(added.max_fails) > MAX_COUNT:
+        yield f"max-fails {added.max_fails}"
+    if delay_ms_of(added.max_fails) > MAX_RETRY_DELAY_MS:
+        yield f"retry-delay of {delay_ms_of(added.max_fails)} ms"
+    if len(added.payload) > MAX_PAYLOAD_BYTES:
+        yield f"payload of {len(added.payload)} bytes"
+    if (added.time is None) is (added.command == Command.SCHEDULE):
+        yield "scheduled without a time" if added.time is None else "a time without being scheduled"
+
+
+def _is_uuid4(job_id: bytes) -> bool:
+    return len(job_id) == 16 and job_id[6] >> 4 == 4 and job_id[8] >> 6 == 2
+
+
+# ----------------------------------------
+# What the fold of the workq log knows of one job id, and how that looks at a given moment.
+#
+#     None        nothing: never seen, or added and ended
+#     Orphans     records of a job whose add is not here (yet)
+#     Job         an added job: state, attempts, result
+#
+#     state       0 new ──lease──▶ 4 leased ──TTR──▶ 3 pending ──lease──▶ 4 leased
+#                 any of these ──complete──▶ 1 completed,  ──fail──▶ 2 failed
+#
+# A ``FoldedJob`` and ``Orphans`` are changed in place by the fold, which owns them; they are equal
+# when all their fields are. What depends on the time is never in them. Ask a view:
+#
+#     visible(state, as_of_ns)     the job, unless its TTL has run out (then nobody may see it)
+#     queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
+#     lease_deadline_ns(job)       when a lease runs out
+#     queue_order(job)             the sort key of all queues and listings
+
+NS_PER_MS = 1_000_000
+
+
+class JobState(IntEnum):
+    """Where a job stands; the values are those that ``inspect`` shows."""
+
+    NEW = 0
+    COMPLETED = 1
+    FAILED = 2
+    PENDING = 3  # attempted before, queued again
+    LEASED = 4
+
+
+@dataclass(slots=True)
+class FoldedJob:
+    """A job from its add on.
+
+    ``started`` is set once ``attempts`` is above 0, ``finished`` exactly in COMPLETED and FAILED.
+    """
+
+    added: JobAdded
+    state: JobState = JobState.NEW
+    attempts: int = 0
+    fails: int = 0  # failures that were followed by a retry
+    result: bytes | None = None
+    started: Instant | None = None  # when the last attempt was logged
+    finished: Instant | None = None
+    exhausted: bool = False  # FAILED because the attempts ran out, not by a fail record
+    owed_timeouts: int = 0  # leases that a later start cut off; their timeouts are still to come
+
+
+@dataclass(slots=True)
+class Orphans:
+    """Records without an add, in log order; at least one. Only the first may be a delete."""
+
+    records: list[JobEvent | JobFinished]
+
+
+State: TypeAlias = FoldedJob | Orphans | None
+
+
+def expires_ns(job: FoldedJob) -> int:
+    """When job and result vanish: TTL after its time if scheduled, else after its creation."""
+    added = job.added
+    begins = added.created
+    if added.command == Command.SCHEDULE and added.time is not None:
+        begins = added.time
+    return begins.unix_ns + added.ttl_ms * NS_PER_MS
+
+
+def visible(state: State, as_of_ns: int) -> FoldedJob | None:
+    """The job that exists at this moment, if any."""
+    if isinstance(state, FoldedJob) and as_of_ns < expires_ns(state):
+        return state
+    return None
+
+
+def settled(state: State) -> FoldedJob | None:
+    """What is left when the log ends here for good: orphans wait for an add that cannot come.
+
+    For a compaction of the whole log. Where later segments follow, keep the orphans.
+    """
+    return state if isinstance(state, FoldedJob) else None
+
+
+def queue_of(job: FoldedJob, as_of_ns: int) -> Literal["ready", "scheduled"] | None:
+    """The queue in which the job waits at this moment."""
+    if job.state == JobState.NEW:
+        due = job.added.time
+        return "scheduled" if due is not None and as_of_ns < due.unix_ns else "ready"
+    return "ready" if job.state == JobState.PENDING else None
+
+
+def queue_order(job: FoldedJob) -> tuple[int, bool, int, int, bytes]:
+    """Sort key: priority descending, time ascending (none first), created, id."""
+    added = job.added
+    due = added.time
+    due_ns = 0 if due is None else due.unix_ns
+    return -added.priority, due is not None, due_ns, added.created.unix_ns, added.job_id
+
+
+def lease_deadline_ns(job: FoldedJob) -> int | None:
+    """When the lease runs out; None when the job is not leased."""
+    if job.state != JobState.LEASED or job.started is None:
+        return None
+    return job.started.unix_ns + job.added.ttr_ms * NS_PER_MS
+
 
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL
 _DELETE, _EXPIRE = Command.DELETE, Command.EXPIRE
@@ -94,7 +217,7 @@ def apply(state: State, record: Record, notes: Notes = None) -> State:
     if isinstance(record, UnknownCommand):
         _note(notes, AnomalyKind.UNKNOWN_COMMAND, record, f"command {int(record.command)}")
         return state
-    if not isinstance(state, Job):
+    if not isinstance(state, FoldedJob):
         return _keep_orphan(state, record, notes)
     if isinstance(record, JobFinished):
         return _finish(state, record, notes)
@@ -117,9 +240,9 @@ def fold(records: Iterable[Record], notes: Notes = None) -> State:
     return state
 
 
-def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, Job | Orphans]:
+def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, FoldedJob | Orphans]:
     """The states of a whole log. What was added and has ended leaves nothing behind."""
-    states: dict[bytes, Job | Orphans] = {}
+    states: dict[bytes, FoldedJob | Orphans] = {}
     for record in records:
         key = record.job_id
         before = states.get(key)
@@ -144,7 +267,7 @@ def _add(state: State, added: JobAdded, notes: Notes) -> State:
         for phrase in unusable_values(added):
             _note(notes, AnomalyKind.UNUSABLE_VALUE, added, phrase, ())
     if state is None:
-        return Job(added)
+        return FoldedJob(added)
     if isinstance(state, Orphans):
         return _adopt(state.records, added, notes)
     if replace(added, logged=state.added.logged) == state.added:
@@ -155,7 +278,7 @@ def _add(state: State, added: JobAdded, notes: Notes) -> State:
     if added.created.unix_ns < expires_ns(state):
         detail = "added anew while the former job lived; the newer stands"
         _note(notes, AnomalyKind.REPLACED_JOB, added, detail, snapshot(state))
-    return Job(added)
+    return FoldedJob(added)
 
 
 def _adopt(records: list[JobEvent | JobFinished], added: JobAdded, notes: Notes) -> State:
@@ -165,7 +288,7 @@ def _adopt(records: list[JobEvent | JobFinished], added: JobAdded, notes: Notes)
     if first.command == _DELETE and created_ns < first.logged.unix_ns:
         _note(notes, AnomalyKind.DELETED_BEFORE_ADD, added, "its delete stands before it")
         return Orphans(records[1:]) if len(records) > 1 else None
-    job = Job(added)
+    job = FoldedJob(added)
     for record in records:
         if record.command == _DELETE or record.logged.unix_ns < created_ns:
             _note(notes, AnomalyKind.STALE_ORPHAN, record, "older than the add that followed")
@@ -199,7 +322,7 @@ def _keep_orphan(state: Orphans | None, record: JobEvent | JobFinished, notes: N
     return state
 
 
-def _start(job: Job, record: JobEvent, notes: Notes) -> Job:
+def _start(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
     if job.finished is not None:
         _note(notes, AnomalyKind.START_AFTER_FINISH, record, "leased after it was finished")
         return job
@@ -215,7 +338,7 @@ def _start(job: Job, record: JobEvent, notes: Notes) -> Job:
     return job
 
 
-def _time_out(job: Job, record: JobEvent, notes: Notes) -> Job:
+def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
     if job.state == _LEASED:
         if _is_owed(job, record):
             job.owed_timeouts -= 1
@@ -238,7 +361,7 @@ def _time_out(job: Job, record: JobEvent, notes: Notes) -> Job:
     return job
 
 
-def _is_owed(job: Job, record: JobEvent) -> bool:
+def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout is that of an earlier lease, which a later start has cut off.
 
     Not so if it comes when the present lease is over too: then nothing is left to tell apart.
@@ -249,7 +372,7 @@ def _is_owed(job: Job, record: JobEvent) -> bool:
     return deadline_ns is not None and record.logged.unix_ns < deadline_ns
 
 
-def _is_retry(job: Job, record: JobEvent) -> bool:
+def _is_retry(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout takes back the failure just before it.
 
     The equal time tells it from a timeout that a race of the original wrote behind its fail.
@@ -263,7 +386,7 @@ def _is_retry(job: Job, record: JobEvent) -> bool:
     )
 
 
-def _finish(job: Job, record: JobFinished, notes: Notes) -> Job:
+def _finish(job: FoldedJob, record: JobFinished, notes: Notes) -> FoldedJob:
     if not _fits(record):
         _note(notes, AnomalyKind.MISPLACED_RECORD, record, "command does not fit the record")
         return job
@@ -299,3 +422,107 @@ def _note(
     if notes is not None:
         lost = (record,) if records is None else records
         notes(Anomaly(kind, record.job_id, f"{record.command.word}: {detail}", lost))
+
+
+# ----------------------------------------
+# The shortest honest history of a workq job: records that fold to a given state.
+#
+#     add or schedule
+#     (fail timeout) * fails            failures that were retried
+#     (start timeout) * n  start * m    attempts; the last start bears the true time
+#     complete | fail | timeout         how it ended
+#
+# What cannot be told apart in the state is told in the simplest way. Where the state is one that
+# the original can reach, it can load these records too: attempts that ended are pairs of start and
+# timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
+# written only for states that its own races, or attempts over the limit, have made. Retried
+# failures it steps over (formats.workq_retry).
+#
+# Times are those of the state: what has no time of its own there takes the add's. As long as the
+# times in the log did not run backwards, those of a snapshot do not either.
+
+
+def snapshot(state: State, timed_out_ns: int = 0) -> tuple[Record, ...]:
+    """Records that fold to ``state``; of orphans, themselves.
+
+    ``timed_out_ns``: when a pending job came back to its queue. It is not in the state, but a delay
+    before a retry is counted from it.
+    """
+    if state is None:
+        return ()
+    if isinstance(state, Orphans):
+        return tuple(state.records)
+    is_known = timed_out_ns and state.state == JobState.PENDING
+    return tuple(_history(state, Instant(timed_out_ns) if is_known else None))
+
+
+def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
+    added = job.added
+    born = added.logged
+    started = born if job.started is None else job.started
+    pairs = _attempts_in_pairs(job)
+    open_starts = job.attempts - pairs
+    # Beyond max-attempts only a retried failure queues a job again; then it is told last.
+    fail_last = job.state == JobState.PENDING and open_starts > 0
+
+    yield added
+    last_fail = None if job.attempts else job.fails - 1
+    for number in range(job.fails - fail_last):
+        at = ended if ended is not None and number == last_fail else born
+        yield from _retried(job, at, is_leased=False)
+    for number in range(1, job.attempts + 1):
+        at = started if number == job.attempts else born
+        yield _event(job, at, Command.START_ATTEMPT)
+        if number <= pairs:
+            over = ended if ended is not None and number == job.attempts else at
+            yield _event(job, over, Command.TIMEOUT_ATTEMPT)
+
+    # Each open start but the last owes a timeout, except that a TTR of 0 owes nothing.
+    owed = open_starts - 1 if open_starts and added.ttr_ms else 0
+    if job.state == JobState.LEASED or job.exhausted:
+        for _ in range(owed - job.owed_timeouts):
+            yield _event(job, started, Command.TIMEOUT_ATTEMPT)
+    elif fail_last:
+        yield from _retried(job, ended or started, is_leased=True)
+    elif job.state == JobState.PENDING and not job.attempts and not job.fails:
+        yield _hidden_timeout(job, ended or born)
+
+    if job.exhausted:
+        yield _event(job, job.finished or born, Command.TIMEOUT_ATTEMPT)
+    elif job.result is not None:
+        command = Command.COMPLETE if job.state == JobState.COMPLETED else Command.FAIL
+        yield _finish_record(job, job.finished or born, command, job.result)
+
+
+def _attempts_in_pairs(job: FoldedJob) -> int:
+    """How many attempts are told as a start and its timeout.
+
+    All that have ended, but never as many as max-attempts: that timeout would end the job.
+    """
+    if job.state == JobState.PENDING:
+        ended = job.attempts
+    elif job.state == JobState.LEASED:
+        ended = job.attempts - 1 - job.owed_timeouts
+    else:
+        ended = max(job.attempts - 1, 0)
+    limit = job.added.max_attempts
+    return min(ended, limit - 1) if limit else ended
+
+
+def _event(job: FoldedJob, logged: Instant, command: Command) -> JobEvent:
+    return JobEvent(logged, job.added.job_id, command)
+
+
+def _retried(job: FoldedJob, logged: Instant, *, is_leased: bool) -> Iterator[Record]:
+    yield JobFinished(logged, job.added.job_id, Command.FAIL, b"", hidden=True)
+    timeout = _event(job, logged, Command.TIMEOUT_ATTEMPT)
+    yield timeout if is_leased else _hidden_timeout(job, logged)
+
+
+def _hidden_timeout(job: FoldedJob, logged: Instant) -> JobEvent:
+    """Of a job that the original has in its queue, and must not put there again."""
+    return JobEvent(logged, job.added.job_id, Command.TIMEOUT_ATTEMPT, hidden=True)
+
+
+def _finish_record(job: FoldedJob, logged: Instant, command: Command, result: bytes) -> JobFinished:
+    return JobFinished(logged, job.added.job_id, command, result)

@@ -20,8 +20,6 @@ from typing import NamedTuple, TypeAlias
 from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet
 
-__all__ = ["Key", "Schedule", "State", "apply", "fold", "key_of", "replay", "schedule", "snapshot"]
-
 Key: TypeAlias = tuple[str, str]  # ("job" or "rule", identifier)
 State: TypeAlias = JobSet | RuleSet | None
 
@@ -29,7 +27,7 @@ _SETS = (JobSet, RuleSet)
 _KIND_OF = {JobSet: "job", JobRemoved: "job", RuleSet: "rule", RuleRemoved: "rule"}
 
 
-class Schedule(NamedTuple):
+class FoldedSchedule(NamedTuple):
     """What a server holds after loading: both in the order of their last records."""
 
     jobs: dict[str, JobSet]
@@ -71,9 +69,9 @@ def replay(records: Iterable[Record], notes: Notes = None) -> dict[Key, JobSet |
     return states
 
 
-def schedule(states: Mapping[Key, JobSet | RuleSet]) -> Schedule:
+def schedule(states: Mapping[Key, JobSet | RuleSet]) -> FoldedSchedule:
     """The replayed states as jobs and rules, each by its identifier."""
-    result = Schedule({}, {})
+    result = FoldedSchedule({}, {})
     for state in states.values():
         if isinstance(state, JobSet):
             result.jobs[state.identifier] = state

@@ -24,8 +24,6 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.seals import SealFormat
 
-__all__ = ["Buffer", "Codec", "Ending", "Entry", "Stop", "StreamDecoder", "iter_entries", "scan"]
-
 # What decoders accept: anything indexable by byte whose slices bytes() copies.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

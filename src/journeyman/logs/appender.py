@@ -31,17 +31,64 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NoReturn
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, is_full
-from journeyman.errors import LogBusy, LogClosed, LogError, LogFull, LogPoisoned
+from journeyman.errors import LogBusy, LogClosed, LogError, LogFull, LogPoisoned, UsageError
 from journeyman.logs.sealing import Sealing
 from journeyman.logs.segments import Position, SegmentPlan
-from journeyman.logs.sync import SyncMode, SyncPolicy
 from journeyman.logs.tail import LogTail, SyncFailed
 
-__all__ = ["MAX_WAITING_BYTES", "Appender", "CommitThread", "Position"]
+# ----------------------------------------
+# How durable an append is at the moment it is acknowledged.
+#
+#     policy         acknowledged after     lost at worst when power fails
+#     always         fdatasync              nothing
+#     interval(ms)   write                  what was written in the last ``ms`` milliseconds
+#     os             write                  what the operating system has not written back yet
+#
+# Under every policy a segment is synced before the next one is used, and at close. So what a crash
+# takes is always from the end of the log, never from its middle.
+
+MAX_INTERVAL_MS = 3_600_000
+
+
+class SyncMode(Enum):
+    """The values are the words used in settings."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    OS = "os"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPolicy:
+    """One of ``always()``, ``interval(ms)``, ``os()``. ``interval_ms`` is 0 unless interval."""
+
+    mode: SyncMode
+    interval_ms: int = 0
+
+    @classmethod
+    def always(cls) -> SyncPolicy:
+        return cls(SyncMode.ALWAYS)
+
+    @classmethod
+    def interval(cls, ms: int) -> SyncPolicy:
+        if not 0 < ms <= MAX_INTERVAL_MS:
+            raise UsageError(f"sync interval must be 1..{MAX_INTERVAL_MS} ms, not {ms}")
+        return cls(SyncMode.INTERVAL, ms)
+
+    @classmethod
+    def os(cls) -> SyncPolicy:
+        return cls(SyncMode.OS)
+
+    def __str__(self) -> str:
+        if self.mode is SyncMode.INTERVAL:
+            return f"interval({self.interval_ms} ms)"
+        return str(self.mode.value)
+
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 

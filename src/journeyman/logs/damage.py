@@ -44,14 +44,6 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Buffer, Codec, Entry
 
-__all__ = [
-    "HELD_BYTES",
-    "Damage",
-    "DamageKind",
-    "Judge",
-    "read_past_damage",
-]
-
 DamageKind: TypeAlias = Literal["torn", "corrupt", "bad-header", "padding", "unsealed"]
 
 R = TypeVar("R")

@@ -11,7 +11,7 @@
               <dir>/<queue>.read.<reader> one checkpoint a reader; the default reader's name is ""
               <dir>/<queue>.lock
               archive~<segment>           a retired segment
-    all       <dir>/quarantine/           damaged bytes, see journeyman.logs.quarantine
+    all       <dir>/quarantine/           damaged bytes, see journeyman.logs.recovery
               anything with ``~``         temporary or retired; never a segment or a checkpoint
 
 Names are pure functions over name lists; only the plans look at a Disk. A SegmentPlan tells
@@ -29,39 +29,6 @@ from typing import Protocol
 from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.errors import LogError, UsageError
-
-__all__ = [
-    "APPEND_LOCK",
-    "ARCHIVE_PREFIX",
-    "LOCK_SUFFIX",
-    "MAX_WORKQ_SEQUENCE",
-    "QUARANTINE",
-    "READ_LOCK",
-    "TEMPORARY_MARK",
-    "KestrelPlan",
-    "Position",
-    "SegmentPlan",
-    "WorkqPlan",
-    "ZtickNames",
-    "ZtickPlan",
-    "check_queue_name",
-    "check_reader_name",
-    "is_queue_name",
-    "kestrel_archive_name",
-    "kestrel_lock_name",
-    "kestrel_number",
-    "kestrel_queues",
-    "kestrel_reader",
-    "kestrel_reader_name",
-    "kestrel_readers",
-    "kestrel_segment_name",
-    "kestrel_segments",
-    "kestrel_temporaries",
-    "names_in",
-    "workq_segment_name",
-    "workq_segments",
-    "workq_sequence",
-]
 
 QUARANTINE = "quarantine"
 TEMPORARY_MARK = "~~"

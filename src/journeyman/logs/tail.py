@@ -33,8 +33,6 @@ from journeyman.formats.seals import stamp_of
 from journeyman.logs.sealing import Sealer, Sealing, last_seal
 from journeyman.logs.segments import Position, SegmentPlan
 
-__all__ = ["LogTail", "SyncFailed"]
-
 
 class SyncFailed(Exception):
     """A sync (or a cut that had to succeed) failed: what is on disk is unknown from here on."""

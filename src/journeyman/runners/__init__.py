@@ -24,7 +24,7 @@ Runners know no job, no schedule and no clock. docs/runners.md says what each on
 from __future__ import annotations
 
 from journeyman.runners.contract import Runner, RunRequest, RunResult
-from journeyman.runners.redaction import redact
+from journeyman.runners.network import redact
 from journeyman.runners.runner_set import RunnerSet
 
 __all__ = ["RunRequest", "RunResult", "Runner", "RunnerSet", "redact"]

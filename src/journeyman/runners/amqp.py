@@ -38,10 +38,7 @@ from yarl import URL
 from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Amqp
 from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
-from journeyman.runners.dsn import AmqpDsn, address, parse_amqp_dsn
-from journeyman.runners.network import why
-
-__all__ = ["AmqpRunner"]
+from journeyman.runners.network import AmqpDsn, address, parse_amqp_dsn, why
 
 MAX_ROUTING_KEY_BYTES = 255
 MAX_VHOST_CHARS = 127

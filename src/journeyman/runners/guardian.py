@@ -26,8 +26,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-__all__ = ["Guardian"]
-
 CLOSE_LIMIT_S = 5.0
 
 

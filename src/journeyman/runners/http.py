@@ -31,12 +31,8 @@ from yarl import URL
 from journeyman import __version__
 from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Http
-from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
-from journeyman.runners.dsn import address
-from journeyman.runners.network import why
-from journeyman.runners.output import BoundedOutput
-
-__all__ = ["HttpRunner"]
+from journeyman.runners.contract import BoundedOutput, RunRequest, RunResult, failed, seconds, shown
+from journeyman.runners.network import address, why
 
 METHODS = ("GET", "POST", "PUT", "DELETE")
 METHODS_WITH_BODY = ("POST", "PUT")

@@ -19,8 +19,210 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote
 
-__all__ = ["why"]
+# ----------------------------------------
+# Keeps credentials out of every text that leaves the runners.
+#
+#     redis://user:secret@cache:6379     ->   redis://***@cache:6379
+#     amqp://:a@b/c@host GET /x?to=me    ->   amqp://***@host GET /x?to=me
+#
+# What counts is a word, a stretch without white space: everything between its first `://` and its
+# last `@` goes, whatever it is. So a password may hold `/`, `@`, quotes or a second address and is
+# still gone; the price is that an innocent `@` further on takes the host with it. Text that was cut
+# in the middle of a word is judged as if the missing part held the other half of the credentials.
+#
+# Every step looks at each byte a fixed number of times: the text may be hostile and a mebibyte
+# long. It is not a search for secrets in general: a token in a path or a query is not recognised,
+# which is why the runners never put one into a text in the first place.
+
+HIDDEN = "***"
+
+_SEPARATOR = b"://"
+_HIDDEN = HIDDEN.encode()
+_WORD = re.compile(rb"\S+")
+
+
+def redact(text: str) -> str:
+    """The text without the userinfo of any address in it."""
+    if "://" not in text:
+        return text
+    # Lone surrogates stand for bytes that were not UTF-8; they come back as they were.
+    return redact_bytes(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+
+
+def redact_bytes(data: bytes) -> bytes:
+    """The same for bytes of no known encoding."""
+    if _SEPARATOR not in data:
+        return data
+    return _WORD.sub(lambda word: _redact_word(word[0]), data)
+
+
+def redact_cut(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
+    """Both sides of a cut: credentials that the cut went through are gone from each of them."""
+    last, first = _last_word(head), _first_word(tail)
+    before, behind = head[: len(head) - len(last)], tail[len(first) :]
+    separator, at = last.find(_SEPARATOR), first.rfind(b"@")
+    if separator >= 0:
+        last = last[: separator + len(_SEPARATOR)] + _HIDDEN
+    if at >= 0:
+        first = _HIDDEN + first[at:]
+    return redact_bytes(before) + last, first + redact_bytes(behind)
+
+
+def _redact_word(word: bytes) -> bytes:
+    separator, at = word.find(_SEPARATOR), word.rfind(b"@")
+    if separator < 0 or at < separator:
+        return word
+    return word[: separator + len(_SEPARATOR)] + _HIDDEN + word[at:]
+
+
+def _last_word(data: bytes) -> bytes:
+    """The word that touches the end, if one does."""
+    return data.rsplit(maxsplit=1)[-1] if data and not data[-1:].isspace() else b""
+
+
+def _first_word(data: bytes) -> bytes:
+    """The word that touches the beginning, if one does."""
+    return data.split(maxsplit=1)[0] if data and not data[:1].isspace() else b""
+
+
+# ----------------------------------------
+# The addresses of brokers: text of a rule -> where to connect, as whom, to what.
+#
+#     amqp://[user[:password]@]host[:port][/vhost]      guest:guest  5672  vhost "/"
+#     redis://[user[:password]@]host[:port][/db]        nobody       6379  db 0
+#
+#               user : password        host : port
+#             |-----------------|   |------------|
+#     amqp://  bob  :  p%40ss     @  [::1]  : 5672  / orders
+#             `------------ authority -------------'
+#                           ends at the first `/`; its last `@` ends the userinfo
+#
+# - User, password, host and vhost are percent-decoded; an IPv6 address stands in brackets.
+# - The vhost is what follows the slash. Nothing after it means the default vhost `/`, so `…:5672/`
+#   and `…:5672` are the same; `/%2f` and `//` name it in full.
+# - A user of redis without a password is nobody: there is nothing to authenticate with.
+# - There is no query and no fragment: `?` and `#` are ordinary characters.
+#
+# What RULE SET accepts (journeyman.protocols.ztick.rules) is accepted here, unless it hides bytes
+# that are no text behind percent signs; rules out of an old log were checked by nobody. A bad
+# address gives one phrase, which never repeats any of it: it may hold a password.
+
+AMQP_PORT = 5672
+REDIS_PORT = 6379
+MAX_PORT = 65_535
+MAX_REDIS_DB = 255  # one byte in the original
+
+_DEFAULT_CREDENTIAL = "guest"  # user and password of a fresh broker
+_DEFAULT_VHOST = "/"
+_HOST_AND_PORT = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[^\]]*)?\]|[^:@\[\]]+)(?::(?P<port>.*))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpDsn:
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    vhost: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedisDsn:
+    host: str
+    port: int
+    user: str | None
+    password: str | None = field(repr=False)
+    db: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    user: str | None
+    password: str | None = field(repr=False)
+    host: str
+    port: int | None
+    path: str | None  # behind the slash, not decoded; None without a slash
+
+
+class _BadAddressError(Exception):
+    """Ends the parsing of an address; holds the phrase. Never leaves this module."""
+
+
+def parse_amqp_dsn(dsn: str) -> AmqpDsn | str:
+    """The address, or one phrase that says what is wrong with it."""
+    try:
+        parts = _split(dsn, "amqp")
+        return AmqpDsn(
+            parts.host,
+            parts.port or AMQP_PORT,
+            parts.user or _DEFAULT_CREDENTIAL,
+            _DEFAULT_CREDENTIAL if parts.password is None else parts.password,
+            _decode(parts.path or "", "vhost") or _DEFAULT_VHOST,
+        )
+    except _BadAddressError as bad:
+        return str(bad)
+
+
+def parse_redis_dsn(url: str) -> RedisDsn | str:
+    """The address, or one phrase that says what is wrong with it."""
+    try:
+        parts = _split(url, "redis")
+        db = _number(parts.path or "0", "database", 0, MAX_REDIS_DB)
+    except _BadAddressError as bad:
+        return str(bad)
+    user, password = (parts.user or None, parts.password) if parts.password else (None, None)
+    return RedisDsn(parts.host, parts.port or REDIS_PORT, user, password, db)
+
+
+def address(host: str, port: int) -> str:
+    """host:port, for people."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _split(text: str, scheme: str) -> _Parts:
+    prefix = f"{scheme}://"
+    if not text.startswith(prefix):
+        raise _BadAddressError(f"the address does not begin with {prefix}")
+    authority, slash, path = text.removeprefix(prefix).partition("/")
+    userinfo, _, place = authority.rpartition("@")
+    user, colon, password = userinfo.partition(":")
+    match = _HOST_AND_PORT.fullmatch(place)
+    if match is None:
+        raise _BadAddressError("the address has no host")
+    port = match["port"]
+    return _Parts(
+        _decode(user, "user"),
+        _decode(password, "password") if colon else None,
+        _decode(match["host"].strip("[]"), "host"),
+        None if port is None else _number(port, "port", 1, MAX_PORT),
+        path if slash else None,
+    )
+
+
+def _decode(text: str, name: str) -> str:
+    try:
+        decoded = unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise _BadAddressError(
+            f"the {name} in the address is not UTF-8 once it is percent-decoded"
+        ) from None
+    if "\0" in decoded:
+        raise _BadAddressError(f"the {name} in the address holds a NUL byte")
+    return decoded
+
+
+def _number(text: str, name: str, low: int, high: int) -> int:
+    digits = text.lstrip("0") or "0"
+    # The length first: a number of a thousand digits is not worth the arithmetic.
+    if not (text.isascii() and text.isdigit() and len(digits) <= 5 and low <= int(digits) <= high):
+        raise _BadAddressError(f"the {name} in the address is not a number from {low} to {high}")
+    return int(digits)
+
 
 MAX_CHAIN = 10
 

@@ -18,10 +18,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Redis
 from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
-from journeyman.runners.dsn import RedisDsn, address, parse_redis_dsn
-from journeyman.runners.network import why
-
-__all__ = ["RedisRunner"]
+from journeyman.runners.network import RedisDsn, address, parse_redis_dsn, why
 
 COMMANDS = ("PUBLISH", "RPUSH", "LPUSH", "SET")
 

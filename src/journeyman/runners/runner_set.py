@@ -25,18 +25,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from journeyman.config import Settings
-from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Journal, Queue, Redis, Shell
+from journeyman.formats.ztick import (
+    Amqp,
+    Awf,
+    Direct,
+    FanOutRunner,
+    Http,
+    Redis,
+    Shell,
+    WorkQueueRunner,
+)
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.runners.awf import AwfRunner
-from journeyman.runners.contract import Runner, RunRequest, RunResult, failed
-from journeyman.runners.direct import DirectRunner
-from journeyman.runners.journal import JournalRunner, PutsItems
-from journeyman.runners.output import BoundedOutput
-from journeyman.runners.process import Programs
-from journeyman.runners.queue import AddsWork, QueueRunner
-from journeyman.runners.shell import ShellRunner
-
-__all__ = ["RunnerSet"]
+from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
+from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
+from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
 
 # Module and class of the runners that are imported at their first run.
 _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
@@ -63,8 +65,8 @@ class RunnerSet:
             Shell: ShellRunner(self._programs, settings.shell),
             Direct: DirectRunner(self._programs),
             Awf: AwfRunner(self._programs),
-            Queue: QueueRunner(add_work),
-            Journal: JournalRunner(put_item),
+            WorkQueueRunner: QueueRunner(add_work),
+            FanOutRunner: JournalRunner(put_item),
         }
 
     async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:

@@ -17,9 +17,8 @@ from journeyman.config import Address, Configuration, Settings, WorkqPersistence
 from journeyman.errors import UsageError
 from journeyman.servers.core.access import Access
 from journeyman.servers.telemetry.telemetry import check_telemetry
+from journeyman.storage.contract import EngineOptions, expanded
 from journeyman.storage.opening import check_engine, check_path
-from journeyman.storage.options import EngineOptions
-from journeyman.storage.paths import expanded
 
 
 def check(configuration: Configuration) -> Access:

@@ -27,8 +27,7 @@ from journeyman.runners import RunnerSet
 from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.data_directory import prepare
-from journeyman.servers.kestrel.plan import plan_of
-from journeyman.servers.kestrel.service import FanOutServer
+from journeyman.servers.kestrel.service import FanOutServer, plan_of
 from journeyman.servers.open_files import (
     files_for_connections,
     fit_to_open_files,
@@ -38,8 +37,6 @@ from journeyman.servers.preflight import check, notes
 from journeyman.servers.telemetry.disk_figures import MeasuredDisk, places_of
 from journeyman.servers.workq.service import WorkQueueServer
 from journeyman.servers.ztick.service import ScheduleServer
-
-__all__ = ["run"]
 
 Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 

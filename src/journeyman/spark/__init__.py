@@ -22,13 +22,13 @@ __all__ = ["read", "register"]
 
 def register(spark: SparkSession) -> None:
     """Make all formats known to this session."""
-    from journeyman.spark.source.api import registered
+    from journeyman.spark.source.sources import registered
 
     registered(spark)
 
 
 def read(spark: SparkSession, dialect: str, *paths: str, **options: object) -> DataFrame:
     """The logs at these paths as one DataFrame. Raises UsageError before Spark is asked."""
-    from journeyman.spark.source.api import opened
+    from journeyman.spark.source.sources import opened
 
     return opened(spark, dialect, paths, options)

@@ -24,8 +24,6 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructTy
 
 from journeyman.errors import UsageError
 
-__all__ = ["FILE_FORMATS", "TEXT_FORMATS", "answer_lines", "write_answer"]
-
 TEXT_FORMATS = ("table", "csv", "json")
 FILE_FORMATS = ("parquet", "csv", "json")
 

@@ -7,8 +7,6 @@ import io
 
 from pyspark.sql import DataFrame
 
-__all__ = ["plan_of"]
-
 
 def plan_of(frame: DataFrame) -> str:
     """Spark's formatted physical plan. Nothing of the plan is executed."""

@@ -12,18 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark.source.api import damage_read
-
-__all__ = [
-    "DamageFound",
-    "DataFrame",
-    "SparkSession",
-    "damage_in",
-    "damaged_places",
-    "first_rows",
-    "in_driver",
-    "named",
-]
+from journeyman.spark.source.sources import damage_read
 
 
 class DamageFound(NamedTuple):

@@ -19,11 +19,8 @@ from itertools import groupby, pairwise
 
 import pyarrow as pa
 
-from journeyman.spark.source.packet_schema import PACKET_SCHEMA, SEAM_KIND
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import PACKET_SCHEMA, SEAM_KIND, arrow_schema
 from journeyman.spark.source.splits import Seam, SplitContext
-
-__all__ = ["PartsDoNotMeet", "check_seams", "seam_row"]
 
 
 class PartsDoNotMeet(Exception):

@@ -21,8 +21,6 @@ from journeyman.spark import read
 from journeyman.spark.session import cancel_all
 from journeyman.spark.tables import TABLES, states
 
-__all__ = ["LogTables", "statements"]
-
 # How a state table is called in SQL, where its own name is not distinct.
 _STATE_NAMES = {("workq", "jobs"): "work_jobs"}
 

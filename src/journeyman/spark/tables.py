@@ -24,9 +24,7 @@ from pyspark.sql.types import StructType
 from journeyman.errors import UsageError
 from journeyman.spark import read
 from journeyman.spark.replay import kestrel, workq, ztick
-from journeyman.spark.replay.payloads import with_payloads
-
-__all__ = ["TABLES", "packets", "states", "table_schema", "tables_of"]
+from journeyman.spark.replay.point_reads import with_payloads
 
 Replay = Callable[[DataFrame], DataFrame]
 

@@ -18,8 +18,6 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-__all__ = ["warm_a_worker"]
-
 # What the first task imports; the decoders bring numba, some Arrow calls bring pandas.
 _MODULES = ("journeyman.spark.source.task", "journeyman.columnar.ztick.decode", "pandas")
 

@@ -20,8 +20,6 @@ import sys
 
 from pyspark import daemon
 
-__all__ = ["do_task"]
-
 _SETTLING = 8  # tasks in which a worker may still import something
 
 _pyspark_task = daemon.worker

@@ -15,24 +15,31 @@ docs/storage.md is the page about it.
 
 from __future__ import annotations
 
-from journeyman.storage.drafts import Outcome
-from journeyman.storage.facade import QueueCount, QueueList, Storage
-from journeyman.storage.operations import Operation, PutQueue, Remove, SetStatus, Upsert
-from journeyman.storage.options import EngineOptions, StorageMode
+from journeyman.config import StorageMode
+from journeyman.storage.contract import EngineOptions
+from journeyman.storage.facade import QueueCount, Storage, StoredQueues
 from journeyman.storage.pages import Page, Unreadable
+from journeyman.storage.transaction import (
+    Operation,
+    OperationOutcome,
+    PutQueue,
+    RemoveJob,
+    SetStatus,
+    Upsert,
+)
 
 __all__ = [
     "EngineOptions",
     "Operation",
-    "Outcome",
+    "OperationOutcome",
     "Page",
     "PutQueue",
     "QueueCount",
-    "QueueList",
-    "Remove",
+    "RemoveJob",
     "SetStatus",
     "Storage",
     "StorageMode",
+    "StoredQueues",
     "Unreadable",
     "Upsert",
 ]

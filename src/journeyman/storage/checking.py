@@ -48,8 +48,8 @@ from journeyman.formats.keyspace.listing import (
     whole,
 )
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
-from journeyman.storage.contract import Entry, Reader
-from journeyman.storage.ranks import expected
+from journeyman.storage.contract import Entry, StoreReader
+from journeyman.storage.pages import expected
 from journeyman.storage.records import (
     MARKER_BYTES,
     facts_of,
@@ -60,16 +60,6 @@ from journeyman.storage.records import (
     status_key,
     uuid_of_job_key,
 )
-
-__all__ = [
-    "Problem",
-    "check",
-    "in_batches",
-    "named_listings",
-    "rank_entries",
-    "read_queue",
-    "shown",
-]
 
 _COUNT = Struct(">Q")
 _BATCH: Final = 2000
@@ -96,7 +86,7 @@ def shown(key: bytes) -> str:
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
-def check(reader: Reader) -> Iterator[Problem]:
+def check(reader: StoreReader) -> Iterator[Problem]:
     """Every problem of the store, as it is found."""
     counts: Counter[tuple[str, str]] = Counter()
     yield from _records(reader, counts)
@@ -115,7 +105,7 @@ def in_batches(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:
 # -- 1: records ----------------------------------------------------------------------------------
 
 
-def _records(reader: Reader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
+def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
     for batch in in_batches(reader.scan(*prefix_range(JOBS))):
         wanted: list[tuple[bytes, bytes]] = []
         for key, raw in batch:
@@ -143,7 +133,7 @@ def _entries_of(record: JobRecord) -> Iterator[Entry]:
 # -- 2: index keys -------------------------------------------------------------------------------
 
 
-def _index_keys(reader: Reader) -> Iterator[Problem]:
+def _index_keys(reader: StoreReader) -> Iterator[Problem]:
     for prefix in _INDEXES:
         for batch in in_batches(key for key, _ in reader.scan(*prefix_range(prefix))):
             uuids = [_uuid_in(prefix, key) for key in batch]
@@ -178,7 +168,7 @@ def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
 # -- 3: counters ---------------------------------------------------------------------------------
 
 
-def _counters(reader: Reader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
+def _counters(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
     seen = set()
     for key, value in reader.scan(*prefix_range(COUNTERS)):
         try:
@@ -203,7 +193,7 @@ def _number(value: bytes) -> str:
 # -- 4: ranks ------------------------------------------------------------------------------------
 
 
-def named_listings(reader: Reader) -> Iterator[tuple[tuple[str, str] | None, Iterator[bytes]]]:
+def named_listings(reader: StoreReader) -> Iterator[tuple[tuple[str, str] | None, Iterator[bytes]]]:
     """Every listing, by queue and status, with its places in order. None: keys that are none."""
 
     def name(key: bytes) -> tuple[str, str] | None:
@@ -217,7 +207,7 @@ def named_listings(reader: Reader) -> Iterator[tuple[tuple[str, str] | None, Ite
         yield each, (key[-PLACE_BYTES:] for key in group)
 
 
-def _ranks(reader: Reader) -> Iterator[Problem]:
+def _ranks(reader: StoreReader) -> Iterator[Problem]:
     seen = set()
     for name, places in named_listings(reader):
         if name is not None:  # what is none was found among the index keys
@@ -229,7 +219,7 @@ def _ranks(reader: Reader) -> Iterator[Problem]:
 
 
 def _ranks_of(
-    reader: Reader, queue: str, status: str, places: Iterator[bytes]
+    reader: StoreReader, queue: str, status: str, places: Iterator[bytes]
 ) -> Iterator[Problem]:
     wanted = dict(rank_entries(queue, status, places))
     for level in (BOUNDS_LEVEL, *LEVELS):
@@ -258,7 +248,7 @@ def rank_entries(queue: str, status: str, places: Iterable[bytes]) -> Iterator[E
 # -- 5: queues -----------------------------------------------------------------------------------
 
 
-def _queues(reader: Reader) -> Iterator[Problem]:
+def _queues(reader: StoreReader) -> Iterator[Problem]:
     for key, value in reader.scan(*prefix_range(QUEUES)):
         found = read_queue(key, value)
         if isinstance(found, str):

@@ -22,15 +22,53 @@ The same suite runs on every engine: journeyman.testing.storage_contract.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from journeyman.formats.keyspace import MAX_KEY_BYTES
+from journeyman.config import StorageMode
+from journeyman.errors import UsageError
 
-__all__ = ["MAX_KEY_BYTES", "Backend", "Changes", "Entry", "Reader", "Stats", "Turn"]
+# ----------------------------------------
+# What can be asked of an engine besides its name and place.
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """None leaves it to the engine."""
+
+    cache_capacity_bytes: int | None = None
+    mode: StorageMode | None = None
+
+
+# ----------------------------------------
+# Where a store is: ``storage.path`` as it is written -> a directory, or an address.
+#
+#     ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it
+#     anything else    as it is         (also ~ alone, ~someone, and $HOMEX)
+
+
+def expanded(path: str, environ: Mapping[str, str] | None = None) -> str:
+    """The path with its home directory put in. Raises UsageError if there is none."""
+    environ = os.environ if environ is None else environ
+    if path.startswith("~/"):
+        while path.startswith("~/"):
+            path = path[2:].lstrip("/")
+        return os.path.join(_home(environ), path)
+    if path == "$HOME" or path.startswith("$HOME/"):
+        return os.path.join(_home(environ), path[len("$HOME") :].lstrip("/"))
+    return path
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME")
+    if not home:
+        raise UsageError("cannot resolve storage.path because HOME is not set")
+    return home
+
 
 Entry: TypeAlias = tuple[bytes, bytes]
 # None removes the key; one that is not there may be removed.
@@ -38,7 +76,7 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class EngineStats:
     """What an engine knows about itself without counting. None: it does not know."""
 
     engine: str
@@ -46,7 +84,7 @@ class Stats:
     entries_about: int | None
 
 
-class Reader(ABC):
+class StoreReader(ABC):
     """Reads the store."""
 
     @abstractmethod
@@ -70,7 +108,7 @@ class Reader(ABC):
         return before, next(self.scan(behind, end, limit=1), None)
 
 
-class Turn(Reader):
+class Turn(StoreReader):
     """Reads the store, and changes it once."""
 
     @abstractmethod
@@ -84,7 +122,7 @@ class Backend(ABC):
     name: str
 
     @abstractmethod
-    def view(self) -> AbstractContextManager[Reader]:
+    def view(self) -> AbstractContextManager[StoreReader]:
         """A moment of the store."""
 
     @abstractmethod
@@ -100,7 +138,7 @@ class Backend(ABC):
         """No more of it. A second time does nothing."""
 
     @abstractmethod
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         """What it knows about itself, quickly."""
 
     def be_alone(self) -> None:  # noqa: B027 - what is in memory is alone

@@ -19,11 +19,13 @@ Time and randomness do not enter here. Blocking: a server calls it from a thread
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from threading import Event, Lock
 from types import TracebackType
-from typing import Final
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from journeyman.config import StorageSettings
@@ -48,32 +50,22 @@ from journeyman.formats.keyspace.values import (
     encode_value,
 )
 from journeyman.storage.checking import read_queue
-from journeyman.storage.contract import Backend, Entry, Stats
-from journeyman.storage.drafts import Draft, Outcome
-from journeyman.storage.group_commit import GroupCommit
+from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
 from journeyman.storage.opening import open_backend
-from journeyman.storage.operations import (
+from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
+from journeyman.storage.records import job_key, read_job, uuid_of_job_key
+from journeyman.storage.transaction import (
+    Draft,
     Operation,
+    OperationOutcome,
     PreparedQueue,
     Ready,
-    Remove,
+    RemoveJob,
     SetStatus,
     Upsert,
     ready_to_run,
     run,
 )
-from journeyman.storage.options import EngineOptions
-from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
-from journeyman.storage.paths import expanded
-from journeyman.storage.records import job_key, read_job, uuid_of_job_key
-
-__all__ = [
-    "SCHEMA",
-    "SCHEMA_KEY",
-    "QueueCount",
-    "QueueList",
-    "Storage",
-]
 
 # Which derived keys a store keeps complete. 1: listings and ranks besides what Overhop keeps.
 SCHEMA: Final = 1
@@ -83,7 +75,7 @@ _COUNT = Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueList:
+class StoredQueues:
     """All queues by name, and those that cannot be read."""
 
     queues: tuple[QueueRecord, ...]
@@ -104,7 +96,7 @@ class Storage:
         """Take over an open backend; its schema is checked. Most callers want ``open``."""
         self._backend = backend
         self._path = path
-        self._commits: GroupCommit[Ready, Outcome] = GroupCommit(self._commit)
+        self._commits: StoreGroupCommit[Ready, OperationOutcome] = StoreGroupCommit(self._commit)
         self._check_schema()
 
     @classmethod
@@ -188,7 +180,7 @@ class Storage:
 
     # -- queues ----------------------------------------------------------------------------------
 
-    def load_queues(self) -> QueueList:
+    def load_queues(self) -> StoredQueues:
         """Every queue, by name."""
         queues, unreadable = [], []
         with self._backend.view() as view:
@@ -198,7 +190,7 @@ class Storage:
                     unreadable.append(Unreadable(key, found))
                 else:
                     queues.append(found)
-        return QueueList(tuple(sorted(queues, key=lambda q: q.name)), tuple(unreadable))
+        return StoredQueues(tuple(sorted(queues, key=lambda q: q.name)), tuple(unreadable))
 
     def replace_queues(self, queues: Iterable[QueueRecord]) -> None:
         """These are all queues, in one step. Jobs and counters stay as they are."""
@@ -209,7 +201,7 @@ class Storage:
 
     # -- changing jobs ---------------------------------------------------------------------------
 
-    def apply(self, operations: Iterable[Operation]) -> list[Outcome]:
+    def apply(self, operations: Iterable[Operation]) -> list[OperationOutcome]:
         """Do all of these, in their order, in one durable commit; or none, if it raises.
 
         An operation on a job that is not there is ABSENT and changes nothing; so is a SetStatus on
@@ -225,15 +217,15 @@ class Storage:
     def set_job_status(self, job_uuid: UUID, status: str) -> bool:
         """False if there is no such job; UnreadableRecord if its record cannot be read."""
         outcome = self.apply([SetStatus(job_uuid, status)])[0]
-        if outcome is Outcome.UNREADABLE:
+        if outcome is OperationOutcome.UNREADABLE:
             raise self._unreadable(job_uuid, "it cannot be read; remove it or write it anew")
-        return outcome is Outcome.DONE
+        return outcome is OperationOutcome.DONE
 
     def remove_job_record(self, job_uuid: UUID) -> bool:
         """False if there is no such job. A record that cannot be read is removed as well."""
-        return self.apply([Remove(job_uuid)])[0] is Outcome.DONE
+        return self.apply([RemoveJob(job_uuid)])[0] is OperationOutcome.DONE
 
-    def _commit(self, operations: list[Ready]) -> list[Outcome]:
+    def _commit(self, operations: list[Ready]) -> list[OperationOutcome]:
         with self._backend.turn() as turn:
             jobs = (each for each in operations if not isinstance(each, PreparedQueue))
             draft = Draft(turn, [operation.job_uuid for operation in jobs])
@@ -334,7 +326,7 @@ class Storage:
         """Closes it, once whoever writes has done. A second time does nothing."""
         self._backend.close()
 
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         return self._backend.stats()
 
     def _unreadable(self, job_uuid: UUID, reason: str) -> UnreadableRecord:
@@ -349,7 +341,7 @@ def _at(place: str, engine: str) -> str:
     return "" if place == engine else f" at {place}"
 
 
-def _size(stats: Stats) -> str:
+def _size(stats: EngineStats) -> str:
     return "empty" if not stats.size_bytes else f"{stats.size_bytes / 1_000_000:.1f} MB"
 
 
@@ -373,3 +365,96 @@ def _counts(entries: Iterable[Entry]) -> Iterator[QueueCount]:
             continue  # `storage check` names it
         if isinstance(key, CounterKey) and len(value) == _COUNT.size:
             yield QueueCount(key.queue, key.status, int(_COUNT.unpack(value)[0]))
+
+
+# ----------------------------------------
+# Group commit: what many threads ask for at once is one turn and one sync.
+#
+#     thread A  --ops-->  waiting --+
+#     thread B  --ops-->  waiting --+--> the leader takes all that waits: one commit
+#     thread C  --ops-->  waiting --+    then it wakes them, and makes the next in line the leader
+#
+# There is no thread of its own: the first to come leads, and writes for all who came meanwhile.
+# Each waits at a gate of its own, not at a lock: so a new leader finds all that came during the
+# commit before, and does not begin while the others still queue for the lock. The operations that
+# were handed in together are all in one commit, or none is. Should the store fail, everyone whose
+# operations were in that commit hears of it.
+
+MAX_OPERATIONS: Final = 10_000  # of one commit, unless one caller alone hands in more
+
+Op = TypeVar("Op")
+Result = TypeVar("Result")
+
+
+class _Waiting(Generic[Op, Result]):
+    __slots__ = ("error", "gate", "operations", "results")
+
+    def __init__(self, operations: Sequence[Op]) -> None:
+        self.operations = operations
+        self.results: list[Result] | None = None
+        self.error: BaseException | None = None
+        self.gate = Event()  # opens when it is done, or is to lead
+
+
+class StoreGroupCommit(Generic[Op, Result]):
+    """Runs ``commit`` with the operations of all who wait; it answers with as many results."""
+
+    def __init__(self, commit: Callable[[list[Op]], list[Result]]) -> None:
+        self._commit = commit
+        self._lock = Lock()
+        self._has_leader = False
+        self._waiting: deque[_Waiting[Op, Result]] = deque()
+
+    def run(self, operations: Sequence[Op]) -> list[Result]:
+        """The results of these operations, when they are durable."""
+        mine: _Waiting[Op, Result] = _Waiting(operations)
+        with self._lock:
+            self._waiting.append(mine)
+            leads = not self._has_leader
+            self._has_leader = True
+        if not leads:
+            mine.gate.wait()
+        if mine.results is None and mine.error is None:
+            self._lead(mine)
+        if mine.error is not None:
+            raise mine.error
+        assert mine.results is not None
+        return mine.results
+
+    def _lead(self, mine: _Waiting[Op, Result]) -> None:
+        try:
+            while mine.results is None and mine.error is None:
+                self._commit_group()
+        finally:
+            with self._lock:
+                self._has_leader = bool(self._waiting)
+                if self._has_leader:
+                    self._waiting[0].gate.set()
+
+    def _commit_group(self) -> None:
+        with self._lock:
+            group = self._take_group()
+        together = [operation for each in group for operation in each.operations]
+        try:
+            results = self._commit(together)
+        except BaseException as error:
+            for each in group:
+                each.error = error
+            if not isinstance(error, Exception):
+                raise
+        else:
+            at = 0
+            for each in group:
+                each.results = results[at : at + len(each.operations)]
+                at += len(each.operations)
+        finally:
+            for each in group:
+                each.gate.set()
+
+    def _take_group(self) -> list[_Waiting[Op, Result]]:
+        group = [self._waiting.popleft()]
+        size = len(group[0].operations)
+        while self._waiting and size + len(self._waiting[0].operations) <= MAX_OPERATIONS:
+            group.append(self._waiting.popleft())
+            size += len(group[-1].operations)
+        return group

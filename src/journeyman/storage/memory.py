@@ -17,9 +17,7 @@ from threading import Lock
 from typing import Final
 
 from journeyman.errors import StorageClosed
-from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
-
-__all__ = ["MemoryBackend"]
+from journeyman.storage.contract import Backend, Changes, EngineStats, Entry, StoreReader, Turn
 
 _CHUNK_KEYS: Final = 256
 
@@ -87,7 +85,7 @@ class MemoryBackend(Backend):
         self._all: _Chunks | None = _Chunks([], [])
 
     @contextmanager
-    def view(self) -> Iterator[Reader]:
+    def view(self) -> Iterator[StoreReader]:
         yield _Moment(self._open())
 
     @contextmanager
@@ -105,9 +103,9 @@ class MemoryBackend(Backend):
         with self._lock:
             self._all = None
 
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         chunks = self._open().chunks
-        return Stats(self.name, None, sum(len(chunk.keys) for chunk in chunks))
+        return EngineStats(self.name, None, sum(len(chunk.keys) for chunk in chunks))
 
     def _open(self) -> _Chunks:
         if self._all is None:

@@ -19,13 +19,9 @@ from typing import Final
 from journeyman.config import StorageEngine
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.storage.contract import Backend
+from journeyman.storage.contract import Backend, EngineOptions
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.options import EngineOptions
 from journeyman.storage.sqlite import SqliteBackend
-
-__all__ = ["open_backend"]
-
 
 _NO_OPTIONS: Final = {
     StorageEngine.POSTGRES: "it is the server's: see its shared_buffers and synchronous_commit",

@@ -40,9 +40,7 @@ from journeyman.errors import (
     StorageUnavailable,
     UsageError,
 )
-from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
-
-__all__ = ["PostgresBackend"]
+from journeyman.storage.contract import Backend, Changes, EngineStats, Entry, StoreReader, Turn
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
@@ -207,7 +205,7 @@ class PostgresBackend(Backend):
         return connection
 
     @contextmanager
-    def view(self) -> Iterator[Reader]:
+    def view(self) -> Iterator[StoreReader]:
         connection = self._begin_view()
         is_clean = False
         try:
@@ -353,7 +351,7 @@ class PostgresBackend(Backend):
         for connection in connections:
             connection.close()
 
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         connection = self._begin_view()
         with self._as_unavailable(connection):
             row = connection.execute(
@@ -362,7 +360,9 @@ class PostgresBackend(Backend):
             ).fetchone()
         connection.close()
         size, entries = row or (None, None)
-        return Stats(self.name, size, entries if entries is not None and entries >= 0 else None)
+        return EngineStats(
+            self.name, size, entries if entries is not None and entries >= 0 else None
+        )
 
     def _said(self, error: psycopg.Error) -> str:
         """What the server said, without the lines that draw where; never the password."""

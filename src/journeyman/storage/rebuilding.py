@@ -42,8 +42,6 @@ from journeyman.storage.records import (
     uuid_of_job_key,
 )
 
-__all__ = ["Rebuilt", "rebuild"]
-
 _COUNT = Struct(">Q")
 _COMMIT_KEYS: Final = 50_000
 _DERIVED: Final = (COUNTERS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUS_FIFO, STATUSES, LISTINGS, RANKS)

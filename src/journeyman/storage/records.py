@@ -27,26 +27,8 @@ from journeyman.formats.keyspace import (
     queue_bytes,
     status_bytes,
 )
-from journeyman.formats.keyspace.fast_path import glance
 from journeyman.formats.keyspace.listing import listing, place_of
-from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value
-
-__all__ = [
-    "MARKER_BYTES",
-    "Facts",
-    "Prepared",
-    "facts_of",
-    "index_keys",
-    "job_key",
-    "listed_keys",
-    "look",
-    "old_queue_time_key",
-    "prepared",
-    "queue_time_key",
-    "read_job",
-    "status_key",
-    "uuid_of_job_key",
-]
+from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value, glance
 
 MARKER_BYTES: Final = b"\x01"
 _NS_PER_MS = 1_000_000

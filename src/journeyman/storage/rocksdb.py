@@ -38,13 +38,19 @@ from rocksdict import (
 )
 
 from journeyman.clock import Clock, SystemClock
+from journeyman.config import StorageMode
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull, StorageLocked
-from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
+from journeyman.storage.contract import (
+    Backend,
+    Changes,
+    EngineOptions,
+    EngineStats,
+    Entry,
+    StoreReader,
+    Turn,
+)
 from journeyman.storage.directory_lock import lock_directory
-from journeyman.storage.options import EngineOptions, StorageMode
-
-__all__ = ["RocksBackend"]
 
 _MIB = 1024 * 1024
 _CACHE_BYTES: Final = 64 * _MIB
@@ -212,7 +218,7 @@ class RocksBackend(Backend):
             self._open_as_possible()
 
     @contextmanager
-    def view(self) -> Iterator[Reader]:
+    def view(self) -> Iterator[StoreReader]:
         with self._gate:
             self._gate.wait_for(lambda: not self._is_reopening)
             self._views += 1
@@ -274,11 +280,11 @@ class RocksBackend(Backend):
         """The library's own lock is not held while the database is open for reading only."""
         self._alone = lock_directory(self._place)
 
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         db = self._open()
         with self._as_storage_error():
             size = sum(entry.stat().st_size for entry in os.scandir(self._place))
-            return Stats(self.name, size, db.property_int_value("rocksdb.estimate-num-keys"))
+            return EngineStats(self.name, size, db.property_int_value("rocksdb.estimate-num-keys"))
 
     def _open(self) -> Rdict:
         if self._is_closed:

@@ -20,14 +20,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
+from journeyman.config import StorageMode
 from journeyman.disk import FILE_MODE
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull
-from journeyman.storage.contract import Backend, Changes, Entry, Reader, Stats, Turn
+from journeyman.storage.contract import (
+    Backend,
+    Changes,
+    EngineOptions,
+    EngineStats,
+    Entry,
+    StoreReader,
+    Turn,
+)
 from journeyman.storage.directory_lock import lock_directory
-from journeyman.storage.options import EngineOptions, StorageMode
-
-__all__ = ["FILE_NAME", "SqliteBackend"]
 
 FILE_NAME = "store.sqlite"
 
@@ -117,7 +123,7 @@ class SqliteBackend(Backend):
         return connection
 
     @contextmanager
-    def view(self) -> Iterator[Reader]:
+    def view(self) -> Iterator[StoreReader]:
         with self._pool_lock:
             self._check_open()
             connection = self._pool.pop() if self._pool else None
@@ -166,11 +172,11 @@ class SqliteBackend(Backend):
     def be_alone(self) -> None:
         self._alone = lock_directory(self._directory)
 
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         self._check_open()
         with suppress(OSError):
-            return Stats(self.name, os.path.getsize(self._place), None)
-        return Stats(self.name, None, None)
+            return EngineStats(self.name, os.path.getsize(self._place), None)
+        return EngineStats(self.name, None, None)
 
     def _check_open(self) -> None:
         if self._closed:

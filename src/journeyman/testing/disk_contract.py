@@ -19,8 +19,6 @@ import pytest
 from journeyman.disk import AppendFile, Disk, Lock
 from journeyman.errors import LogLocked
 
-__all__ = ["DiskContract"]
-
 _LONG_ENOUGH_S = 30.0
 _OPENED_BY_THEN_S = 0.05  # if not, the test proves less, and passes all the same
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ManualClock"]
-
 DEFAULT_NOW_NS = 1_700_000_000_000_000_000  # some day in November 2023
 
 

@@ -33,6 +33,7 @@ from journeyman.testing.simulated_files import (
     Change,
     DirectoryNode,
     FileNode,
+    LockTable,
     Node,
     Survival,
     directories_under,
@@ -40,9 +41,6 @@ from journeyman.testing.simulated_files import (
     surviving_changes,
     surviving_directory,
 )
-from journeyman.testing.simulated_locks import LockTable
-
-__all__ = ["PowerCut", "SimulatedDisk"]
 
 
 class PowerCut(BaseException):

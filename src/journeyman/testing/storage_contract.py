@@ -12,9 +12,8 @@ import threading
 import pytest
 
 from journeyman.errors import StorageClosed
-from journeyman.storage.contract import MAX_KEY_BYTES, Backend
-
-__all__ = ["StorageContract"]
+from journeyman.formats.keyspace import MAX_KEY_BYTES
+from journeyman.storage.contract import Backend
 
 _ALL = (b"\0", b"\xff" * 8)
 _LONG_ENOUGH_S = 60.0

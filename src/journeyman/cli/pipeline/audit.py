@@ -7,7 +7,7 @@ import posixpath
 import click
 
 from journeyman.cli.errors import FAILED
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
@@ -16,8 +16,6 @@ from journeyman.cli.pipeline.session_options import (
     session_options,
 )
 from journeyman.clock import SystemClock
-
-__all__ = ["audit"]
 
 SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all of them
 
@@ -48,7 +46,7 @@ def audit(
     Exit code 1: something serious was found. Nothing is written but the answer: a summary, the
     findings (on the screen the first hundred), and an account of every file.
     """
-    from journeyman.spark.history.buckets import parse_bucket
+    from journeyman.spark.history.summaries import parse_bucket
 
     grace_ns = parse_bucket(grace)
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT
 from journeyman.cli.output import as_json, format_options
-from journeyman.cli.pipeline.answers import explain
+from journeyman.cli.pipeline.answers import explain, refuse_output, tell
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
-from journeyman.cli.pipeline.outcomes import refuse_output, tell
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
@@ -16,8 +15,6 @@ from journeyman.cli.pipeline.session_options import (
 )
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
-
-__all__ = ["clean"]
 
 
 @click.command()

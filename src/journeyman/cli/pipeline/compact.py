@@ -10,17 +10,14 @@ from __future__ import annotations
 import click
 
 from journeyman.cli.output import as_json, format_options
-from journeyman.cli.pipeline.answers import explain
+from journeyman.cli.pipeline.answers import explain, refuse_output, tell
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
-from journeyman.cli.pipeline.outcomes import refuse_output, tell
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
     session_options,
 )
 from journeyman.errors import UsageError
-
-__all__ = ["compact"]
 
 
 @click.command()

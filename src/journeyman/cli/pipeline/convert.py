@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from journeyman.cli.lines import counted
 from journeyman.cli.output import Output
 from journeyman.cli.pipeline.answers import explain
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
@@ -23,14 +24,11 @@ from journeyman.cli.pipeline.session_options import (
     pipeline_session,
     session_options,
 )
-from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     from journeyman.spark.convert import Conversion
-
-__all__ = ["convert"]
 
 TARGETS = ("ztick", "workq", "keyspace", "parquet", "log")
 
@@ -79,9 +77,9 @@ def convert(
             click.echo(f"{options.output}: {counted(records, 'record')}")
             return
         from journeyman.spark.convert import convert as plan
-        from journeyman.spark.convert.queue_jobs import QueueSettings
+        from journeyman.spark.convert.between_logs import JobDefaults
 
-        settings = QueueSettings(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
+        settings = JobDefaults(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
         conversion = plan(spark, source, target, paths, settings)
         if options.explain:
             explain({target: conversion.rows, "losses": conversion.losses})

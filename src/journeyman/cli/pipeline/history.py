@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
@@ -16,9 +16,7 @@ from journeyman.cli.pipeline.session_options import (
 )
 
 if TYPE_CHECKING:
-    from journeyman.spark.preview import DataFrame, SparkSession
-
-__all__ = ["history"]
+    from journeyman.spark.session import DataFrame, SparkSession
 
 
 @click.command()
@@ -66,7 +64,7 @@ def history(
 
     Logs of several dialects, and of several servers, may be given together.
     """
-    from journeyman.spark.history.buckets import parse_bucket
+    from journeyman.spark.history.summaries import parse_bucket
 
     bucket_ns = parse_bucket(bucket)
     with pipeline_session(options, logs) as spark:
@@ -86,10 +84,8 @@ def _view(
     exact: bool,
     run_directories: list[str],
 ) -> DataFrame:
-    from journeyman.spark.history.depth import depth
-    from journeyman.spark.history.latency import latency
     from journeyman.spark.history.logs import attempts_of, lag_of
-    from journeyman.spark.history.throughput import throughput
+    from journeyman.spark.history.summaries import depth, latency, throughput
 
     if view == "lag":
         return lag_of(spark, logs).orderBy("_log", "reader")

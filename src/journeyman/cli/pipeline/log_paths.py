@@ -24,8 +24,6 @@ from journeyman.cli.directories import all_logs_in, logs_of_data_directory
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 
-__all__ = ["TINY_BYTES", "is_small", "logs_by_dialect", "pipeline_dialect_option"]
-
 SMALL_BYTES = 64 * 1024 * 1024
 TINY_BYTES = 8 * 1024 * 1024
 _NOT_LOGS = ("_", ".")  # as in Spark, names that begin so are no data

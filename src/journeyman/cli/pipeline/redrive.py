@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options, explain
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
@@ -29,8 +29,6 @@ from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     from journeyman.spark.redrive.redrive import Redriven
-
-__all__ = ["redrive"]
 
 TOKEN_VARIABLE = "JOURNEYMAN_TOKEN"
 
@@ -108,8 +106,7 @@ def redrive(
         raise UsageError(f"one dialect at a time, not {', '.join(found)}: choose with --dialect")
     ((kind, paths),) = found.items()
     with pipeline_session(options, logs) as spark:
-        from journeyman.spark.redrive.record import read_done
-        from journeyman.spark.redrive.redrive import selection
+        from journeyman.spark.redrive.redrive import read_done, selection
 
         done = read_done(RealDisk(), asked.record) if asked.record is not None else []
         jobs = selection(spark, kind, paths, asked.condition, done=done, limit=asked.limit)
@@ -124,9 +121,9 @@ def redrive(
 
 
 def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
-    from journeyman.spark.redrive.record import Ledger
+    from journeyman.spark.redrive.redrive import Ledger
     from journeyman.spark.redrive.redrive import redrive as send
-    from journeyman.spark.sinks.server_options import ServerOptions
+    from journeyman.spark.sinks.server import ServerOptions
 
     server = ServerOptions.parse(asked.server(dialect))
     assert asked.record is not None

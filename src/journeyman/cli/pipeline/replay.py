@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from journeyman.cli.moments import parse_moment
+from journeyman.cli.lines import parse_moment
 from journeyman.cli.output import Output
 from journeyman.cli.pipeline.answers import Answer, answer_options
 from journeyman.cli.pipeline.log_paths import is_small, logs_by_dialect, pipeline_dialect_option
@@ -31,9 +31,7 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from journeyman.spark.preview import DataFrame, SparkSession
-
-__all__ = ["replay"]
+    from journeyman.spark.session import DataFrame, SparkSession
 
 _SHOWN_ROWS: Final = 20
 
@@ -124,7 +122,7 @@ def _replay(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
-    from journeyman.spark.source.api import knows_no_damage
+    from journeyman.spark.source.sources import knows_no_damage
 
     read = partial(tables.packets, spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, options, answer)
@@ -173,7 +171,7 @@ def _write_files(
 ) -> None:
     from journeyman.spark import tables
     from journeyman.spark.replay.state_files import replay_to_files
-    from journeyman.spark.source.api import knows_no_damage
+    from journeyman.spark.source.sources import knows_no_damage
 
     prefix = f"{dialect}." if several else ""
     names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}

@@ -7,7 +7,7 @@ import posixpath
 
 import click
 
-from journeyman.cli.moments import MOMENT
+from journeyman.cli.lines import MOMENT
 from journeyman.cli.pipeline.answers import explain
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
@@ -17,8 +17,6 @@ from journeyman.cli.pipeline.session_options import (
 )
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
-
-__all__ = ["report"]
 
 DEFAULT_OUTPUT = "report.html"
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.settings import load_settings, settings_options
-from journeyman.cli.storage.checking import check, rebuild
+from journeyman.cli.config import load_settings, settings_options
+from journeyman.cli.storage.checking import check, list_, rebuild
 from journeyman.cli.storage.exporting import export
 from journeyman.cli.storage.importing import import_
-from journeyman.cli.storage.listing import list_
 from journeyman.config import StorageSettings
 from journeyman.errors import UsageError
 

@@ -23,9 +23,9 @@ from typing import Final
 import click
 
 from journeyman.cli.errors import forget_stdout
+from journeyman.cli.lines import counted
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import quiet_option, working
-from journeyman.cli.wording import counted
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import FormatError, UsageError
@@ -37,7 +37,7 @@ from journeyman.folds.keyspace import (
     workq_and_timeout,
     workq_of_record,
 )
-from journeyman.folds.workq_limits import MAX_TTL_MS, MAX_TTR_MS
+from journeyman.folds.workq import MAX_TTL_MS, MAX_TTR_MS
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.keyspace import (
     COUNTERS,
@@ -53,14 +53,12 @@ from journeyman.formats.keyspace import (
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.logs.replacement import put_in_place, write_whole
+from journeyman.logs.publication import put_in_place, write_whole
 from journeyman.logs.segments import check_queue_name
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.storage import Storage
 from journeyman.storage.checking import shown
 from journeyman.storage.pages import Unreadable
-
-__all__ = ["export"]
 
 _TARGETS: Final = ("keyspace", "workq", "ztick", "kestrel")
 _PREFIXES: Final = sorted(

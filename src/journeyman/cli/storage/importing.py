@@ -24,13 +24,12 @@ import click
 from journeyman.cli.detection import find_logs
 from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.cli.errors import warn
-from journeyman.cli.mapping import map_log
+from journeyman.cli.lines import counted
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.progress import Advance, progress, quiet_option
-from journeyman.cli.reading import Source
+from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.cli.storage.checking import be_alone
-from journeyman.cli.wording import counted
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, FormatError
@@ -52,8 +51,6 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.workq import pauses
 from journeyman.storage import Storage, Upsert
 
-__all__ = ["import_"]
-
 KEYSPACE: Final = "keyspace"
 PASS_BYTES = 64 * 1024 * 1024  # of a log, whose keys are held in memory at a time
 _BATCH = 2000  # records of a commit
@@ -61,12 +58,12 @@ _NS_PER_MS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _DEFAULT_NAME: Final = "default"
 
-Found: TypeAlias = "JobRecord | QueueRecord | Loss"
+Found: TypeAlias = "JobRecord | QueueRecord | ImportLoss"
 Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class ImportLoss:
     """What is not carried over."""
 
     key: str
@@ -131,7 +128,7 @@ def _import_log(
             def moved(done: int, before: int = number * mapped.size) -> None:
                 advance(before + done)
 
-            source = Source(mapped, as_of_ns=None, salvage=False, advance=moved)
+            source = LogReading(mapped, as_of_ns=None, salvage=False, advance=moved)
             found = _JOBS_OF[log.dialect](mapped.log, source, now_ns, (number, passes))
             jobs += _put(storage, log.title, found, output)
     return jobs
@@ -145,7 +142,7 @@ def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) ->
     changed = False
     storage.backend.delete(LONGEST_TTL_KEY)
     for each in found:
-        if isinstance(each, Loss):
+        if isinstance(each, ImportLoss):
             row = {"log": name, "key": each.key, "field": each.field, "value": each.value}
             output.line(json_line(row | {"reason": each.reason}))
         elif isinstance(each, QueueRecord):
@@ -175,14 +172,14 @@ def _storable(record: JobRecord) -> Found:
     try:
         prepared(record)
     except EncodeError as error:
-        return Loss(str(record.job_uuid), str(error))
+        return ImportLoss(str(record.job_uuid), str(error))
     return record
 
 
 # -- the dialects --------------------------------------------------------------------------------
 
 
-def _schedule(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
+def _schedule(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
     def wanted() -> Iterator[Any]:
         for _, entry in source.read(log.files):
             kind, identifier = ztick.key_of(entry.record)
@@ -193,14 +190,16 @@ def _schedule(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> I
     rules = _Rules(schedule.rules.values())
     if part[0] == 0:
         for rule in schedule.rules.values():
-            yield Loss(rule.identifier, "a store runs nothing by itself: workers do", "runner")
+            yield ImportLoss(
+                rule.identifier, "a store runs nothing by itself: workers do", "runner"
+            )
     for job in schedule.jobs.values():
         if job.status in (Status.EXECUTED, Status.FAILED):
-            yield Loss(job.identifier, f"it has run: {job.status.word}")
+            yield ImportLoss(job.identifier, f"it has run: {job.status.word}")
             continue
         if job.status != Status.PLANNED:
             reason = "its run was under way; it is due again"
-            yield Loss(job.identifier, reason, "status", job.status.word)
+            yield ImportLoss(job.identifier, reason, "status", job.status.word)
         yield _storable(_planned(job, rules.queue_of(job), now_ns))
 
 
@@ -230,7 +229,7 @@ class _Rules:
         return _DEFAULT_NAME
 
 
-def _work(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
+def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
     timeouts_ns: dict[bytes, int] = {}  # a delay before a retry is counted from them
 
     def records() -> Iterator[Record]:
@@ -249,12 +248,12 @@ def _work(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Itera
         if job is not None:
             yield _storable(record_of_workq(job, now_ns, timeouts_ns.get(key, 0)))
         else:
-            is_job = isinstance(state, workq.Job)
+            is_job = isinstance(state, workq.FoldedJob)
             reason = "its time to live is over" if is_job else "its add is not in the log"
-            yield Loss(key.hex(), reason)
+            yield ImportLoss(key.hex(), reason)
 
 
-def _items(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
+def _items(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
     readers: dict[str, kestrel.Reader | None] = {}
     for file in log.readers:
         read = (entry.record for _, entry in source.read([file]))
@@ -262,7 +261,9 @@ def _items(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iter
         reader = kestrel.fold_reader(read, name=name)
         readers[name] = None if file.path in source.damaged else reader
         if part[0] == 0:
-            yield Loss(f"{log.queue}+{name}", "a store gives each job to one worker", "reader")
+            yield ImportLoss(
+                f"{log.queue}+{name}", "a store gives each job to one worker", "reader"
+            )
     span = id_span(entry.record for _, entry in source.read(log.segments))
     is_consumed = consumed_by_all(readers, span)
 
@@ -278,9 +279,9 @@ def _items(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iter
         for ordinal, put in enumerate(kestrel.snapshot(item)):
             key = f"{log.queue}/{item_id}" + (f"/{ordinal}" if ordinal else "")
             if is_consumed(item_id):
-                yield Loss(key, "every reader has finished it")
+                yield ImportLoss(key, "every reader has finished it")
             elif put.expire_time_ms is not None and put.expire_time_ms * _NS_PER_MS <= now_ns:
-                yield Loss(key, "its time to live is over")
+                yield ImportLoss(key, "its time to live is over")
             else:
                 uuid = id_of(f"{where}/{item_id}" + (f"/{ordinal}" if ordinal else ""))
                 added_ns = put.add_time_ms * _NS_PER_MS
@@ -289,7 +290,9 @@ def _items(log: Log, source: Source, now_ns: int, part: tuple[int, int]) -> Iter
                 )
                 for field in ("expire_time_ms", "error_count"):
                     if value := getattr(put, field):
-                        yield Loss(key, "a job record has no member for it", field, str(value))
+                        yield ImportLoss(
+                            key, "a job record has no member for it", field, str(value)
+                        )
 
 
 _JOBS_OF: Final = {ZTICK: _schedule, WORKQ: _work, KESTREL: _items}
@@ -314,4 +317,4 @@ def _keyspace(disk: RealDisk, path: str, advance: Advance) -> Iterator[Found]:
                 assert isinstance(record, JobRecord | QueueRecord)
                 yield _storable(record) if isinstance(record, JobRecord) else record
         except FormatError as error:
-            yield Loss(key.decode("utf-8", "backslashreplace"), error.reason)
+            yield ImportLoss(key.decode("utf-8", "backslashreplace"), error.reason)

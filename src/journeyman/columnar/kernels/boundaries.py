@@ -18,20 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from journeyman.columnar.arrays import Ints, as_bytes
+from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import checked_offset, make_fields
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, big_u16, big_u32, little_i32, u8
 from journeyman.columnar.kernels.seal_marks import is_kestrel_seal
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq import scan
-from journeyman.columnar.ztick.plain import plain_end
+from journeyman.columnar.ztick.decode import plain_end
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS
 from journeyman.formats.kestrel.seals import SEAL_BYTE
 from journeyman.formats.ztick.layout import HEAD, LENGTH, RULE_REMOVAL
-
-__all__ = ["SEEKS", "WALKS", "Seek", "Walk", "walk_kestrel", "walk_workq", "walk_ztick"]
 
 # Data, a boundary in it, a target -> a boundary; the one it began at when nothing could be crossed.
 Walk = Callable[[Buffer, int, int], int]

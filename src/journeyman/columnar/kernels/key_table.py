@@ -23,12 +23,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from journeyman.columnar.arrays import Ints
 from journeyman.columnar.kernels.hashing import INLINE_BYTES, first_bytes, hash_of, is_same
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
-
-__all__ = ["Hashes", "KeyTable", "buckets_of", "hashes_of"]
+from journeyman.columnar.kernels.write_bytes import Ints
 
 Hashes = npt.NDArray[np.uint64]
 W = TypeVar("W", bound=np.generic)

@@ -19,19 +19,6 @@ from numba.extending import intrinsic
 
 from journeyman.columnar.kernels.jit import kernel
 
-__all__ = [
-    "Bytes",
-    "any_i64",
-    "big_i64",
-    "big_u16",
-    "big_u32",
-    "little_i32",
-    "little_i64",
-    "little_u32",
-    "prefetch",
-    "u8",
-]
-
 Bytes = npt.NDArray[np.uint8]
 
 _get_or_insert_function: Any = cgutils.get_or_insert_function

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools, Column, Ints
-
-__all__ = ["column_of", "joined", "rows_at", "rows_where", "values_at"]
+from journeyman.columnar.arrays import Bools, Column
+from journeyman.columnar.kernels.write_bytes import Ints
 
 _arrow: Any = pa  # the stubs know neither numpy arrays as indices nor concat_batches
 

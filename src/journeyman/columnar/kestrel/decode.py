@@ -22,16 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import (
-    Bools,
-    Column,
-    Ints,
-    as_bytes,
-    blobs,
-    gather,
-    int64_lists,
-    numbers,
-)
+from journeyman.columnar.arrays import Bools, Column, as_bytes, blobs, gather, int64_lists, numbers
 from journeyman.columnar.chunks import (
     MAX_CHUNK_BYTES,
     MAX_RECORDS,
@@ -46,21 +37,11 @@ from journeyman.columnar.chunks import (
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, little_i32, little_i64, u8
 from journeyman.columnar.kernels.seal_marks import is_kestrel_seal
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.kestrel import MAX_DATA_BYTES, WRITER, Record
 from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS
 from journeyman.formats.kestrel.seals import SEAL_BYTE
-
-__all__ = [
-    "PUT",
-    "READ_DONE",
-    "READ_HEAD",
-    "SCHEMA",
-    "UNKNOWN_PUT",
-    "decode",
-    "hop",
-    "iter_batches",
-]
 
 PUT, READ_HEAD, READ_DONE = 8, 0, 9
 UNKNOWN_PUT = 24  # a PUT with header words that are not known

@@ -19,12 +19,17 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools, Ints
+from journeyman.columnar.arrays import Bools
 from journeyman.columnar.inputs import NO_CODE, Inputs, Lists, Spans
-from journeyman.columnar.kernels.copying import copy_span
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import put_little_32, put_little_64, put_u8
+from journeyman.columnar.kernels.write_bytes import (
+    Ints,
+    copy_span,
+    put_little_32,
+    put_little_64,
+    put_u8,
+)
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.codec import (
     EXPIRING_PUT_BYTE,
@@ -35,8 +40,6 @@ from journeyman.formats.kestrel.codec import (
     READ_HEAD,
     READ_HEAD_BYTE,
 )
-
-__all__ = ["KINDS", "encode"]
 
 _UNKNOWN = 1  # stands for all commands that are not known
 KINDS = {"PUT": PUT, "READ_HEAD": READ_HEAD, "READ_DONE": READ_DONE, "UNKNOWN": _UNKNOWN}

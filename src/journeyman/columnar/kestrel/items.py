@@ -15,12 +15,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools, Ints
+from journeyman.columnar.arrays import Bools, numbers_in
 from journeyman.columnar.kernels.take import column_of, rows_at, rows_where
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.kestrel.decode import PUT
-from journeyman.columnar.views import numbers_in
-
-__all__ = ["PUTS", "Items", "Reread", "items", "puts_in"]
 
 PUTS = pa.schema(
     [

@@ -13,21 +13,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Ints
 from journeyman.columnar.inputs import Inputs
-from journeyman.columnar.kernels.copying import copy_span
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import put_big_32
-from journeyman.formats.keyspace.file import (
-    CRC_BYTES,
-    LENGTHS_BYTES,
-    MAX_KEY_BYTES,
-    MAX_VALUE_BYTES,
-)
-
-__all__ = ["encode"]
+from journeyman.columnar.kernels.write_bytes import Ints, copy_span, put_big_32
+from journeyman.formats.keyspace import MAX_KEY_BYTES
+from journeyman.formats.keyspace.file import CRC_BYTES, LENGTHS_BYTES
+from journeyman.formats.keyspace.values import MAX_VALUE_BYTES
 
 
 def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:

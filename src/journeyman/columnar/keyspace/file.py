@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column, Ints, as_bytes, binary, blobs, gather, numbers
+from journeyman.columnar.arrays import Column, as_bytes, binary, blobs, gather, numbers
 from journeyman.columnar.chunks import (
     MAX_CHUNK_BYTES,
     MAX_RECORDS,
@@ -28,20 +28,15 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, big_u32
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.formats.framing import Buffer, Ending
-from journeyman.formats.keyspace.file import (
-    CODEC,
-    CRC_BYTES,
-    LENGTHS_BYTES,
-    MAX_KEY_BYTES,
-    MAX_VALUE_BYTES,
-)
-
-__all__ = ["SCHEMA", "decode", "hop", "iter_batches"]
+from journeyman.formats.keyspace import MAX_KEY_BYTES
+from journeyman.formats.keyspace.file import CODEC, CRC_BYTES, LENGTHS_BYTES
+from journeyman.formats.keyspace.values import MAX_VALUE_BYTES
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("offset", pa.int64()),

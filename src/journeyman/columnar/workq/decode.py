@@ -22,7 +22,6 @@ import pyarrow as pa
 from journeyman.columnar.arrays import (
     Bools,
     Column,
-    Ints,
     as_bytes,
     binary,
     blobs,
@@ -42,11 +41,10 @@ from journeyman.columnar.chunks import (
     refused,
 )
 from journeyman.columnar.kernels.read_bytes import Bytes
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq import scan as at
 from journeyman.formats.framing import Buffer, Ending
 from journeyman.formats.workq import CODEC, Command
-
-__all__ = ["SCHEMA", "decode", "hop", "iter_batches"]
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("kind", pa.int8()),  # the command, 1 to 8; 9 for those of newer writers

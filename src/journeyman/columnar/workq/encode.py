@@ -19,13 +19,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools, Ints
+from journeyman.columnar.arrays import Bools
 from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
-from journeyman.columnar.kernels.copying import copy_span
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
 from journeyman.columnar.kernels.write_bytes import (
+    Ints,
+    copy_span,
     put_big_16,
     put_big_32,
     put_big_64,
@@ -35,8 +36,6 @@ from journeyman.columnar.kernels.write_bytes import (
 )
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, Command
 from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
-
-__all__ = ["KINDS", "encode"]
 
 _UNKNOWN = 9  # stands for all commands that are not known
 KINDS = {**{command.word: int(command) for command in Command}, "unknown": _UNKNOWN}

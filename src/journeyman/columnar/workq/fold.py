@@ -1,38 +1,47 @@
-"""The fold of the workq log in bulk: events of many jobs, in log order -> where each job stands.
+"""Events of workq jobs -> the state of each: the whole fold, the fast part and the exact rest.
 
-    events   job   0 1 0 2 0 1 ...          numbers of a KeyTable
-             kind  1 1 7 5 3 7 ...          commands
-    state    one column of numbers a job, changed event by event
+    EVENTS, ADDS --KeyTable, fold_events--> ordinary jobs
+                                        \\-> odd jobs --records--> journeyman.folds.workq
 
-The fast twin of journeyman.folds.workq, for what servers write. Three things it leaves to the fold
-itself, and marks the job (ODD): records without an add before them, an add that may repeat another,
-and times that do not fit the arithmetic here. All records of an odd job are folded by
-journeyman.folds.workq instead; see states.py, which also says what FROM_FILE means.
+EVENTS is what the fold needs of every record, ADDS what only adds have; payloads and results are
+in neither. That is enough to fold almost every log, and to make the records of an odd job again,
+with stand-ins for the bytes that are not here. Where it is not, because two adds are equal in all
+numbers or because a time was clamped, the job's records are read from the file (``reread``).
 
-A state refers to records by their row: ADD, STARTED, FINISHED and RESULT are rows, or -1.
+A state is given by rows of EVENTS and numbers, for whoever wants to make columns of it.
 """
 
 from __future__ import annotations
 
-from journeyman.columnar.arrays import Ints
-from journeyman.columnar.kernels.jit import kernel
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-__all__ = [
-    "ADD",
-    "ATTEMPTS",
-    "EXHAUSTED",
-    "FAILS",
-    "FINISHED",
-    "FROM_FILE",
-    "ODD",
-    "OWED",
-    "RESULT",
-    "STARTED",
-    "STATE",
-    "UNKNOWN",
-    "WORDS",
-    "fold_events",
-]
+import numpy as np
+import pyarrow as pa
+
+from journeyman.columnar.arrays import frozen, numbers_in, text_in, valid_in
+from journeyman.columnar.kernels.jit import kernel
+from journeyman.columnar.kernels.key_table import KeyTable
+from journeyman.columnar.kernels.take import column_of, rows_at, rows_where
+from journeyman.columnar.kernels.write_bytes import Ints
+from journeyman.columnar.workq.scan import UNKNOWN_KIND
+from journeyman.folds import workq
+from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
+
+# ----------------------------------------
+# The fold of the workq log in bulk: events of many jobs, in log order -> where each job stands.
+#
+#     events   job   0 1 0 2 0 1 ...          numbers of a KeyTable
+#              kind  1 1 7 5 3 7 ...          commands
+#     state    one column of numbers a job, changed event by event
+#
+# The fast twin of journeyman.folds.workq, for what servers write. Three things it leaves to the
+# fold itself, and marks the job (ODD): records without an add before them, an add that may repeat
+# another, and times that do not fit the arithmetic here. All records of an odd job are folded by
+# journeyman.folds.workq instead; see states.py, which also says what FROM_FILE means.
+#
+# A state refers to records by their row: ADD, STARTED, FINISHED and RESULT are rows, or -1.
 
 # What is known of a job.
 STATE, ADD, ADD_NUMBER, ATTEMPTS, FAILS, STARTED, FINISHED, RESULT = range(8)
@@ -151,3 +160,206 @@ def fold_events(
             job[RESULT], job[FINISHED], job[EXHAUSTED], job[OWED] = row, row, 0, 0
         else:  # delete, expire
             job[STATE] = UNKNOWN
+
+
+_EVENT: list[tuple[str, pa.DataType]] = [
+    ("job_id", pa.binary(16)),
+    ("position", pa.int64()),
+    ("length", pa.int32()),
+    ("kind", pa.int8()),
+    ("logged_ns", pa.int64()),
+    ("result_size", pa.int32()),  # null but for complete and fail
+]
+_ADD: list[tuple[str, pa.DataType]] = [
+    ("position", pa.int64()),
+    ("kind", pa.int8()),
+    ("name", pa.string()),
+    ("ttr_ms", pa.int64()),
+    ("ttl_ms", pa.int64()),
+    ("priority", pa.int32()),
+    ("max_attempts", pa.int64()),
+    ("max_fails", pa.int64()),
+    ("payload_size", pa.int32()),
+    ("time_ns", pa.int64()),  # null when the job is ready at once
+    ("created_ns", pa.int64()),
+]
+EVENTS = pa.schema(_EVENT)
+ADDS = pa.schema(_ADD)
+
+# Of these positions, the records as they are in the log.
+Reread: TypeAlias = Callable[[Sequence[int]], list[Record]]
+
+# The columns of ADDS by which two adds are told apart; what is equal in these may still differ.
+_NUMBERS = ("kind", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload_size")
+_TIMES = ("time_ns", "created_ns")
+_INT64_LIMITS = (-(2**63), 2**63 - 1)
+_ADDED = (Command.ADD, Command.SCHEDULE)
+_FINISHED = (Command.COMPLETE, Command.FAIL)
+_COMMANDS = {int(command): command for command in Command}
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """``jobs`` has one row a job, with the columns of fold.py; see there.
+
+    ``add_numbers`` says which row of ADDS the add of each job is. ``orphans`` are rows of EVENTS
+    for each job id without an add.
+    """
+
+    jobs: Ints
+    add_numbers: Ints
+    orphans: list[list[int]]
+
+
+def events_and_adds(
+    batch: pa.RecordBatch, first_position: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """A chunk of columnar.workq as rows of EVENTS and of ADDS.
+
+    ``first_position`` is the position of offset 0 of the chunk's file.
+    """
+    positions = column_of(numbers_in(batch.column("offset")) + first_position)
+    batch = batch.append_column("position", positions)
+    is_known = numbers_in(batch.column("kind")) != UNKNOWN_KIND
+    if not is_known.all():  # the fold steps over them
+        batch = rows_where(batch, is_known)
+    events = [
+        batch.column("job_id").cast(pa.binary(16)),
+        *(batch.column(name) for name in EVENTS.names[1:]),
+    ]
+    is_add = numbers_in(batch.column("kind")) <= Command.SCHEDULE
+    adds = rows_where(batch.select(ADDS.names), is_add)
+    return pa.RecordBatch.from_arrays(events, schema=EVENTS), adds
+
+
+def fold(events: pa.RecordBatch, adds: pa.RecordBatch, reread: Reread) -> States:
+    """The states of all jobs. Both batches are in log order, and hold all records of their jobs."""
+    keys = KeyTable()
+    jobs = frozen(keys.numbers_of(*text_in(events.column("job_id"))))
+    kinds = numbers_in(events.column("kind"))
+    states = np.zeros((len(keys), WORDS), np.int64)
+    states[:, STATE] = UNKNOWN
+    fold_events(
+        jobs,
+        kinds,
+        numbers_in(events.column("logged_ns")),
+        _telling_apart(adds),
+        numbers_in(adds.column("ttr_ms")),
+        numbers_in(adds.column("max_attempts")),
+        numbers_in(adds.column("max_fails")),
+        states,
+    )
+    known = states[(states[:, STATE] != UNKNOWN) & (states[:, ODD] == 0)]
+    odd = np.flatnonzero(states[:, ODD])
+    if not len(odd):
+        return States(known, known[:, ADD_NUMBER], [])
+    rest = _Odd(events, adds, np.cumsum(kinds <= Command.SCHEDULE) - 1, reread)
+    for rows in _rows_of(jobs, odd):
+        rest.fold(rows, from_file=bool(states[jobs[rows[0]], ODD] == FROM_FILE))
+    known = np.concatenate([known, rest.jobs()])
+    return States(known, known[:, ADD_NUMBER], rest.orphans)
+
+
+def _telling_apart(adds: pa.RecordBatch) -> Ints:
+    has_time = valid_in(adds.column("time_ns")).astype(np.int64)
+    columns = [numbers_in(adds.column(name)) for name in (*_NUMBERS, *_TIMES)]
+    apart: Ints = np.array([*columns, has_time], np.int64).reshape(len(columns) + 1, -1)
+    return frozen(apart)
+
+
+def _rows_of(jobs: Ints, wanted: Ints) -> Iterator[Ints]:
+    """The rows of each of these jobs, in log order."""
+    rows = np.flatnonzero(np.isin(jobs, wanted))
+    rows = rows[np.argsort(jobs[rows], kind="stable")]
+    _, starts = np.unique(jobs[rows], return_index=True)
+    yield from np.split(rows, starts[1:])
+
+
+class _Odd:
+    """Folds jobs one by one, by the fold that is the law."""
+
+    def __init__(
+        self, events: pa.RecordBatch, adds: pa.RecordBatch, add_numbers: Ints, reread: Reread
+    ) -> None:
+        self._events = events
+        self._adds = adds
+        self._add_numbers = add_numbers  # of the add at or before each row
+        self._reread = reread
+        self._jobs: list[list[int]] = []
+        self.orphans: list[list[int]] = []
+
+    def jobs(self) -> Ints:
+        return np.array(self._jobs, np.int64).reshape(-1, WORDS)
+
+    def fold(self, rows: Ints, *, from_file: bool) -> None:
+        row_list: list[int] = rows.tolist()
+        records = self._records(row_list, from_file)
+        state = workq.fold(records)
+        if state is None:
+            return
+        row_of = {id(record): row for record, row in zip(records, row_list, strict=True)}
+        if isinstance(state, workq.Orphans):
+            self.orphans.append([row_of[id(record)] for record in state.records])
+            return
+        moment_of = {id(record.logged): row_of[id(record)] for record in records}
+        job = [0] * WORDS
+        job[STATE] = int(state.state)
+        job[ADD] = row_of[id(state.added)]
+        job[ADD_NUMBER] = int(self._add_numbers[job[ADD]])
+        job[ATTEMPTS], job[FAILS] = state.attempts, state.fails
+        job[STARTED] = -1 if state.started is None else moment_of[id(state.started)]
+        job[FINISHED] = -1 if state.finished is None else moment_of[id(state.finished)]
+        job[RESULT] = -1 if not state.result else int.from_bytes(state.result, "big") - 1
+        job[EXHAUSTED], job[OWED] = state.exhausted, state.owed_timeouts
+        self._jobs.append(job)
+
+    def _records(self, rows: list[int], from_file: bool) -> list[Record]:
+        """The records, each with a time of its own, and with its row in the place of a result."""
+        events = rows_at(self._events, np.array(rows)).to_pylist()
+        made = [self._record(event, row) for event, row in zip(events, rows, strict=True)]
+        if from_file or _is_ambiguous(made):
+            made = self._reread([event["position"] for event in events])
+        return [_marked(record, row) for record, row in zip(made, rows, strict=True)]
+
+    def _record(self, event: dict[str, Any], row: int) -> Record:
+        logged = Instant(event["logged_ns"])
+        job_id, command = event["job_id"], _COMMANDS[event["kind"]]
+        if command in _FINISHED:
+            return JobFinished(logged, job_id, command, b"")
+        if command not in _ADDED:
+            return JobEvent(logged, job_id, command)
+        add = self._adds.slice(int(self._add_numbers[row]), 1).to_pylist()[0]
+        due_ns = add["time_ns"]
+        return JobAdded(
+            logged,
+            job_id,
+            add["name"],
+            add["ttr_ms"],
+            add["ttl_ms"],
+            add["priority"],
+            add["max_attempts"],
+            add["max_fails"],
+            bytes(add["payload_size"]),
+            None if due_ns is None else Instant(due_ns),
+            Instant(add["created_ns"]),
+            command,
+        )
+
+
+def _is_ambiguous(records: list[Record]) -> bool:
+    """Whether the adds among these may differ in what is not here, or have a time that was clamped.
+
+    Only for adds behind orphans: those of other jobs the kernel has looked at.
+    """
+    adds = [record for record in records if isinstance(record, JobAdded)]
+    if any(add.created.unix_ns in _INT64_LIMITS for add in adds):
+        return True
+    return len({replace(add, logged=add.created) for add in adds}) < len(adds)
+
+
+def _marked(record: Record, row: int) -> Record:
+    """The record with its own Instant, so that a state tells which one it took a time from."""
+    logged = replace(record.logged)
+    if isinstance(record, JobFinished):
+        return replace(record, logged=logged, result=(row + 1).to_bytes(8, "big"))
+    return replace(record, logged=logged)

@@ -13,40 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from journeyman.columnar.arrays import Ints
-from journeyman.columnar.kernels.crc32c import crc32c
+from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, big_i64, big_u32, u8
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES
 from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
-
-__all__ = [
-    "ATTEMPTS",
-    "BLOCK_SIZE",
-    "BLOCK_START",
-    "CREATED_NS",
-    "FAILS",
-    "FIELDS",
-    "HAS_TIME",
-    "HIDDEN",
-    "ID_START",
-    "INT64_MAX",
-    "INT64_MIN",
-    "KIND",
-    "LENGTH",
-    "LOGGED_NS",
-    "NAME_LENGTH",
-    "NAME_START",
-    "OFFSET",
-    "PRIORITY",
-    "SMALLEST_RECORD_BYTES",
-    "TIME_NS",
-    "TTL_MS",
-    "TTR_MS",
-    "UNKNOWN_KIND",
-    "hop",
-    "scan",
-]
 
 # What the kernel writes down about a record. A block is a job's payload or a worker's result.
 KIND, OFFSET, LENGTH, LOGGED_NS, ID_START, BLOCK_START, BLOCK_SIZE = range(7)

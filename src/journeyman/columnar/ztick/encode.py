@@ -15,12 +15,18 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools, Column, Ints, as_bytes
+from journeyman.columnar.arrays import Bools, Column, as_bytes
 from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
-from journeyman.columnar.kernels.copying import copy_span
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import put_big_16, put_big_32, put_big_64, put_u8
+from journeyman.columnar.kernels.write_bytes import (
+    Ints,
+    copy_span,
+    put_big_16,
+    put_big_32,
+    put_big_64,
+    put_u8,
+)
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status
 from journeyman.formats.ztick.layout import (
@@ -38,8 +44,6 @@ from journeyman.formats.ztick.layout import (
     RUNNER_STRINGS,
 )
 from journeyman.formats.ztick.runners import RUNNER_CLASSES, RUNNER_WORDS
-
-__all__ = ["KINDS", "RUNNERS", "STATUSES", "encode"]
 
 KINDS = {"set": JOB, "rule_set": RULE, "remove": JOB_REMOVAL, "remove_rule": RULE_REMOVAL}
 STATUSES = {status.word: int(status) for status in Status}

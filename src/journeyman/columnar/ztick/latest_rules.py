@@ -15,13 +15,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Ints, numbers
+from journeyman.columnar.arrays import numbers, numbers_in, text_in
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import Hashes, KeyTable
 from journeyman.columnar.kernels.take import rows_at, rows_where
-from journeyman.columnar.views import numbers_in, text_in
-
-__all__ = ["JOBS", "RULES", "jobs_and_rules", "latest_rules"]
+from journeyman.columnar.kernels.write_bytes import Ints
 
 _SHARED: list[tuple[str, pa.DataType]] = [
     ("identifier", pa.string()),

@@ -14,24 +14,27 @@ from collections import deque
 from dataclasses import replace
 
 from journeyman.engines.kestrel.messages import (
+    DELETED,
     END,
-    Answer,
     Append,
     Client,
+    EraseQueue,
     Fetch,
+    KestrelAnswer,
+    RemoveReader,
     Reply,
 )
-from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader, NotHere
 from journeyman.engines.kestrel.state import NS_PER_MS, FanOutState
 from journeyman.engines.kestrel.waits import Wait
+from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
+from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
-from journeyman.protocols.kestrel.commands import Get, Key
+from journeyman.protocols.kestrel.commands import GetItem, Key
 
 SHARED_BYTES = 16 * 1024  # an item this large is not copied into a reply
-
-__all__ = ["Delivery"]
 
 
 class Delivery(FanOutState):
@@ -39,7 +42,7 @@ class Delivery(FanOutState):
 
     def _append(
         self,
-        queue: Queue,
+        queue: ItemQueue,
         data: bytes,
         add_ms: int,
         expire_ms: int | None,
@@ -60,7 +63,7 @@ class Delivery(FanOutState):
             for reader in tuple(queue.waiting):
                 self._serve(queue, reader, now_ns)
 
-    def _drop_surplus(self, queue: Queue, reader: FanReader) -> None:
+    def _drop_surplus(self, queue: ItemQueue, reader: FanReader) -> None:
         while reader.is_over_limit:
             self._touch(reader)
             item = reader.take()
@@ -72,7 +75,9 @@ class Delivery(FanOutState):
 
     # -- taking --
 
-    def _take_live(self, queue: Queue, reader: FanReader, now_ns: int) -> ItemPut | NotHere | None:
+    def _take_live(
+        self, queue: ItemQueue, reader: FanReader, now_ns: int
+    ) -> ItemPut | NotHere | None:
         """The next item that is not too old; those that are, are dealt with."""
         now_ms = now_ns // NS_PER_MS
         while True:
@@ -114,7 +119,7 @@ class Delivery(FanOutState):
         self._append(queue, item.data, add_ms, None, item.error_count, now_ns)
         return True
 
-    def _fetch(self, queue: Queue, reader: FanReader) -> None:
+    def _fetch(self, queue: ItemQueue, reader: FanReader) -> None:
         after = reader.wants()
         if after is not None:
             self._effects.append(Fetch(queue.name, reader.name, after, reader.serial))
@@ -122,7 +127,7 @@ class Delivery(FanOutState):
     # -- handing out --
 
     def _item_or_wait(
-        self, queue: Queue, reader: FanReader, command: Get, client: Client, now_ns: int
+        self, queue: ItemQueue, reader: FanReader, command: GetItem, client: Client, now_ns: int
     ) -> Reply | None:
         self._touch(reader)
         key, wait_ms, opens, _, _, peeks = command
@@ -173,7 +178,7 @@ class Delivery(FanOutState):
             items = of_client[key] = deque()
         return items
 
-    def _serve(self, queue: Queue, reader: FanReader, now_ns: int) -> None:
+    def _serve(self, queue: ItemQueue, reader: FanReader, now_ns: int) -> None:
         """Give what is there to those who wait, in their order."""
         self._touch(reader)
         while reader.waiters:
@@ -187,13 +192,13 @@ class Delivery(FanOutState):
                 return
             self._serve_first(queue, reader, item, now_ns)
 
-    def _serve_first(self, queue: Queue, reader: FanReader, item: ItemPut, now_ns: int) -> None:
+    def _serve_first(self, queue: ItemQueue, reader: FanReader, item: ItemPut, now_ns: int) -> None:
         wait = next(iter(reader.waiters))
         reply = self._hand_out(reader, wait.client, wait.key, wait.opens, wait.peeks, item, now_ns)
         if wait.left is None:
             self._end_wait(queue, reader, wait, reply)
             return
-        self._effects.append(Answer(wait.client, reply, final=False))
+        self._effects.append(KestrelAnswer(wait.client, reply, final=False))
         self._waits.served(wait, len(item.data))
         if self._monitor_is_full(reader, wait):
             self._end_wait(queue, reader, wait, END)
@@ -232,3 +237,100 @@ class Delivery(FanOutState):
             reader.returned.append(item)
         else:
             reader.finish(item)
+
+
+# ----------------------------------------
+# What is done to whole queues and readers: flush, delete, and what is too old taken out.
+#
+#     flush    a reader has read everything but what is open: that is still to be confirmed
+#     delete   of a queue: its journal goes; of a reader: its place is forgotten
+#     expire   what is too old at the front of a reader is dealt with, now
+#
+# Who waits for a reader that goes is told that there is nothing.
+
+_FLUSHED_ALL = Reply(words.FLUSHED_ALL)
+
+
+class WholeQueues(Delivery):
+    def _flush(self, command: ask.Flush, *_: object) -> Reply:
+        queue = self.queues.get(command.key.queue)
+        if queue is not None:
+            for reader in self._readers_meant(queue, command.key):
+                self._flush_reader(queue, reader)
+        return END
+
+    def _flush_all(self, *_: object) -> Reply:
+        for queue in self.queues.values():
+            for reader in queue.readers.values():
+                self._flush_reader(queue, reader)
+        return _FLUSHED_ALL
+
+    def _flush_reader(self, queue: ItemQueue, reader: FanReader) -> None:
+        """All but what is open: that is still to be confirmed, or comes back."""
+        self._touch(queue)
+        self._touch(reader)
+        key = Key(queue.name, reader.name)
+        opened = [
+            item for client in self._clients_with_open(key) for item in self._opened(client, key)
+        ]
+        reader.finish_all_but(opened)
+        queue.flushes += 1
+        self._end_waits_that_are_over(queue, reader)
+
+    def _flush_expired(self, command: ask.FlushExpired, now_ns: int, _: Client) -> Reply:
+        queue = self.queues.get(command.key.queue)
+        return Reply(
+            words.count(0 if queue is None else self._expire_now(queue, command.key, now_ns))
+        )
+
+    def _flush_all_expired(self, _: object, now_ns: int, __: Client) -> Reply:
+        swept = (self._expire_now(queue, Key(queue.name), now_ns) for queue in self._listed())
+        return Reply(words.count(sum(swept)))
+
+    def _expire_now(self, queue: ItemQueue, key: Key, now_ns: int) -> int:
+        readers = self._readers_meant(queue, key)
+        return sum(
+            self._sweep(reader, now_ns, reader.settings.max_expire_sweep) for reader in readers
+        )
+
+    def _delete(self, command: ask.DeleteQueue, *_: object) -> Reply:
+        key = command.key
+        queue = self.queues.get(key.queue)
+        if queue is None:
+            return DELETED
+        if key.reader == DEFAULT_READER:
+            self._erase(queue)
+        elif key.reader in queue.readers:
+            self._touch(queue)
+            self._let_go(queue, queue.readers[key.reader])
+            queue.remove_reader(key.reader)
+            self._writes.append(RemoveReader(*key))
+        return DELETED
+
+    def _erase(self, queue: ItemQueue) -> None:
+        self._touch_queues()
+        for reader in queue.readers.values():
+            self._let_go(queue, reader)
+        del self.queues[queue.name]
+        self.counts.queues_deleted += 1
+        self._writes.append(EraseQueue(queue.name))
+
+    def _let_go(self, queue: ItemQueue, reader: FanReader) -> None:
+        """Nobody waits for this reader any more, and nothing of it is open."""
+        for wait in list(reader.waiters):
+            self._end_wait(queue, reader, wait, END)
+        key = Key(queue.name, reader.name)
+        for client in self._clients_with_open(key):
+            self._touch_client(client)
+            while self._opened(client, key):
+                self._take_opened(client, key)
+
+    def _readers_meant(self, queue: ItemQueue, key: Key) -> list[FanReader]:
+        """One, if it is named; all of a queue that is."""
+        if key.reader == DEFAULT_READER:
+            return list(queue.readers.values())
+        reader = queue.readers.get(key.reader)
+        return [reader] if reader is not None else []
+
+    def _listed(self) -> list[ItemQueue]:
+        return list(self.queues.values())

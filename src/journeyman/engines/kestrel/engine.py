@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from journeyman.engines.kestrel.flush_and_delete import WholeQueues
+from journeyman.engines.kestrel.delivery import WholeQueues
 from journeyman.engines.kestrel.messages import (
     END,
     ERROR,
@@ -34,17 +34,17 @@ from journeyman.engines.kestrel.messages import (
     STORED,
     Checkpoint,
     Client,
-    Due,
     FanOutStats,
     Fetched,
-    Gone,
-    Outcome,
+    KestrelDue,
+    KestrelGone,
+    KestrelOutcome,
     Reply,
     SaveCheckpoint,
     StopServer,
     StopWaiting,
 )
-from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.engines.kestrel.state import NS_PER_MS
@@ -55,8 +55,6 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
 
-__all__ = ["FanOut"]
-
 MS_PER_S = 1000
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
 ERASING_COSTS = 50  # as much as so many items
@@ -65,7 +63,7 @@ RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
 _SHUTDOWN_OFF = Reply(words.server_error("shutdown by clients is switched off"))
 
 
-class FanOut(WholeQueues):
+class FanOutEngine(WholeQueues):
     """All queues, their readers, and who waits for what."""
 
     def __init__(self, settings: FanOutSettings | None = None) -> None:
@@ -75,7 +73,7 @@ class FanOut(WholeQueues):
         # If not, open reads can still be confirmed, closed and aborted.
         self.gives_items = True
 
-    def decide(self, command: Any, now_ns: int, client: Client = None) -> Outcome:
+    def decide(self, command: Any, now_ns: int, client: Client = None) -> KestrelOutcome:
         """``client`` is whoever asks; None for what the server itself has to say."""
         writes, effects = self._writes, self._effects
         if writes:
@@ -85,14 +83,14 @@ class FanOut(WholeQueues):
         reply = _HANDLERS[type(command)](self, command, now_ns, client)
         if writes and self._sweep_due_ns is None:
             self._sweep_due_ns = now_ns + self.settings.sweep_interval_ms * NS_PER_MS
-        return Outcome(tuple(writes), reply, tuple(effects))
+        return KestrelOutcome(tuple(writes), reply, tuple(effects))
 
-    def adopt(self, queue: str, items: Iterable[ItemPut], now_ns: int) -> Outcome:
+    def adopt(self, queue: str, items: Iterable[ItemPut], now_ns: int) -> KestrelOutcome:
         """Items of a batch that was taken back, but that were written all the same."""
         self._writes.clear()
         self._effects.clear()
         known = self._queue_for(queue, now_ns)
-        assert isinstance(known, Queue)  # it was there when they were put
+        assert isinstance(known, ItemQueue)  # it was there when they were put
         for item in items:
             self._touch(known)
             self._grown.add(known)
@@ -100,19 +98,19 @@ class FanOut(WholeQueues):
             known.add(item)
         for reader in tuple(known.waiting):
             self._serve(known, reader, now_ns)
-        return Outcome(tuple(self._writes), None, tuple(self._effects))
+        return KestrelOutcome(tuple(self._writes), None, tuple(self._effects))
 
-    def forget(self, queue: str) -> Outcome:
+    def forget(self, queue: str) -> KestrelOutcome:
         """A queue that a batch which was taken back has erased all the same."""
         self._writes.clear()
         self._effects.clear()
         known = self.queues.get(queue)
         if known is not None:
             self._erase(known)
-        return Outcome((), None, tuple(self._effects))
+        return KestrelOutcome((), None, tuple(self._effects))
 
     def next_due_ns(self) -> int | None:
-        """When ``Due`` is to be said next."""
+        """When ``KestrelDue`` is to be said next."""
         over_ns = self._waits.first_over_ns()
         if self._sweep_due_ns is None or over_ns is None:
             return over_ns if self._sweep_due_ns is None else self._sweep_due_ns
@@ -123,9 +121,9 @@ class FanOut(WholeQueues):
         if isinstance(command, ask.Put):
             queue = self.queues.get(command.queue)
             return queue is None or not queue.readers
-        if isinstance(command, ask.Get | ask.Monitor):
+        if isinstance(command, ask.GetItem | ask.Monitor):
             return self._known_reader(command.key) is None
-        if isinstance(command, ask.Delete):
+        if isinstance(command, ask.DeleteQueue):
             whole = command.key.reader == DEFAULT_READER and command.key.queue in self.queues
             return whole or self._known_reader(command.key) is not None
         return False
@@ -163,7 +161,7 @@ class FanOut(WholeQueues):
     def _put_too_large(self, *_: object) -> Reply:
         return NOT_STORED
 
-    def _get(self, command: ask.Get, now_ns: int, client: Client) -> Reply | None:
+    def _get(self, command: ask.GetItem, now_ns: int, client: Client) -> Reply | None:
         key = command.key
         if command.abort:
             return self._abort_oldest(key, now_ns, client)
@@ -224,7 +222,7 @@ class FanOut(WholeQueues):
         self._confirm_oldest(found[1], command.key, client, command.items)
         return END
 
-    def _gone(self, command: Gone, now_ns: int, _: Client) -> None:
+    def _gone(self, command: KestrelGone, now_ns: int, _: Client) -> None:
         client = command.client
         wait = self._waits.of(client)
         if wait is not None:
@@ -268,7 +266,7 @@ class FanOut(WholeQueues):
 
     # -- the server's own --
 
-    def _due(self, command: Due, now_ns: int, _: Client) -> None:
+    def _due(self, command: KestrelDue, now_ns: int, _: Client) -> None:
         for _number in range(command.limit):
             wait = self._waits.take_over(now_ns)
             if wait is None:
@@ -318,7 +316,7 @@ class FanOut(WholeQueues):
         return Reply(b"", hangup=True)
 
 
-def _checkpoint_of(queue: Queue, reader: FanReader) -> SaveCheckpoint:
+def _checkpoint_of(queue: ItemQueue, reader: FanReader) -> SaveCheckpoint:
     return SaveCheckpoint(queue.name, reader.name, reader.serial, reader.place())
 
 
@@ -331,20 +329,20 @@ def _expiry_ms(expiry: int, now_ms: int) -> int | None:
 
 
 _HANDLERS: dict[type, Callable[[Any, Any, int, Client], Reply | None]] = {
-    ask.Put: FanOut._put,
-    ask.PutTooLarge: FanOut._put_too_large,
-    ask.Get: FanOut._get,
-    ask.Monitor: FanOut._monitor,
-    ask.Confirm: FanOut._confirm,
-    ask.Flush: FanOut._flush,
-    ask.FlushAll: FanOut._flush_all,
-    ask.FlushExpired: FanOut._flush_expired,
-    ask.FlushAllExpired: FanOut._flush_all_expired,
-    ask.Delete: FanOut._delete,
-    ask.Shutdown: FanOut._shutdown,
-    Gone: FanOut._gone,
-    StopWaiting: FanOut._stop_waiting,
-    Fetched: FanOut._fetched,
-    Due: FanOut._due,
-    Checkpoint: FanOut._checkpoint,
+    ask.Put: FanOutEngine._put,
+    ask.PutTooLarge: FanOutEngine._put_too_large,
+    ask.GetItem: FanOutEngine._get,
+    ask.Monitor: FanOutEngine._monitor,
+    ask.Confirm: FanOutEngine._confirm,
+    ask.Flush: FanOutEngine._flush,
+    ask.FlushAll: FanOutEngine._flush_all,
+    ask.FlushExpired: FanOutEngine._flush_expired,
+    ask.FlushAllExpired: FanOutEngine._flush_all_expired,
+    ask.DeleteQueue: FanOutEngine._delete,
+    ask.Shutdown: FanOutEngine._shutdown,
+    KestrelGone: FanOutEngine._gone,
+    StopWaiting: FanOutEngine._stop_waiting,
+    Fetched: FanOutEngine._fetched,
+    KestrelDue: FanOutEngine._due,
+    Checkpoint: FanOutEngine._checkpoint,
 }

@@ -5,7 +5,7 @@
 
     writes    to be done, in order, before anything of this leaves: items to append, readers to
               register or forget, queues to erase
-    reply     what to answer the client; None: it waits, and an ``Answer`` will come for it
+    reply     what to answer the client; None: it waits, and an ``KestrelAnswer`` will come for it
     effects   once the writes are durable: answers to clients that have waited, items to read from
               the journal, checkpoints to save
 
@@ -22,31 +22,6 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import replies as words
 
-__all__ = [
-    "DUE_LIMIT",
-    "AddReader",
-    "Answer",
-    "Append",
-    "Checkpoint",
-    "Client",
-    "Counts",
-    "Due",
-    "Effect",
-    "EraseQueue",
-    "FanOutStats",
-    "Fetch",
-    "Fetched",
-    "Gone",
-    "Outcome",
-    "ReaderTally",
-    "RemoveReader",
-    "Reply",
-    "SaveCheckpoint",
-    "StopServer",
-    "StopWaiting",
-    "Write",
-]
-
 Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
 
 # A few milliseconds of work, whatever is due.
@@ -57,7 +32,7 @@ DUE_LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class KestrelDue:
     """See to what the time has brought: waits that are over, items and queues that are too old.
 
     At most ``limit`` of all of these; if there is more, ``next_due_ns`` tells.
@@ -67,7 +42,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class KestrelGone:
     """The client is away: what it had open goes back, and it waits no more."""
 
     client: Client
@@ -138,7 +113,7 @@ class Reply(NamedTuple):
         return words.with_item(self.data, self.item) if self.item else self.data
 
 
-class Answer(NamedTuple):
+class KestrelAnswer(NamedTuple):
     """To a client that has waited; more will come for it if not ``final``."""
 
     client: Client
@@ -172,7 +147,7 @@ class StopServer(NamedTuple):
 
 
 Write: TypeAlias = Append | AddReader | RemoveReader | EraseQueue
-Effect: TypeAlias = Answer | Fetch | SaveCheckpoint | StopServer
+Effect: TypeAlias = KestrelAnswer | Fetch | SaveCheckpoint | StopServer
 
 
 @dataclass(slots=True)
@@ -207,7 +182,7 @@ class FanOutStats(NamedTuple):
     waiting: int  # clients
 
 
-class Outcome(NamedTuple):
+class KestrelOutcome(NamedTuple):
     """A named tuple because one is made for every command."""
 
     writes: tuple[Write, ...]

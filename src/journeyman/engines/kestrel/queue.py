@@ -25,10 +25,8 @@ from journeyman.formats.kestrel import ItemPut
 if TYPE_CHECKING:
     from journeyman.engines.kestrel.settings import QueueSettings
 
-__all__ = ["Queue"]
 
-
-class Queue:
+class ItemQueue:
     """See the module's docstring."""
 
     __slots__ = (

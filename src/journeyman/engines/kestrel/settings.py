@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["FanOutSettings", "QueueSettings", "ReaderSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReaderSettings:

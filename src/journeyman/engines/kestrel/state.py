@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from journeyman.engines.kestrel.messages import (
     END,
     AddReader,
-    Answer,
     Client,
     Counts,
     Effect,
+    KestrelAnswer,
     Reply,
     Write,
 )
-from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.engines.kestrel.waits import Wait, Waits
@@ -32,8 +32,6 @@ from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
-
-__all__ = ["NS_PER_MS", "FanOutState", "LoadedReader"]
 
 NS_PER_MS = 1_000_000
 # With very many queues the window of each is smaller than is set, but never than the least.
@@ -61,7 +59,7 @@ class LoadedReader(NamedTuple):
 class FanOutState:
     def __init__(self, settings: FanOutSettings | None = None) -> None:
         self.settings = settings or FanOutSettings()
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, ItemQueue] = {}
         self._open: dict[Client, dict[Key, deque[ItemPut]]] = {}
         self._waits = Waits()
         self.counts = Counts()
@@ -70,10 +68,10 @@ class FanOutState:
         self._writes: list[Write] = []
         self._effects: list[Effect] = []
         # Of the batch.
-        self._saved: dict[Queue | FanReader, tuple[Any, ...]] = {}
-        self._saved_queues: dict[str, Queue] | None = None
+        self._saved: dict[ItemQueue | FanReader, tuple[Any, ...]] = {}
+        self._saved_queues: dict[str, ItemQueue] | None = None
         self._saved_open: dict[Client, dict[Key, deque[ItemPut]]] = {}
-        self._grown: set[Queue] = set()
+        self._grown: set[ItemQueue] = set()
         self._saved_counts = Counts()
         self._serial = self._saved_serial = 0  # of the reader that was made last
 
@@ -81,7 +79,7 @@ class FanOutState:
         self, queue: str, *, next_id: int, created_ms: int, readers: Iterable[LoadedReader]
     ) -> None:
         """A queue as its journal was opened. Not within a batch."""
-        loaded = Queue(queue, self.settings.of_queue(queue), next_id, created_ms)
+        loaded = ItemQueue(queue, self.settings.of_queue(queue), next_id, created_ms)
         for name, place, items, data_bytes in readers:
             loaded.add_reader(name, place, items=items, data_bytes=data_bytes)
         self.queues[queue] = loaded
@@ -107,7 +105,7 @@ class FanOutState:
         if self._saved_queues is not None:
             self.queues = self._saved_queues
         # Queues last: they look at the settings of their readers.
-        for kind in (FanReader, Queue):
+        for kind in (FanReader, ItemQueue):
             for thing, state in self._saved.items():
                 if type(thing) is kind:
                     thing.restore(state)
@@ -126,7 +124,7 @@ class FanOutState:
         self._saved_open.clear()
         self._grown.clear()
 
-    def _touch(self, thing: Queue | FanReader) -> None:
+    def _touch(self, thing: ItemQueue | FanReader) -> None:
         """About to be changed."""
         if thing not in self._saved:
             self._saved[thing] = thing.save()
@@ -142,26 +140,26 @@ class FanOutState:
 
     # -- finding --
 
-    def _known_reader(self, key: Key) -> tuple[Queue, FanReader] | None:
+    def _known_reader(self, key: Key) -> tuple[ItemQueue, FanReader] | None:
         queue = self.queues.get(key.queue)
         reader = queue.readers.get(key.reader) if queue is not None else None
         return None if queue is None or reader is None else (queue, reader)
 
-    def _queue_for(self, name: str, now_ns: int) -> Queue | Reply:
+    def _queue_for(self, name: str, now_ns: int) -> ItemQueue | Reply:
         """The queue to put into, made if need be; or why it cannot be had.
 
         It has a reader: what is put while nobody reads is for whoever comes first.
         """
-        queue: Queue | Reply | None = self.queues.get(name)
+        queue: ItemQueue | Reply | None = self.queues.get(name)
         if queue is None:
             queue = self._make_queue(name, now_ns)
-        if isinstance(queue, Queue) and not queue.readers:
+        if isinstance(queue, ItemQueue) and not queue.readers:
             self._make_reader(queue, DEFAULT_READER)
         return queue
 
-    def _reader_for(self, key: Key, now_ns: int) -> tuple[Queue, FanReader] | Reply:
+    def _reader_for(self, key: Key, now_ns: int) -> tuple[ItemQueue, FanReader] | Reply:
         """The reader, made if need be; or why it cannot be had."""
-        queue: Queue | Reply | None = self.queues.get(key.queue)
+        queue: ItemQueue | Reply | None = self.queues.get(key.queue)
         if queue is None:
             queue = self._make_queue(key.queue, now_ns)
         if isinstance(queue, Reply):
@@ -175,18 +173,18 @@ class FanOutState:
             reader = self._make_reader(queue, key.reader)
         return queue, reader
 
-    def _make_queue(self, name: str, now_ns: int) -> Queue | Reply:
+    def _make_queue(self, name: str, now_ns: int) -> ItemQueue | Reply:
         if name in self.not_imported:
             return _NOT_IMPORTED
         if len(self.queues) >= self.settings.max_queues:
             return _TOO_MANY_QUEUES
         self._touch_queues()
-        queue = Queue(name, self.settings.of_queue(name), 1, now_ns // NS_PER_MS)
+        queue = ItemQueue(name, self.settings.of_queue(name), 1, now_ns // NS_PER_MS)
         self.queues[name] = queue
         self.counts.queues_made += 1
         return queue
 
-    def _make_reader(self, queue: Queue, name: str) -> FanReader:
+    def _make_reader(self, queue: ItemQueue, name: str) -> FanReader:
         """At the tail; the first named one takes the place of the default reader."""
         self._touch(queue)
         takes_over = name != DEFAULT_READER and DEFAULT_READER in queue.readers
@@ -206,13 +204,15 @@ class FanOutState:
 
     # -- waiting --
 
-    def _begin_wait(self, queue: Queue, reader: FanReader, wait: Wait) -> None:
+    def _begin_wait(self, queue: ItemQueue, reader: FanReader, wait: Wait) -> None:
         self._touch(queue)
         self._waits.begin(wait)
         reader.waiters[wait] = None
         queue.waiting[reader] = None
 
-    def _end_wait(self, queue: Queue, reader: FanReader, wait: Wait, reply: Reply | None) -> None:
+    def _end_wait(
+        self, queue: ItemQueue, reader: FanReader, wait: Wait, reply: Reply | None
+    ) -> None:
         self._touch(queue)
         self._touch(reader)
         del reader.waiters[wait]
@@ -221,9 +221,9 @@ class FanOutState:
         self._waits.end(wait)
         if reply is not None:
             self.counts.misses += reply is END and wait.left is None
-            self._effects.append(Answer(wait.client, reply))
+            self._effects.append(KestrelAnswer(wait.client, reply))
 
-    def _end_waits_that_are_over(self, queue: Queue, reader: FanReader) -> None:
+    def _end_waits_that_are_over(self, queue: ItemQueue, reader: FanReader) -> None:
         for wait in [wait for wait in reader.waiters if wait.over]:
             self._end_wait(queue, reader, wait, END)
 

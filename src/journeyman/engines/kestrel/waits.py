@@ -15,8 +15,6 @@ from typing import TypeAlias
 from journeyman.engines.kestrel.messages import Client
 from journeyman.protocols.kestrel.commands import Key
 
-__all__ = ["MAX_MONITOR_BYTES", "Wait", "Waits"]
-
 _Changes: TypeAlias = tuple[int | None, int, bool]  # left, bytes_left, over
 
 

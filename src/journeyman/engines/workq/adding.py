@@ -26,19 +26,24 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.leasing import match
 from journeyman.engines.workq.messages import Client
+from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import State
-from journeyman.engines.workq.waiting import Waiter
-from journeyman.formats.workq import Command, Instant, JobAdded, retry, times
-from journeyman.protocols.workq.commands import Add, Complaint, Requeue, Run, Schedule
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Refused, Reply
-
-__all__ = ["add", "requeue", "run", "schedule"]
+from journeyman.formats.workq import Command, Instant, JobAdded, records, retry
+from journeyman.protocols.workq.commands import (
+    Add,
+    Complaint,
+    RefusedLine,
+    Requeue,
+    Run,
+    ScheduleJob,
+)
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply
 
 _ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its time
-_DUPLICATE = Refused(Complaint.DUPLICATE_JOB)
-_NOT_DEAD = Refused(Complaint.NOT_DEAD)
-_TOO_LATE = Refused(Complaint.TIME)
-NO_TIME_NS = times.to_unix_ns(0, 0)  # how the log says that a job has no time
+_DUPLICATE = RefusedLine(Complaint.DUPLICATE_JOB)
+_NOT_DEAD = RefusedLine(Complaint.NOT_DEAD)
+_TOO_LATE = RefusedLine(Complaint.TIME)
+NO_TIME_NS = records.to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
 def add(state: State, command: Add, _client: Client) -> Reply:
@@ -51,7 +56,7 @@ def add(state: State, command: Add, _client: Client) -> Reply:
     return DONE
 
 
-def schedule(state: State, command: Schedule, _client: Client) -> Reply:
+def schedule(state: State, command: ScheduleJob, _client: Client) -> Reply:
     job_id, name, ttr_ms, ttl_ms, time_ns, payload, priority, attempts, fails, delay_ms = command
     is_scheduled = time_ns != NO_TIME_NS
     if is_scheduled and time_ns + ttl_ms * NS_PER_MS <= state.now_ns:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.job import (
     COMPLETED,
     EXHAUSTED,
@@ -35,10 +35,8 @@ from journeyman.engines.workq.job import (
     limits_of,
     opened,
 )
-from journeyman.engines.workq.loading import Assembly, Loader
+from journeyman.engines.workq.loading import Assembly, WorkqLoader
 from journeyman.formats.workq import Command
-
-__all__ = ["BulkLoader"]
 
 _COMPLETE, _FAIL = int(Command.COMPLETE), int(Command.FAIL)
 _START, _TIMEOUT = int(Command.START_ATTEMPT), int(Command.TIMEOUT_ATTEMPT)
@@ -101,7 +99,7 @@ class BulkLoader:
         self.odd.add(job_id)
         self._touched.add(job_id)
 
-    def finish(self, fold: Loader) -> WorkQueue:
+    def finish(self, fold: WorkqLoader) -> WorkQueueEngine:
         assembly, touched = self._assembly, self._touched
         for job_id in touched:
             entry = self._jobs.lift(job_id)

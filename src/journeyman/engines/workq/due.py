@@ -9,7 +9,7 @@
 
 Nothing is made for a job beyond its places in these orders, and each step takes what is first in
 one of them. A million jobs may expire at one moment: a step ends after so many, and the next
-``Due`` goes on, with the commands of clients in between. No kind of step starves another.
+``WorkqDue`` goes on, with the commands of clients in between. No kind of step starves another.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ from journeyman.engines.workq.job import (
     queue_of,
 )
 from journeyman.engines.workq.leasing import match, queue_again
-from journeyman.engines.workq.messages import Client, Due
+from journeyman.engines.workq.messages import Client, WorkqDue
 from journeyman.engines.workq.state import State
 from journeyman.formats.workq import Command
 from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
-
-__all__ = ["due", "next_due_ns"]
 
 
 def next_due_ns(state: State) -> int | None:
@@ -45,7 +43,7 @@ def next_due_ns(state: State) -> int | None:
     return min(firsts, default=None)
 
 
-def due(state: State, command: Due, _client: Client) -> Reply:
+def due(state: State, command: WorkqDue, _client: Client) -> Reply:
     steps = (_end_lives, _end_attempts, _awaken, _end_waits)
     left = command.limit
     share = max(left // len(steps), 1)

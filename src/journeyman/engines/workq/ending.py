@@ -7,13 +7,11 @@ Of ``run`` jobs nothing is written.
 from __future__ import annotations
 
 from journeyman.engines.workq.job import LEASED, NEW, PENDING, Entry, is_run, opened, spec_of
-from journeyman.engines.workq.messages import Client, Gone
+from journeyman.engines.workq.messages import Client, WorkqGone
 from journeyman.engines.workq.state import State
 from journeyman.formats.workq import Command
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply
-
-__all__ = ["delete", "expire", "give_up_run", "gone"]
 
 _UNFINISHED = (NEW, PENDING, LEASED)
 
@@ -46,7 +44,7 @@ def give_up_run(state: State, job_id: bytes, entry: Entry) -> None:
         state.answer(waiter, TIMED_OUT if waiter.is_run else NOT_FOUND)
 
 
-def gone(state: State, command: Gone, _client: Client) -> Reply:
+def gone(state: State, command: WorkqGone, _client: Client) -> Reply:
     """The client waits no longer. A run of it that no worker has begun goes as well; one that is
     under way does not, for others may wait for its result."""
     waiter = state.waiting.of_client(command.client)

@@ -41,17 +41,18 @@ from journeyman.engines.workq.fold_mapping import job_of
 from journeyman.engines.workq.job import is_run, queue_of, spec_of
 from journeyman.engines.workq.messages import (
     Client,
-    Due,
-    Gone,
-    Outcome,
     PausesChanged,
     QueueFigures,
+    WorkqDue,
+    WorkqGone,
+    WorkqOutcome,
     WorkStats,
 )
 from journeyman.engines.workq.state import State
-from journeyman.folds.workq import Job
+from journeyman.folds.workq import FoldedJob
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Command,
     Complete,
     Delete,
@@ -67,16 +68,13 @@ from journeyman.protocols.workq.commands import (
     Lease,
     PauseQueue,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, Reply
 
-__all__ = ["Decidable", "WorkQueue"]
-
-Decidable: TypeAlias = Command | Due | Gone
+Decidable: TypeAlias = Command | WorkqDue | WorkqGone
 
 
 def _pause(state: State, command: PauseQueue, _client: Client) -> Reply:
@@ -98,13 +96,13 @@ def _resume(state: State, command: ResumeQueue, _client: Client) -> Reply:
 
 _DECISIONS: dict[type, Callable[[State, Any, Client], Reply | None]] = {
     Add: adding.add,
-    Schedule: adding.schedule,
+    ScheduleJob: adding.schedule,
     Run: adding.run,
     Requeue: adding.requeue,
     Lease: leasing.lease,
     Complete: finishing.complete,
     Fail: finishing.fail,
-    Result: finishing.result,
+    AwaitResult: finishing.result,
     Delete: ending.delete,
     PauseQueue: _pause,
     ResumeQueue: _resume,
@@ -116,15 +114,15 @@ _DECISIONS: dict[type, Callable[[State, Any, Client], Reply | None]] = {
     InspectJob: views.job,
     InspectDeadJobs: views.dead_jobs,
     InspectPausedQueues: views.paused_queues,
-    Due: due.due,
-    Gone: ending.gone,
+    WorkqDue: due.due,
+    WorkqGone: ending.gone,
 }
 
 
 _outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made every time
 
 
-class WorkQueue:
+class WorkQueueEngine:
     """Jobs, queues and those who wait. Loaded ones: see loading.py."""
 
     __slots__ = ("_in_batch", "_state")
@@ -133,7 +131,7 @@ class WorkQueue:
         self._state = State(seed) if state is None else state
         self._in_batch = False
 
-    def decide(self, command: Decidable, now_ns: int, client: Client = None) -> Outcome:
+    def decide(self, command: Decidable, now_ns: int, client: Client = None) -> WorkqOutcome:
         """Apply the command of a client, or what the server itself submits (then ``client`` is
         not looked at). A command that can wait needs a client."""
         state = self._state
@@ -146,17 +144,17 @@ class WorkQueue:
             state.records = []
         if effects:
             state.effects = []
-        return _outcome(Outcome, (tuple(records), reply, tuple(effects)))
+        return _outcome(WorkqOutcome, (tuple(records), reply, tuple(effects)))
 
     def next_due_ns(self) -> int | None:
-        """When to decide ``Due`` next; None: not before another command."""
+        """When to decide ``WorkqDue`` next; None: not before another command."""
         return due.next_due_ns(self._state)
 
     @property
     def paused(self) -> frozenset[str]:
         return self._state.queues.paused
 
-    def job(self, job_id: bytes) -> tuple[Job, int] | None:
+    def job(self, job_id: bytes) -> tuple[FoldedJob, int] | None:
         """A job as the fold tells it, and the time of its last timeout-attempt (fold_mapping.py).
         None if there is none, and for a ``run``, of which nothing is written."""
         entry = self._state.jobs.get(job_id)

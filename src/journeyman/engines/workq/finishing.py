@@ -25,26 +25,17 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.leasing import queue_again
 from journeyman.engines.workq.messages import Client
+from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import State
-from journeyman.engines.workq.waiting import Waiter
 from journeyman.folds.workq import retry_of
 from journeyman.formats.workq import Command, JobFinished
 from journeyman.formats.workq.retry import max_fails_of
-from journeyman.protocols.workq.commands import Complaint, Complete, Fail, Result
-from journeyman.protocols.workq.replies import (
-    DONE,
-    NOT_FOUND,
-    TIMED_OUT,
-    Finished,
-    Refused,
-    Reply,
-)
-
-__all__ = ["complete", "exhaust", "fail", "result"]
+from journeyman.protocols.workq.commands import AwaitResult, Complaint, Complete, Fail, RefusedLine
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Reply
 
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
 _FINISHED = (COMPLETED, FAILED, EXHAUSTED)
-_DUPLICATE = Refused(Complaint.DUPLICATE_RESULT)
+_DUPLICATE = RefusedLine(Complaint.DUPLICATE_RESULT)
 
 
 def complete(state: State, command: Complete, _client: Client) -> Reply:
@@ -85,7 +76,7 @@ def exhaust(state: State, job_id: bytes, entry: Entry) -> None:
     state.tell(job_id, Finished(job_id, False, b""))
 
 
-def result(state: State, command: Result, client: Client) -> Reply | None:
+def result(state: State, command: AwaitResult, client: Client) -> Reply | None:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:

@@ -22,14 +22,12 @@ from journeyman.engines.workq.job import (
     opened,
     pack,
 )
-from journeyman.folds.workq import Job, JobState
+from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq.retry import delay_ms_of
 
-__all__ = ["entry_of", "job_of"]
 
-
-def entry_of(job: Job, queue: int, timeout_ns: int) -> Entry:
+def entry_of(job: FoldedJob, queue: int, timeout_ns: int) -> Entry:
     """For ``Assembly.put``: ``moment_ns`` of a pending job is the time of its timeout-attempt."""
     added = job.added
     spec = pack(
@@ -56,7 +54,7 @@ def entry_of(job: Job, queue: int, timeout_ns: int) -> Entry:
     return (spec, stage, job.attempts, job.fails, started_ns, moment_ns, job.result)
 
 
-def job_of(entry: Entry, name: str) -> tuple[Job, int]:
+def job_of(entry: Entry, name: str) -> tuple[FoldedJob, int]:
     """The job, and the time of its last timeout-attempt if a delay is counted from it."""
     spec, stage, attempts, fails, started_ns, moment_ns, result = opened(entry)
     fields = fields_of(spec)
@@ -75,7 +73,7 @@ def job_of(entry: Entry, name: str) -> tuple[Job, int]:
         created,
         Command.SCHEDULE if fields.flags & IS_SCHEDULE else Command.ADD,
     )
-    job = Job(
+    job = FoldedJob(
         added,
         JobState(FAILED if stage == EXHAUSTED else stage),
         attempts,

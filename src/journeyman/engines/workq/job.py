@@ -28,44 +28,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from journeyman.folds.workq_job import JobState
-
-__all__ = [
-    "BIAS",
-    "COMPLETED",
-    "EXHAUSTED",
-    "FAILED",
-    "HAS_TIME",
-    "HEAD_BYTES",
-    "IS_RUN",
-    "IS_SCHEDULE",
-    "LEASED",
-    "NEW",
-    "NS_PER_MS",
-    "PENDING",
-    "TOP_PRIORITY",
-    "URGENCY_BYTES",
-    "Entry",
-    "Progress",
-    "Spec",
-    "SpecFields",
-    "expires_ns_of",
-    "fields_of",
-    "id_in",
-    "is_run",
-    "job_id_of",
-    "lease_fields_of",
-    "limits_of",
-    "moment_key",
-    "moment_of",
-    "opened",
-    "pack",
-    "payload_of",
-    "queue_of",
-    "ready_of",
-    "shown_payload_of",
-    "spec_of",
-]
+from journeyman.folds.workq import JobState
 
 Spec: TypeAlias = bytes
 Progress: TypeAlias = tuple[Spec, int, int, int, int, int, bytes | None]

@@ -39,9 +39,7 @@ from journeyman.engines.workq.job import (
     queue_of,
     spec_of,
 )
-from journeyman.engines.workq.queues import Queue, Queues
-
-__all__ = ["JobTable"]
+from journeyman.engines.workq.queues import JobQueue, Queues
 
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 
@@ -53,7 +51,7 @@ _SHIFT = sys.hash_info.width - DRAWERS.bit_length() + 1
 _MASK = DRAWERS - 1
 
 
-class JobTable:
+class WorkJobTable:
     """The jobs by id."""
 
     __slots__ = (
@@ -93,7 +91,7 @@ class JobTable:
             self._changes.append((job_id, before))
         self._put(job_id, before, after)
 
-    def add_ready(self, job_id: bytes, spec: Spec, queue: Queue, expires_ns: int) -> None:
+    def add_ready(self, job_id: bytes, spec: Spec, queue: JobQueue, expires_ns: int) -> None:
         """``replace(job_id, None, spec)``, for one who knows what stands in the spec."""
         if self._changes is not None:
             self._changes.append((job_id, None))
@@ -103,7 +101,7 @@ class JobTable:
         if expires_ns < self.calm_until_ns:
             self.calm_until_ns = expires_ns
 
-    def lease_ready(self, job_id: bytes, ready: Entry, leased: Progress, queue: Queue) -> None:
+    def lease_ready(self, job_id: bytes, ready: Entry, leased: Progress, queue: JobQueue) -> None:
         """``replace(job_id, ready, leased)``, for one who knows both."""
         if self._changes is not None:
             self._changes.append((job_id, ready))

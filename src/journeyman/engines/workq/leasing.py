@@ -28,16 +28,13 @@ from journeyman.engines.workq.job import (
     queue_of,
     shown_payload_of,
 )
-from journeyman.engines.workq.messages import Answer, Client
-from journeyman.engines.workq.queues import Queue
+from journeyman.engines.workq.messages import Client, WorkqAnswer
+from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import State
-from journeyman.engines.workq.waiting import Waiter
 from journeyman.formats.workq import Command, JobEvent
 from journeyman.formats.workq.retry import delay_ms_of
 from journeyman.protocols.workq.commands import Lease
 from journeyman.protocols.workq.replies import TIMED_OUT, Leased, Reply
-
-__all__ = ["EXPIRED_LIMIT", "lease", "match", "queue_again"]
 
 _START = Command.START_ATTEMPT
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
@@ -63,7 +60,7 @@ def lease(state: State, command: Lease, client: Client) -> Reply | None:
     return None
 
 
-def match(state: State, queue: Queue) -> None:
+def match(state: State, queue: JobQueue) -> None:
     """A job of this queue may have become ready, or the queue been resumed."""
     while queue.waiters.size and queue.ready.size and not queue.paused:
         spec = _first_ready(state, queue)
@@ -71,7 +68,7 @@ def match(state: State, queue: Queue) -> None:
             return
         waiter = state.waiting[queue.waiters.first()]
         state.waiting.remove(waiter)
-        state.effects.append(Answer(waiter.client, _give(state, spec, queue)))
+        state.effects.append(WorkqAnswer(waiter.client, _give(state, spec, queue)))
 
 
 def queue_again(state: State, job_id: bytes, entry: Entry, fails: int) -> None:
@@ -85,7 +82,7 @@ def queue_again(state: State, job_id: bytes, entry: Entry, fails: int) -> None:
         match(state, state.queues.by_number[queue_of(spec)])
 
 
-def _first_ready(state: State, queue: Queue) -> Spec | None:
+def _first_ready(state: State, queue: JobQueue) -> Spec | None:
     """The job to be leased next; those before it that have expired are ended."""
     cleared = 0
     while queue.ready.size:
@@ -103,7 +100,7 @@ def _first_ready(state: State, queue: Queue) -> Spec | None:
     return None
 
 
-def _give(state: State, spec: Spec, queue: Queue) -> Leased:
+def _give(state: State, spec: Spec, queue: JobQueue) -> Leased:
     """Lease the ready job to whoever gets the reply."""
     job_id, _, ttr_ms = lease_fields_of(spec)
     entry = state.jobs.get(job_id)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from journeyman.engines.sorted_set import Order
-from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.fold_mapping import entry_of
 from journeyman.engines.workq.job import (
     COMPLETED,
@@ -40,11 +40,9 @@ from journeyman.engines.workq.job import (
     queue_of,
 )
 from journeyman.engines.workq.state import State
-from journeyman.folds.workq import Job, Orphans, apply, visible
+from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
 from journeyman.formats.workq import Command, JobAdded, Record
 from journeyman.formats.workq.retry import delay_ms_of
-
-__all__ = ["Assembly", "Loader", "load"]
 
 
 class Assembly:
@@ -93,7 +91,7 @@ class Assembly:
         self.jobs.lay(job_id, entry)
         self._expiries.append(moment_key(expires, job_id))
 
-    def put_job(self, job: Job, timeout_ns: int) -> None:
+    def put_job(self, job: FoldedJob, timeout_ns: int) -> None:
         """One job as the fold tells it, and the time of its last timeout-attempt."""
         added = job.added
         self.put(added.job_id, entry_of(job, self.number_of(added.name), timeout_ns))
@@ -111,7 +109,7 @@ class Assembly:
         """A job was created then; new ones come after it."""
         self._latest_ns = max(self._latest_ns, created_ns)
 
-    def finish(self) -> WorkQueue:
+    def finish(self) -> WorkQueueEngine:
         state = self._state
         queues, jobs = state.queues, state.jobs
         for number, lists in self._waiting.items():
@@ -124,7 +122,7 @@ class Assembly:
         for name in sorted(self._paused):
             queues.set_paused(queues.named(name), True)
         state.begin(self._latest_ns)
-        return WorkQueue(state)
+        return WorkQueueEngine(state)
 
     def _lists(self, number: int) -> tuple[list[Spec], list[Spec], list[Spec]]:
         lists = self._waiting.get(number)
@@ -133,11 +131,11 @@ class Assembly:
         return lists
 
 
-class Loader:
+class WorkqLoader:
     """Takes the records of a log in order; ``finish`` ends it."""
 
     def __init__(self) -> None:
-        self._states: dict[bytes, Job | Orphans] = {}
+        self._states: dict[bytes, FoldedJob | Orphans] = {}
         self._timeouts_ns: dict[bytes, int] = {}  # of the last timeout-attempt
         self._names: dict[str, None] = {}
 
@@ -156,7 +154,7 @@ class Loader:
         if record.command == Command.TIMEOUT_ATTEMPT:
             self._timeouts_ns[job_id] = record.logged.unix_ns
 
-    def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkQueue:
+    def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkQueueEngine:
         assembly = Assembly(now_ns, paused, seed)
         self.give(assembly)
         return assembly.finish()
@@ -166,15 +164,15 @@ class Loader:
         for name in self._names:
             assembly.number_of(name)
         for job_id, job in self._states.items():
-            if isinstance(job, Job) and visible(job, assembly.now_ns):
+            if isinstance(job, FoldedJob) and visible(job, assembly.now_ns):
                 assembly.put_job(job, self._timeouts_ns.get(job_id, 0))
 
 
 def load(
     records: Iterable[Record], *, now_ns: int, paused: Iterable[str] = (), seed: int = 0
-) -> WorkQueue:
+) -> WorkQueueEngine:
     """The WorkQueue of a whole log."""
-    loader = Loader()
+    loader = WorkqLoader()
     for record in records:
         loader.add(record)
     return loader.finish(now_ns=now_ns, paused=paused, seed=seed)

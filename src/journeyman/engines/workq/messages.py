@@ -3,7 +3,7 @@
     a client's command, or Due, Gone  -->  Outcome(records, reply, effects)
 
     records   to be written, as durable as the policy says, before anything of this leaves
-    reply     what to answer the client; None: it waits, and an ``Answer`` will come for it
+    reply     what to answer the client; None: it waits, and an ``WorkqAnswer`` will come for it
     effects   in this order, once the records are durable: answers to clients that have waited.
               ``PausesChanged`` is for the one who keeps the names of paused queues, which no
               record can hold: to be saved before the reply leaves
@@ -32,19 +32,6 @@ from typing import NamedTuple, TypeAlias
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.replies import Reply
 
-__all__ = [
-    "DUE_LIMIT",
-    "Answer",
-    "Client",
-    "Due",
-    "Effect",
-    "Gone",
-    "Outcome",
-    "PausesChanged",
-    "QueueFigures",
-    "WorkStats",
-]
-
 Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
 
 # A few milliseconds of work, whatever is due.
@@ -55,7 +42,7 @@ DUE_LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class WorkqDue:
     """See to what the time has brought: TTLs and TTRs that have run out, scheduled jobs, waits
     that are over. At most ``limit`` of all of these; if there is more, ``next_due_ns`` tells."""
 
@@ -63,7 +50,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class WorkqGone:
     """The client will never take an answer: it shall not wait, and get no job."""
 
     client: Client
@@ -72,7 +59,7 @@ class Gone:
 # -- out -----------------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class WorkqAnswer(NamedTuple):
     """The reply to a client that has waited. It waits no longer."""
 
     client: Client
@@ -85,7 +72,7 @@ class PausesChanged(NamedTuple):
     names: frozenset[str]
 
 
-Effect: TypeAlias = Answer | PausesChanged
+Effect: TypeAlias = WorkqAnswer | PausesChanged
 
 
 class QueueFigures(NamedTuple):
@@ -109,7 +96,7 @@ class WorkStats(NamedTuple):
     evicted: int  # unfinished jobs that the TTL has ended, since the start
 
 
-class Outcome(NamedTuple):
+class WorkqOutcome(NamedTuple):
     """A named tuple because one is made for every command."""
 
     records: tuple[Record, ...]

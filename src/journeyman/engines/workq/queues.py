@@ -15,14 +15,134 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
+from typing import NamedTuple, TypeAlias
 
 from journeyman.engines.sorted_set import Order
 from journeyman.engines.workq.job import Spec
+from journeyman.engines.workq.messages import Client
 
-__all__ = ["Queue", "Queues"]
+# ----------------------------------------
+# Who waits, for what, and until when.
+#
+#     lease    for a job of some queues         its number stands in ``waiters`` of each of them
+#     result   for a job to be finished         found by the job's id
+#     run      for its own job to be finished   the same
+#
+# A client waits for one thing at a time. Those who wait are numbered in the order in which they
+# came, and a number is never given twice: who comes back because a batch is undone has his old
+# place.
+
+NO_JOB = b""
 
 
-class Queue:
+class Waiter(NamedTuple):
+    """``queues`` of a lease; ``job_id`` of a result or a run."""
+
+    number: int
+    client: Client
+    until_ns: int | None  # None: a run whose worker is at it; the TTR ends that
+    queues: tuple[JobQueue, ...] = ()
+    job_id: bytes = NO_JOB
+    is_run: bool = False
+
+
+_Change: TypeAlias = tuple[Waiter, bool]  # whether it was added
+
+
+class Waiting:
+    """All who wait."""
+
+    __slots__ = (
+        "_by_client",
+        "_by_job",
+        "_by_number",
+        "_changes",
+        "_next",
+        "deadlines",
+        "unwatched",
+    )
+
+    def __init__(self) -> None:
+        self._by_client: dict[Client, Waiter] = {}
+        self._by_number: dict[int, Waiter] = {}
+        self._by_job: dict[bytes, dict[int, Waiter]] = {}
+        self._next = 1
+        self._changes: list[_Change] | None = None  # of the open batch
+        self.deadlines: Order[tuple[int, int]] = Order()  # until_ns, number
+        self.unwatched: list[JobQueue] = []  # never used, and nobody waits for them any more
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __getitem__(self, number: int) -> Waiter:
+        return self._by_number[number]
+
+    def of_client(self, client: Client) -> Waiter | None:
+        return self._by_client.get(client)
+
+    def awaits(self, job_id: bytes) -> bool:
+        """Whether anybody waits for this job."""
+        return job_id in self._by_job
+
+    def of_job(self, job_id: bytes) -> list[Waiter]:
+        """Longest first."""
+        waiters = self._by_job.get(job_id)
+        return [waiters[number] for number in sorted(waiters)] if waiters else []
+
+    def next_number(self) -> int:
+        number = self._next
+        self._next = number + 1
+        return number
+
+    def add(self, waiter: Waiter) -> None:
+        if self._changes is not None:
+            self._changes.append((waiter, True))
+        number, client, until_ns, queues, job_id, _ = waiter
+        assert client not in self._by_client, "a client waits for one thing at a time"
+        self._by_client[client] = waiter
+        self._by_number[number] = waiter
+        for queue in queues:
+            queue.waiters.add(number)
+        if job_id:
+            self._by_job.setdefault(job_id, {})[number] = waiter
+        if until_ns is not None:
+            self.deadlines.add((until_ns, number))
+
+    def remove(self, waiter: Waiter) -> None:
+        if self._changes is not None:
+            self._changes.append((waiter, False))
+        number, client, until_ns, queues, job_id, _ = waiter
+        del self._by_client[client], self._by_number[number]
+        for queue in queues:
+            queue.waiters.remove(number)
+            if not queue.is_used and not queue.waiters:
+                self.unwatched.append(queue)
+        if job_id:
+            waiters = self._by_job[job_id]
+            del waiters[number]
+            if not waiters:
+                del self._by_job[job_id]
+        if until_ns is not None:
+            self.deadlines.remove((until_ns, number))
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._changes = []
+
+    def commit_batch(self) -> None:
+        self._changes = None
+
+    def undo_batch(self) -> None:
+        changes, self._changes = self._changes or (), None
+        for waiter, was_added in reversed(changes):
+            if was_added:
+                self.remove(waiter)
+            else:
+                self.add(waiter)
+
+
+class JobQueue:
     """The waiting and the dead jobs of one name, and who waits for them."""
 
     __slots__ = ("dead", "is_used", "name", "number", "paused", "ready", "scheduled", "waiters")
@@ -38,14 +158,14 @@ class Queue:
         self.is_used = False  # by more than leases: it stays
 
 
-class _Change(Enum):
+class _QueueChange(Enum):
     MADE = auto()
     USED = auto()  # for the first time
     PAUSED = auto()  # or resumed
     RELEASED = auto()
 
 
-_RELEASED = Queue(-1, "")  # stands for a number that is free
+_RELEASED = JobQueue(-1, "")  # stands for a number that is free
 
 
 class Queues:
@@ -61,78 +181,78 @@ class Queues:
     )
 
     def __init__(self, paused: Iterable[str] = ()) -> None:
-        self._by_name: dict[str, Queue] = {}
-        self.by_number: list[Queue] = []
+        self._by_name: dict[str, JobQueue] = {}
+        self.by_number: list[JobQueue] = []
         self._names: Order[bytes] = Order()
         self._paused: Order[bytes] = Order()
         self._free: list[int] = []  # numbers of released queues
-        self._changes: list[tuple[_Change, Queue]] | None = None  # of the open batch
+        self._changes: list[tuple[_QueueChange, JobQueue]] | None = None  # of the open batch
         for name in paused:
             self.set_paused(self.named(name), True)
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def get(self, name: str) -> Queue | None:
+    def get(self, name: str) -> JobQueue | None:
         return self._by_name.get(name)
 
-    def named(self, name: str) -> Queue:
+    def named(self, name: str) -> JobQueue:
         """The queue, made if there is none. From now on it stays."""
         queue = self._by_name.get(name)
         if queue is None:
             queue = self._make(name)
         if not queue.is_used:
             queue.is_used = True
-            self._note(_Change.USED, queue)
+            self._note(_QueueChange.USED, queue)
         return queue
 
-    def watched(self, name: str) -> Queue:
+    def watched(self, name: str) -> JobQueue:
         """The queue, made if there is none, for one who waits for a job of it."""
         queue = self._by_name.get(name)
         return self._make(name) if queue is None else queue
 
-    def release(self, queues: Iterable[Queue]) -> None:
+    def release(self, queues: Iterable[JobQueue]) -> None:
         """Forget those of them that are there, hold nothing and nobody waits for."""
         for queue in queues:
             is_there = self._by_name.get(queue.name) is queue
             if is_there and not queue.is_used and not queue.waiters:
                 self._forget(queue)
-                self._note(_Change.RELEASED, queue)
+                self._note(_QueueChange.RELEASED, queue)
 
-    def _make(self, name: str) -> Queue:
+    def _make(self, name: str) -> JobQueue:
         if self._free:
             number = self._free.pop()
-            queue = self.by_number[number] = Queue(number, name)
+            queue = self.by_number[number] = JobQueue(number, name)
         else:
-            queue = Queue(len(self.by_number), name)
+            queue = JobQueue(len(self.by_number), name)
             self.by_number.append(queue)
         self._by_name[name] = queue
         self._names.add(_key(name))
-        self._note(_Change.MADE, queue)
+        self._note(_QueueChange.MADE, queue)
         return queue
 
-    def _forget(self, queue: Queue) -> None:
+    def _forget(self, queue: JobQueue) -> None:
         assert not any((queue.ready, queue.scheduled, queue.dead, queue.waiters))
         del self._by_name[queue.name]
         self._names.remove(_key(queue.name))
         self.by_number[queue.number] = _RELEASED
         self._free.append(queue.number)
 
-    def _remember(self, queue: Queue) -> None:
+    def _remember(self, queue: JobQueue) -> None:
         """It was forgotten last."""
         number = self._free.pop()
         assert number == queue.number
         self.by_number[number] = self._by_name[queue.name] = queue
         self._names.add(_key(queue.name))
 
-    def page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+    def page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
         """In the order of their names, those that begin with ``prefix``."""
         return self._page(self._names, offset, limit, prefix)
 
-    def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[Queue]:
+    def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
         return self._page(self._paused, offset, limit, prefix)
 
-    def _page(self, names: Order[bytes], offset: int, limit: int, prefix: str) -> list[Queue]:
+    def _page(self, names: Order[bytes], offset: int, limit: int, prefix: str) -> list[JobQueue]:
         begin = _key(prefix)
         keys = names.page(names.rank(begin) + offset if prefix else offset, limit)
         return [self._by_name[_name(key)] for key in keys if key.startswith(begin)]
@@ -141,7 +261,7 @@ class Queues:
     def paused(self) -> frozenset[str]:
         return frozenset(map(_name, self._paused))
 
-    def set_paused(self, queue: Queue, paused: bool) -> None:
+    def set_paused(self, queue: JobQueue, paused: bool) -> None:
         """To what it is not already."""
         assert queue.paused is not paused
         queue.paused = paused
@@ -149,7 +269,7 @@ class Queues:
             self._paused.add(_key(queue.name))
         else:
             self._paused.remove(_key(queue.name))
-        self._note(_Change.PAUSED, queue)
+        self._note(_QueueChange.PAUSED, queue)
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -163,16 +283,16 @@ class Queues:
         """To be called last: the queues that the batch has made are empty again then."""
         changes, self._changes = self._changes or (), None
         for change, queue in reversed(changes):
-            if change is _Change.PAUSED:
+            if change is _QueueChange.PAUSED:
                 self.set_paused(queue, not queue.paused)
-            elif change is _Change.USED:
+            elif change is _QueueChange.USED:
                 queue.is_used = False
-            elif change is _Change.MADE:
+            elif change is _QueueChange.MADE:
                 self._forget(queue)
             else:
                 self._remember(queue)
 
-    def _note(self, change: _Change, queue: Queue) -> None:
+    def _note(self, change: _QueueChange, queue: JobQueue) -> None:
         if self._changes is not None:
             self._changes.append((change, queue))
 

@@ -17,14 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from journeyman.engines.workq.job import Entry, expires_ns_of, is_run, spec_of
-from journeyman.engines.workq.jobs import JobTable
-from journeyman.engines.workq.messages import Answer, Effect
-from journeyman.engines.workq.queues import Queue, Queues
-from journeyman.engines.workq.waiting import Waiter, Waiting
+from journeyman.engines.workq.jobs import WorkJobTable
+from journeyman.engines.workq.messages import Effect, WorkqAnswer
+from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.replies import Reply
-
-__all__ = ["State"]
 
 # A clock that goes back further was set anew: jobs would live too long if it were not followed.
 SMALL_STEP_NS = 1_000_000_000
@@ -52,10 +49,10 @@ class State:
 
     def __init__(self, seed: int, paused: Iterable[str] = (), latest_ns: int = 0) -> None:
         self.queues = Queues(paused)
-        self.jobs = JobTable(self.queues)
+        self.jobs = WorkJobTable(self.queues)
         self.waiting = Waiting()
         self.evicted = 0  # unfinished jobs that their TTL has ended
-        self.starved: set[Queue] = set()  # see leasing.py
+        self.starved: set[JobQueue] = set()  # see leasing.py
         self.records: list[Record] = []
         self.effects: list[Effect] = []
         self.now_ns = latest_ns
@@ -107,7 +104,7 @@ class State:
 
     def answer(self, waiter: Waiter, reply: Reply) -> None:
         self.waiting.remove(waiter)
-        self.effects.append(Answer(waiter.client, reply))
+        self.effects.append(WorkqAnswer(waiter.client, reply))
 
     def tell(self, job_id: bytes, reply: Reply) -> None:
         """Answer all who wait for this job."""

@@ -26,7 +26,7 @@ from journeyman.engines.workq.job import (
     spec_of,
 )
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkStats
-from journeyman.engines.workq.queues import Queue
+from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import State
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import (
@@ -49,19 +49,6 @@ from journeyman.protocols.workq.replies import (
     Reply,
     ServerView,
 )
-
-__all__ = [
-    "dead_jobs",
-    "job",
-    "jobs",
-    "largest_queues",
-    "paused_queues",
-    "queue",
-    "queues",
-    "scheduled_jobs",
-    "server",
-    "stats",
-]
 
 MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
 
@@ -138,11 +125,11 @@ def largest_queues(state: State, most: int) -> tuple[list[QueueFigures], QueueFi
     return figures, QueueFigures("", ready, scheduled, dead, None)
 
 
-def _waiting_in(queue: Queue) -> int:
+def _waiting_in(queue: JobQueue) -> int:
     return len(queue.ready) + len(queue.scheduled) + len(queue.dead)
 
 
-def _figures(queue: Queue) -> QueueFigures:
+def _figures(queue: JobQueue) -> QueueFigures:
     return QueueFigures(
         queue.name, len(queue.ready), len(queue.scheduled), len(queue.dead), _oldest_ns(queue.ready)
     )
@@ -202,7 +189,7 @@ def _job_view(queue: str, entry: Entry) -> JobView:
     )
 
 
-def _queue_list(queues: Iterable[Queue]) -> QueueList:
+def _queue_list(queues: Iterable[JobQueue]) -> QueueList:
     return QueueList(
         tuple(QueueView(q.name, len(q.ready), len(q.scheduled), q.paused) for q in queues)
     )

@@ -26,8 +26,6 @@ from heapq import heapify, heappop, heappush
 from journeyman.engines.sharded_dict import Drawers
 from journeyman.engines.ztick.job import PLANNED, Job, execution_ns_of, pack
 
-__all__ = ["MOVES", "SLACK", "DueQueue"]
-
 SLACK = 1_000  # so many stale jobs are never worth the work
 MOVES = 4  # jobs that each change moves over; with 1, changes would add as fast as this clears
 

@@ -37,25 +37,25 @@ from journeyman.engines.ztick.job import (
     identifier_of,
     order_of,
 )
-from journeyman.engines.ztick.jobs import JobTable
+from journeyman.engines.ztick.jobs import ScheduledJobTable
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
-    Due,
     Ended,
-    Finished,
     JobNotFound,
-    JobState,
     NotRun,
-    Outcome,
     Reserved,
     Resume,
     Resumed,
     RuleListing,
     RuleNotFound,
     RunEnded,
+    RunFinished,
+    ScheduledJobState,
+    ScheduleStats,
     StartRun,
-    Stats,
+    TriggerDue,
+    ZtickOutcome,
 )
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.engines.ztick.runs import RunQueue
@@ -73,46 +73,44 @@ from journeyman.protocols.ztick.commands import (
     Stat,
 )
 
-__all__ = ["EVERYTHING", "MAX_RUNS", "Decidable", "Schedule"]
-
 MAX_RUNS = 64
 MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
-Decidable: TypeAlias = Command | Due | Finished | Resume
+Decidable: TypeAlias = Command | TriggerDue | RunFinished | Resume
 
-_DENIED = Outcome((), OUT_OF_SCOPE, ())
+_DENIED = ZtickOutcome((), OUT_OF_SCOPE, ())
 
 
-class Schedule:
+class ScheduleEngine:
     """Jobs, rules and runs, and what is to happen next. Loaded ones: see loading.py."""
 
     __slots__ = ("_in_batch", "_jobs", "_overdue", "_rules", "_runs")
 
     def __init__(
         self,
-        jobs: JobTable | None = None,
+        jobs: ScheduledJobTable | None = None,
         rules: RuleBook | None = None,
         *,
         max_runs: int = MAX_RUNS,
     ) -> None:
-        self._jobs = JobTable() if jobs is None else jobs
+        self._jobs = ScheduledJobTable() if jobs is None else jobs
         self._rules = RuleBook() if rules is None else rules
         self._runs = RunQueue(max_runs)
         self._in_batch = False
         self._overdue: Job | None = None  # planned jobs of the log below this are not run
 
     def next_due_ns(self) -> int | None:
-        """When to decide ``Due`` next; None: not before another SET. Sometimes a little early."""
+        """When to decide ``TriggerDue`` next, at times early; None: not before another SET."""
         return self._jobs.next_due_ns()
 
     def overdue(self, now_ns: int) -> int:
         """How many planned jobs have had their time already. Looks at all of them."""
         return self._jobs.count_due(now_ns)
 
-    def stats(self) -> Stats:
+    def stats(self) -> ScheduleStats:
         planned, triggered, executed, failed = self._jobs.counts
-        return Stats(
+        return ScheduleStats(
             jobs_total=planned + triggered + executed + failed,
             jobs_planned=planned,
             jobs_triggered=triggered,
@@ -123,7 +121,7 @@ class Schedule:
             executions_inflight=self._runs.running,
         )
 
-    def decide(self, command: Decidable, now_ns: int, namespace: str = EVERYTHING) -> Outcome:
+    def decide(self, command: Decidable, now_ns: int, namespace: str = EVERYTHING) -> ZtickOutcome:
         """Apply the command of a client with this namespace, or what the server itself submits."""
         prefix = "" if namespace == EVERYTHING else namespace
         match command:
@@ -131,18 +129,18 @@ class Schedule:
                 return self._set(command, prefix)
             case Get():
                 return self._get(command, prefix)
-            case Finished():
+            case RunFinished():
                 return self._finished(command)
-            case Due():
+            case TriggerDue():
                 return self._due(command, now_ns)
             case Remove():
                 return self._remove(command, prefix)
             case Query():
-                return Outcome((), self._query(command, prefix), ())
+                return ZtickOutcome((), self._query(command, prefix), ())
             case Stat():
-                return Outcome((), self.stats(), ())
+                return ZtickOutcome((), self.stats(), ())
             case ListRules():
-                return Outcome((), RuleListing(tuple(self._rules.listing(prefix))), ())
+                return ZtickOutcome((), RuleListing(tuple(self._rules.listing(prefix))), ())
             case SetRule():
                 return self._set_rule(command, prefix)
             case RemoveRule():
@@ -177,63 +175,63 @@ class Schedule:
 
     # -- clients ---------------------------------------------------------------------------------
 
-    def _set(self, command: Set, prefix: str) -> Outcome:
+    def _set(self, command: Set, prefix: str) -> ZtickOutcome:
         identifier, execution_ns = command.identifier, command.execution_ns
         if not identifier.startswith(prefix):
             return _DENIED
         if is_reserved(identifier):
-            return Outcome((), Reserved(identifier), ())
+            return ZtickOutcome((), Reserved(identifier), ())
         before = self._jobs.plan(identifier, execution_ns)
         if before is not None and before[STATUS_AT] == TRIGGERED:
             self._runs.withdraw(order_of(before))
-        return Outcome((JobSet(identifier, execution_ns, Status.PLANNED),), DONE, ())
+        return ZtickOutcome((JobSet(identifier, execution_ns, Status.PLANNED),), DONE, ())
 
-    def _get(self, command: Get, prefix: str) -> Outcome:
+    def _get(self, command: Get, prefix: str) -> ZtickOutcome:
         identifier = command.identifier
         if not identifier.startswith(prefix):
             return _DENIED
         job = self._jobs.get(identifier)
         if job is None:
-            return Outcome((), JobNotFound(identifier), ())
-        return Outcome((), JobState(Status(job[STATUS_AT]), execution_ns_of(job)), ())
+            return ZtickOutcome((), JobNotFound(identifier), ())
+        return ZtickOutcome((), ScheduledJobState(Status(job[STATUS_AT]), execution_ns_of(job)), ())
 
-    def _remove(self, command: Remove, prefix: str) -> Outcome:
+    def _remove(self, command: Remove, prefix: str) -> ZtickOutcome:
         identifier = command.identifier
         if not identifier.startswith(prefix):
             return _DENIED
         if is_reserved(identifier):
-            return Outcome((), Reserved(identifier), ())
+            return ZtickOutcome((), Reserved(identifier), ())
         before = self._jobs.remove(identifier)
         if before is None:
-            return Outcome((), JobNotFound(identifier), ())
+            return ZtickOutcome((), JobNotFound(identifier), ())
         if before[STATUS_AT] == TRIGGERED:
             self._runs.withdraw(order_of(before))
-        return Outcome((JobRemoved(identifier),), DONE, ())
+        return ZtickOutcome((JobRemoved(identifier),), DONE, ())
 
     def _query(self, command: Query, prefix: str) -> JobListing:
         """Both prefixes must fit, so one must begin with the other."""
         longer, shorter = sorted((command.prefix, prefix), key=len, reverse=True)
         return self._jobs.listing(longer if longer.startswith(shorter) else None)
 
-    def _set_rule(self, command: SetRule, prefix: str) -> Outcome:
+    def _set_rule(self, command: SetRule, prefix: str) -> ZtickOutcome:
         # The pattern too: a rule must not catch the jobs of others.
         if not (command.identifier.startswith(prefix) and command.pattern.startswith(prefix)):
             return _DENIED
         rule = RuleSet(command.identifier, command.pattern, command.runner)
         self._rules.put(rule)
-        return Outcome((rule,), DONE, ())
+        return ZtickOutcome((rule,), DONE, ())
 
-    def _remove_rule(self, command: RemoveRule, prefix: str) -> Outcome:
+    def _remove_rule(self, command: RemoveRule, prefix: str) -> ZtickOutcome:
         identifier = command.identifier
         if not identifier.startswith(prefix):
             return _DENIED
         if not self._rules.remove(identifier):
-            return Outcome((), RuleNotFound(identifier), ())
-        return Outcome((RuleRemoved(identifier),), DONE, ())
+            return ZtickOutcome((), RuleNotFound(identifier), ())
+        return ZtickOutcome((RuleRemoved(identifier),), DONE, ())
 
     # -- time and runs ---------------------------------------------------------------------------
 
-    def _due(self, command: Due, now_ns: int) -> Outcome:
+    def _due(self, command: TriggerDue, now_ns: int) -> ZtickOutcome:
         skipped: list[JobSet] = []
         records: list[JobSet] = []
         enough = self._rules.steps + MAX_STEPS
@@ -249,9 +247,9 @@ class Schedule:
         failed = [record for record in records if record.status is Status.FAILED]
         effects = self._runs.start()
         if not failed:
-            return Outcome(tuple(records), DONE, effects)
+            return ZtickOutcome(tuple(records), DONE, effects)
         without_rule = tuple(record for record in failed if record not in skipped)
-        return Outcome(tuple(records), NotRun(without_rule, tuple(skipped)), effects)
+        return ZtickOutcome(tuple(records), NotRun(without_rule, tuple(skipped)), effects)
 
     def _is_overdue(self, job: Job) -> bool:
         """Whether the job is as the log had it, and its time was past when the process started."""
@@ -277,17 +275,17 @@ class Schedule:
         self._jobs.move(identifier, job, int(status))
         return JobSet(identifier, execution_ns_of(job), status)
 
-    def _finished(self, command: Finished) -> Outcome:
+    def _finished(self, command: RunFinished) -> ZtickOutcome:
         job = self._runs.finish(command.run_id)
         if job is None:
-            return Outcome((), None, ())
+            return ZtickOutcome((), None, ())
         if self._jobs.holds(job):
             status: Ended = Status.EXECUTED if command.success else Status.FAILED
             record = self._end(job, status)
-            return Outcome((record,), RunEnded(record.identifier, status), self._runs.start())
-        return Outcome((), RunEnded(identifier_of(job), None), self._runs.start())
+            return ZtickOutcome((record,), RunEnded(record.identifier, status), self._runs.start())
+        return ZtickOutcome((), RunEnded(identifier_of(job), None), self._runs.start())
 
-    def _resume(self, command: Resume, now_ns: int) -> Outcome:
+    def _resume(self, command: Resume, now_ns: int) -> ZtickOutcome:
         """Queue the interrupted jobs again. They are triggered in the log, so only those that
         have failed are written."""
         if command.skip_overdue:
@@ -302,4 +300,4 @@ class Schedule:
             else:
                 run_again.append(record.identifier)
         reply = Resumed(tuple(run_again), tuple(record.identifier for record in failed))
-        return Outcome(tuple(failed), reply, self._runs.start())
+        return ZtickOutcome(tuple(failed), reply, self._runs.start())

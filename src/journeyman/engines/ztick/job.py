@@ -25,21 +25,6 @@ from typing import TypeAlias
 
 from journeyman.formats.ztick import Status
 
-__all__ = [
-    "EXECUTED",
-    "FAILED",
-    "PLANNED",
-    "REMOVED",
-    "STATUS_AT",
-    "TRIGGERED",
-    "Job",
-    "execution_ns_of",
-    "identifier_of",
-    "order_of",
-    "pack",
-    "pack_rows",
-]
-
 Job: TypeAlias = bytes
 
 # Statuses as they stand in a job: job[STATUS_AT] == PLANNED.

@@ -30,14 +30,12 @@ from journeyman.engines.ztick.job import (
     pack,
 )
 
-__all__ = ["NO_RUN", "JobTable"]
-
 NO_RUN = 0  # the run id of a triggered job whose run is yet to be made; real ones begin at 1
 
 _Change: TypeAlias = tuple[str, Job | None]  # identifier, its state before
 
 
-class JobTable:
+class ScheduledJobTable:
     """The jobs by identifier. ``interrupted`` are those found triggered in the log, by time."""
 
     __slots__ = ("_changes", "_counts", "_drawers", "_due", "_next_order", "_saved", "interrupted")

@@ -20,19 +20,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from journeyman.engines.sharded_dict import Drawers
-from journeyman.engines.ztick.engine import MAX_RUNS, Schedule
+from journeyman.engines.ztick.engine import MAX_RUNS, ScheduleEngine
 from journeyman.engines.ztick.job import REMOVED, Job, order_of, pack_rows
-from journeyman.engines.ztick.jobs import JobTable
+from journeyman.engines.ztick.jobs import ScheduledJobTable
 from journeyman.engines.ztick.messages import Resume, Resumed, StartRun
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet
 
-__all__ = ["REMOVED", "Loaded", "Loader", "load", "notes"]
-
 NAMES_IN_NOTE = 10
 
 
-class Loader:
+class ZtickLoader:
     """Takes the records of a log in order; ``finish`` ends it. Until then, every row about a job
     takes 8 bytes more than the jobs themselves."""
 
@@ -64,20 +62,22 @@ class Loader:
         for job in self._drawers.lay(identifiers, jobs):
             self._rows[order_of(job)] = None
 
-    def finish(self, *, max_runs: int = MAX_RUNS) -> Schedule:
+    def finish(self, *, max_runs: int = MAX_RUNS) -> ScheduleEngine:
         """The Schedule. ``Resume`` is to be decided before the first ``Due``."""
         # In the order of the log, which is that in memory: in any other order, going through
         # millions of jobs takes several times as long.
         jobs = [job for job in self._rows if job is not None]
         self._rows = []
-        return Schedule(JobTable(self._drawers, jobs), self._rules, max_runs=max_runs)
+        return ScheduleEngine(
+            ScheduledJobTable(self._drawers, jobs), self._rules, max_runs=max_runs
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A Schedule that has resumed: write ``records``, then start ``effects``."""
 
-    schedule: Schedule
+    schedule: ScheduleEngine
     records: tuple[Record, ...]
     effects: tuple[StartRun, ...]
     notes: tuple[str, ...]  # for the server's log
@@ -90,7 +90,7 @@ def load(
     max_runs: int = MAX_RUNS,
 ) -> Loaded:
     """The Schedule of a whole log, with its interrupted jobs seen to."""
-    loader = Loader()
+    loader = ZtickLoader()
     for record in records:
         loader.add(record)
     schedule = loader.finish(max_runs=max_runs)

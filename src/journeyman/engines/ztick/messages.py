@@ -24,29 +24,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from journeyman.engines.sharded_dict import JobListing
 from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
 
-__all__ = [
-    "DONE",
-    "DUE_LIMIT",
-    "OUT_OF_SCOPE",
-    "Done",
-    "Due",
-    "Ended",
-    "Finished",
-    "JobNotFound",
-    "JobState",
-    "NotRun",
-    "OutOfScope",
-    "Outcome",
-    "Reply",
-    "Resume",
-    "Resumed",
-    "RuleListing",
-    "RuleNotFound",
-    "RunEnded",
-    "StartRun",
-    "Stats",
-]
-
 Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
 
 # A few milliseconds of work at a million jobs.
@@ -57,14 +34,14 @@ DUE_LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class TriggerDue:
     """Trigger what is due now, at most ``limit`` jobs. If more are, ``next_due_ns`` tells."""
 
     limit: int = DUE_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class RunFinished:
     """A run has ended. ``detail`` is for the server's own log; nothing depends on it."""
 
     run_id: int
@@ -96,7 +73,7 @@ class StartRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Accepted:
     pass
 
 
@@ -123,7 +100,7 @@ class RuleNotFound:
 
 
 @dataclass(frozen=True, slots=True)
-class JobState:
+class ScheduledJobState:
     status: Status
     execution_ns: int
 
@@ -136,7 +113,7 @@ class RuleListing:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class ScheduleStats:
     """What a Schedule knows of STAT; the server knows the rest."""
 
     jobs_total: int
@@ -174,25 +151,25 @@ class Resumed:
 
 
 Reply: TypeAlias = (
-    Done
+    Accepted
     | OutOfScope
     | JobNotFound
     | Reserved
     | RuleNotFound
-    | JobState
+    | ScheduledJobState
     | JobListing
     | RuleListing
-    | Stats
+    | ScheduleStats
     | RunEnded
     | NotRun
     | Resumed
 )
 
-DONE = Done()
+DONE = Accepted()
 OUT_OF_SCOPE = OutOfScope()
 
 
-class Outcome(NamedTuple):
+class ZtickOutcome(NamedTuple):
     """A named tuple because one is made for every command."""
 
     records: tuple[Record, ...]

@@ -18,8 +18,6 @@ from collections.abc import Iterable
 from journeyman.engines.prefix_tree import PrefixTree
 from journeyman.formats.ztick import RuleSet
 
-__all__ = ["RuleBook"]
-
 
 class RuleBook:
     """The rules by identifier, and by pattern."""

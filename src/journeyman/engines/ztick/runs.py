@@ -19,8 +19,6 @@ from typing import Any, TypeAlias
 from journeyman.engines.ztick.job import Job, order_of
 from journeyman.engines.ztick.messages import StartRun
 
-__all__ = ["RunQueue"]
-
 _Waiting: TypeAlias = tuple[Job, StartRun]
 _Change: TypeAlias = tuple[dict[int, Any], int, object]  # which table, run id, what was there
 

@@ -42,19 +42,6 @@ from journeyman.errors import (
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.kestrel.seals import SEALS
 
-__all__ = [
-    "MAX_DATA_BYTES",
-    "READER",
-    "READER_MAGIC",
-    "WRITER",
-    "WRITER_MAGIC",
-    "ItemPut",
-    "ReadDone",
-    "ReadHead",
-    "Record",
-    "UnknownCommand",
-]
-
 WRITER_MAGIC = bytes.fromhex("27642603")
 READER_MAGIC = bytes.fromhex("263c2603")
 MAX_DATA_BYTES = 16 * 1024 * 1024

@@ -37,20 +37,6 @@ from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.keyspace import MAX_KEY_BYTES
 from journeyman.formats.keyspace.values import MAX_VALUE_BYTES
 
-__all__ = [
-    "CODEC",
-    "CRC_BYTES",
-    "HEADER",
-    "LENGTHS_BYTES",
-    "MAGIC",
-    "MAX_KEY_BYTES",
-    "MAX_VALUE_BYTES",
-    "VERSION",
-    "KeyValue",
-    "Record",
-    "follows",
-]
-
 MAGIC: Final = b"JMKV"
 VERSION: Final = 1
 _U32: Final = Struct(">I")

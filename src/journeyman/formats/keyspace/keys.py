@@ -33,37 +33,6 @@ from uuid import UUID
 
 from journeyman.errors import EncodeError, InvalidData, UnknownEntryType
 
-__all__ = [
-    "COUNTERS",
-    "JOBS",
-    "MAX_KEY_BYTES",
-    "MAX_QUEUE_NAME_BYTES",
-    "MAX_STATUS_BYTES",
-    "QUEUES",
-    "QUEUE_TIMES",
-    "QUEUE_TIMES_V1",
-    "STATUSES",
-    "STATUS_FIFO",
-    "CounterKey",
-    "JobKey",
-    "Key",
-    "KeyRange",
-    "QueueKey",
-    "QueueTimeKey",
-    "StatusFifoKey",
-    "StatusKey",
-    "counters_of_queue",
-    "decode_key",
-    "due_before",
-    "encode_key",
-    "fifo_of_status",
-    "ordered_bytes",
-    "ordered_number",
-    "prefix_range",
-    "queue_bytes",
-    "status_bytes",
-]
-
 QUEUES: Final = b"v1:q:"
 JOBS: Final = b"v1:j:"
 QUEUE_TIMES: Final = b"v2:j_qt:"

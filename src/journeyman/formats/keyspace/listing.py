@@ -41,21 +41,6 @@ from journeyman.formats.keyspace import (
     status_bytes,
 )
 
-__all__ = [
-    "BOUNDS_LEVEL",
-    "LEVELS",
-    "LISTINGS",
-    "PLACE_BYTES",
-    "RANKS",
-    "is_mark",
-    "listing",
-    "listing_of",
-    "place_of",
-    "rank_listing",
-    "uuid_of_place",
-    "whole",
-]
-
 LISTINGS: Final = b"v1:q_status_fifo:"
 RANKS: Final = b"v1:q_status_rank:"
 BOUNDS_LEVEL: Final = 0

@@ -24,20 +24,6 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "MAX_JSON_DEPTH",
-    "MAX_TIME_NS",
-    "MIN_TIME_NS",
-    "Member",
-    "check_json",
-    "format_time",
-    "join_object",
-    "json_text",
-    "parse_time",
-    "split_object",
-    "string_text",
-]
-
 MAX_JSON_DEPTH: Final = 128
 
 _NS = 1_000_000_000

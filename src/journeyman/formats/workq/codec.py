@@ -35,11 +35,18 @@ from journeyman.errors import (
     StringOverflow,
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.workq import frame as varint
 from journeyman.formats.workq import frame as workq_frame
-from journeyman.formats.workq import retry, times, varint
+from journeyman.formats.workq import records, retry
 from journeyman.formats.workq.frame import MAX_RECORD_BYTES
 from journeyman.formats.workq.records import (
+    FIELDS,
+    NANOS_PER_SECOND,
+    TIME_BYTES,
+    TIME_VERSION,
+    UTC_OFFSET_MIN,
     Command,
+    Instant,
     JobAdded,
     JobEvent,
     JobFinished,
@@ -47,30 +54,6 @@ from journeyman.formats.workq.records import (
     Record,
     UnknownCommand,
 )
-from journeyman.formats.workq.times import (
-    FIELDS,
-    NANOS_PER_SECOND,
-    TIME_BYTES,
-    TIME_VERSION,
-    UTC_OFFSET_MIN,
-    Instant,
-)
-
-__all__ = [
-    "CODEC",
-    "HEADER",
-    "MAX_PAYLOAD_BYTES",
-    "MAX_RECORD_BYTES",
-    "UTC_OFFSET_MIN",
-    "Command",
-    "Instant",
-    "JobAdded",
-    "JobEvent",
-    "JobFinished",
-    "NewerCommand",
-    "Record",
-    "UnknownCommand",
-]
 
 HEADER = bytes.fromhex("7771777100000001")
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
@@ -91,7 +74,7 @@ _LAST_FINISHED = int(Command.FAIL)
 # The numbers of a payload in their order: whether each is the length of a block that follows it.
 _ADDED_FIELDS = (True, False, False, False, False, False, True)
 _FINISHED_FIELDS = (True,)
-_NONE_NS = times.to_unix_ns(0, 0)
+_NONE_NS = records.to_unix_ns(0, 0)
 
 
 class _Workq:
@@ -276,7 +259,7 @@ def _read_time(frame: bytes, at: int, offset: int) -> Instant:
     seconds, nanos, offset_min = FIELDS.unpack_from(frame, at + 1)
     if nanos >= NANOS_PER_SECOND:
         raise InvalidData(f"a time with {nanos} nanoseconds", offset)
-    return Instant(times.to_unix_ns(seconds, nanos), offset_min)
+    return Instant(records.to_unix_ns(seconds, nanos), offset_min)
 
 
 def _may_fill(data: Buffer, at: int, end: int) -> bool:
@@ -343,7 +326,7 @@ def _write_settings(
 
 @lru_cache(maxsize=8)
 def _write_none(offset_min: int) -> bytes:
-    return times.to_bytes(_NONE_NS, offset_min)
+    return records.to_bytes(_NONE_NS, offset_min)
 
 
 def _name_bytes(name: str) -> bytes:
@@ -370,4 +353,4 @@ def _write_block(block: bytes, what: str) -> bytes:
 
 
 def _write_time(time: Instant) -> bytes:
-    return times.to_bytes(time.unix_ns, time.offset_min)
+    return records.to_bytes(time.unix_ns, time.offset_min)

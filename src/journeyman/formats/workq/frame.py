@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import lru_cache
 
 import google_crc32c
 
@@ -28,10 +29,65 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Buffer
-from journeyman.formats.workq import varint
-from journeyman.formats.workq.times import NANOS_PER_SECOND, TIME_BYTES, TIME_VERSION
+from journeyman.formats.workq.records import NANOS_PER_SECOND, TIME_BYTES, TIME_VERSION
 
-__all__ = ["MAX_RECORD_BYTES", "is_torn", "payload_span", "read_frame", "resync", "seal", "skip"]
+# ----------------------------------------
+# Variable-length integers as the workq log writes them: seven bits a byte, lowest group first.
+#
+#     300 = 0b10_0101100   ->   10101100 00000010   =  ac 02
+#                               ^        ^
+#                               more     last
+#
+# A number of 64 bits takes at most ten bytes, and the tenth may hold only its lowest bit. Signed
+# numbers are folded onto unsigned ones first (zigzag: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ...).
+#
+# Reading accepts numbers padded with empty groups (``80 00`` is 0), as the original does; writing
+# always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
+# ``read`` reports it in place of the next position instead of raising.
+
+MAX_BYTES = 10
+
+# Both are below every real position.
+CUT_SHORT = -1  # no last byte before the stop
+OVER_64_BITS = -2  # more than ten bytes, or more than 64 bits in them
+
+
+def read(data: Buffer, at: int, stop: int) -> tuple[int, int]:
+    """The number at ``at`` and the position behind it, or CUT_SHORT or OVER_64_BITS as position."""
+    value = 0
+    shift = 0
+    while at < stop:
+        byte = data[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return 0, OVER_64_BITS
+        if byte < 0x80:
+            return value | byte << shift, at
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return 0, CUT_SHORT
+
+
+@lru_cache(maxsize=4096)  # the numbers of a log are mostly the same few
+def write(value: int) -> bytes:
+    """The shortest form of a number that is not negative."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def fold_sign(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def unfold_sign(value: int) -> int:
+    return value >> 1 if not value & 1 else -(value >> 1) - 1
+
 
 # Most bytes of PAYLOAD, that is of SIZE: a job's payload (1 MiB), and beside it 4 KiB for the
 # type, id, name, numbers and times, which take 372 bytes when every varint is at its longest and
@@ -51,7 +107,7 @@ _NANOS_OFFSET = 9
 
 def seal(time: bytes, payload: bytes) -> bytes:
     """The whole record: framed, with its CRC."""
-    covered = time + varint.write(len(payload)) + payload
+    covered = time + write(len(payload)) + payload
     return covered + _CRC.pack(_crc32c(covered))
 
 
@@ -83,10 +139,10 @@ def read_frame(data: Buffer, offset: int) -> tuple[bytes, int]:
 
 def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
     size_at = offset + TIME_BYTES
-    size, payload_at = varint.read(data, size_at, len(data))
-    if payload_at == varint.CUT_SHORT:
+    size, payload_at = read(data, size_at, len(data))
+    if payload_at == CUT_SHORT:
         raise IncompleteEntry("cut short in SIZE", offset, MIN_FRAME_BYTES + len(data) - size_at)
-    if payload_at == varint.OVER_64_BITS:
+    if payload_at == OVER_64_BITS:
         raise InvalidData("SIZE is no 64-bit varint", offset)
     return size, payload_at
 
@@ -104,10 +160,10 @@ def is_torn(data: Buffer, offset: int) -> bool:
     nanos = bytes(data[offset + _NANOS_OFFSET : offset + _NANOS_OFFSET + 4]).ljust(4, b"\0")
     if _CRC.unpack(nanos)[0] >= NANOS_PER_SECOND:
         return False
-    size, payload_at = varint.read(data, offset + TIME_BYTES, len(data))
-    if payload_at == varint.CUT_SHORT:
+    size, payload_at = read(data, offset + TIME_BYTES, len(data))
+    if payload_at == CUT_SHORT:
         return True
-    if payload_at == varint.OVER_64_BITS or not 0 < size <= MAX_RECORD_BYTES:
+    if payload_at == OVER_64_BITS or not 0 < size <= MAX_RECORD_BYTES:
         return False
     return len(data) < payload_at + size + CRC_BYTES
 
@@ -154,7 +210,7 @@ def payload_span(data: Buffer, offset: int) -> tuple[int, int] | None:
     """
     if offset >= len(data) or data[offset] != TIME_VERSION:
         return None
-    size, payload_at = varint.read(data, offset + TIME_BYTES, len(data))
+    size, payload_at = read(data, offset + TIME_BYTES, len(data))
     if payload_at < 0 or size > MAX_RECORD_BYTES:
         return None
     return payload_at, payload_at + size

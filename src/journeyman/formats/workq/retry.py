@@ -24,18 +24,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from journeyman.formats.workq import varint
-
-__all__ = [
-    "HIDDEN_FAIL",
-    "HIDDEN_TAIL",
-    "HIDDEN_TIMEOUT",
-    "delay_ms_of",
-    "max_fails_of",
-    "pack",
-    "read_hidden",
-    "write_hidden",
-]
+from journeyman.formats.workq import frame as varint
 
 _DELAY_SHIFT = 16
 _FAILS_MASK = (1 << _DELAY_SHIFT) - 1

@@ -2,26 +2,26 @@
 
 from journeyman.formats.ztick.codec import (
     CODEC,
-    MAX_ENTRY_BYTES,
-    MAX_LIST_ITEMS,
-    MAX_STRING_BYTES,
-    Amqp,
-    Awf,
-    Direct,
-    Http,
     JobRemoved,
     JobSet,
-    Journal,
-    Queue,
     Record,
-    Redis,
     RuleRemoved,
     RuleSet,
-    Runner,
-    Shell,
     Status,
     decode_payload,
     frames,
+)
+from journeyman.formats.ztick.layout import MAX_ENTRY_BYTES, MAX_LIST_ITEMS, MAX_STRING_BYTES
+from journeyman.formats.ztick.runners import (
+    Amqp,
+    Awf,
+    Direct,
+    FanOutRunner,
+    Http,
+    Redis,
+    Runner,
+    Shell,
+    WorkQueueRunner,
 )
 
 __all__ = [
@@ -32,11 +32,10 @@ __all__ = [
     "Amqp",
     "Awf",
     "Direct",
+    "FanOutRunner",
     "Http",
     "JobRemoved",
     "JobSet",
-    "Journal",
-    "Queue",
     "Record",
     "Redis",
     "RuleRemoved",
@@ -44,6 +43,7 @@ __all__ = [
     "Runner",
     "Shell",
     "Status",
+    "WorkQueueRunner",
     "decode_payload",
     "frames",
 ]

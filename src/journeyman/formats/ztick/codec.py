@@ -65,41 +65,9 @@ from journeyman.formats.ztick.layout import (
 )
 from journeyman.formats.ztick.runners import (
     RUNNER_CLASSES,
-    Amqp,
-    Awf,
-    Direct,
-    Http,
-    Journal,
-    Queue,
-    Redis,
     Runner,
-    Shell,
 )
 from journeyman.formats.ztick.seals import SEALS
-
-__all__ = [
-    "CODEC",
-    "MAX_ENTRY_BYTES",
-    "MAX_LIST_ITEMS",
-    "MAX_STRING_BYTES",
-    "Amqp",
-    "Awf",
-    "Direct",
-    "Http",
-    "JobRemoved",
-    "JobSet",
-    "Journal",
-    "Queue",
-    "Record",
-    "Redis",
-    "RuleRemoved",
-    "RuleSet",
-    "Runner",
-    "Shell",
-    "Status",
-    "decode_payload",
-    "frames",
-]
 
 _INT64 = range(-(2**63), 2**63)
 

@@ -49,8 +49,6 @@ from journeyman.formats.ztick.layout import (
     U16,
 )
 
-__all__ = ["is_cut_short", "resync", "skip"]
-
 # What a search may cost, in bytes for each byte searched; honest logs stay below 3.
 SEARCH_ALLOWANCE: Final = 16
 _STRING_COST = 16  # looking at one string length, in bytes decoded

@@ -12,26 +12,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-__all__ = [
-    "HEAD",
-    "JOB",
-    "JOB_EXTRA",
-    "JOB_REMOVAL",
-    "JOB_TAIL",
-    "LENGTH",
-    "LIST_RUNNERS",
-    "MAX_ENTRY_BYTES",
-    "MAX_LIST_ITEMS",
-    "MAX_STRING_BYTES",
-    "MIN_ENTRY_BYTES",
-    "REMOVAL_EXTRA",
-    "RULE",
-    "RULE_EXTRA",
-    "RULE_REMOVAL",
-    "RUNNER_STRINGS",
-    "U16",
-]
-
 MAX_STRING_BYTES: Final = 65_535
 MAX_LIST_ITEMS: Final = 65_535  # args of direct, inputs of awf, flags of queue
 # These two count the bytes behind the length field. The upper one is ours: the original takes

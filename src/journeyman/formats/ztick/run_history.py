@@ -18,8 +18,6 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["CUT_OFF", "EXECUTED", "FAILED", "OUTCOMES", "RunLine", "decode", "encode"]
-
 EXECUTED = "executed"
 FAILED = "failed"
 CUT_OFF = "cut-off"  # the server stopped first: how far the run came, nobody knows

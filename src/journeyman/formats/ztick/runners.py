@@ -12,20 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = [
-    "RUNNER_CLASSES",
-    "RUNNER_WORDS",
-    "Amqp",
-    "Awf",
-    "Direct",
-    "Http",
-    "Journal",
-    "Queue",
-    "Redis",
-    "Runner",
-    "Shell",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Shell:
@@ -65,7 +51,7 @@ class Redis:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class WorkQueueRunner:
     """Adds a job to the work queue."""
 
     name: str
@@ -73,15 +59,15 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class FanOutRunner:
     """Puts the id of the job on a fan-out queue."""
 
     queue: str
 
 
-Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | Queue | Journal
+Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | WorkQueueRunner | FanOutRunner
 
 RUNNER_CLASSES: tuple[type[Runner], ...] = (
-    *(Shell, Amqp, Direct, Awf, Http, Redis, Queue, Journal),  # by byte
+    *(Shell, Amqp, Direct, Awf, Http, Redis, WorkQueueRunner, FanOutRunner),  # by byte
 )
 RUNNER_WORDS = tuple(runner.__name__.lower() for runner in RUNNER_CLASSES)

@@ -27,13 +27,10 @@ from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import READER, Record
 from journeyman.formats.kestrel.seals import SEALS
 from journeyman.formats.seals import stamp_of
-from journeyman.logs.quarantine import copy_aside
-from journeyman.logs.recovery import FileReport, inspect_file
-from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
+from journeyman.logs.publication import put_in_place, remove_durably, write_whole
+from journeyman.logs.recovery import FileReport, copy_aside, inspect_file
 from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import TEMPORARY_MARK, kestrel_reader_name, kestrel_readers
-
-__all__ = ["Checkpoints"]
 
 
 class Checkpoints:

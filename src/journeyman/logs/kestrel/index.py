@@ -32,9 +32,7 @@ import google_crc32c
 from journeyman.disk import Disk
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import WRITER, ItemPut, Record
-from journeyman.logs.replacement import put_in_place, write_whole
-
-__all__ = ["INDEX_DIRECTORY", "Mark", "Segment", "load_index", "remove_index", "save_index"]
+from journeyman.logs.publication import put_in_place, write_whole
 
 INDEX_DIRECTORY = ".index"
 MARK_BYTES = 64 * 1024

@@ -30,8 +30,7 @@ from journeyman.folds.kestrel2 import OldItem
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import MAX_DATA_BYTES, READER, WRITER, ItemPut
 from journeyman.logs.kestrel.kestrel2_files import OldFiles, Replayed, replay
-from journeyman.logs.publication import Publication, journal_path, publish
-from journeyman.logs.replacement import write_whole
+from journeyman.logs.publication import Publication, journal_path, publish, write_whole
 from journeyman.logs.segments import (
     TEMPORARY_MARK,
     check_reader_name,

@@ -35,13 +35,13 @@ from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.formats.kestrel.seals import SEALS
 from journeyman.formats.seals import BLOCK_BYTES
-from journeyman.logs.appender import Appender
+from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.kestrel.index import Segment, remove_index, save_index
 from journeyman.logs.kestrel.opening import FoundQueue, find_queue
 from journeyman.logs.kestrel.reading import ItemReader
 from journeyman.logs.kestrel.retention import retire_segment
-from journeyman.logs.quarantine import copy_aside
-from journeyman.logs.replacement import remove_durably
+from journeyman.logs.publication import remove_durably
+from journeyman.logs.recovery import copy_aside
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import Sealing, in_blocks
 from journeyman.logs.segments import (
@@ -50,9 +50,6 @@ from journeyman.logs.segments import (
     check_queue_name,
     kestrel_lock_name,
 )
-from journeyman.logs.sync import SyncPolicy
-
-__all__ = ["DEFAULT_SEGMENT_BYTES", "KestrelJournal"]
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 

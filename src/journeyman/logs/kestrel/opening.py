@@ -19,7 +19,7 @@ from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogLocked
 from journeyman.folds.anomaly import Anomaly, Notes
-from journeyman.folds.kestrel import QueueView, Reader, open_queue
+from journeyman.folds.kestrel import FoldedQueue, Reader, open_queue
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.logs.kestrel.retention import SegmentCatalog, recover_segments
 from journeyman.logs.publication import finish, journal_path, pending
@@ -32,8 +32,6 @@ from journeyman.logs.segments import (
     kestrel_temporaries,
     workq_segments,
 )
-
-__all__ = ["FoundQueue", "find_queue", "finish_publication", "remove_stale_locks"]
 
 _NS_PER_MS = 1_000_000
 
@@ -129,7 +127,7 @@ def remove_stale_locks(disk: Disk, directory: str, names: Sequence[str]) -> None
                 lock.release()
 
 
-def _next_id(view: QueueView, found: Mapping[str, Reader | None]) -> int:
+def _next_id(view: FoldedQueue, found: Mapping[str, Reader | None]) -> int:
     """Above every id that was ever given out, as far as the files know."""
     seen = [max(reader.head, *reader.done, 0) for reader in found.values() if reader is not None]
     return max(view.tail, *seen, 0) + 1

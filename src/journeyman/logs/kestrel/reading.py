@@ -26,8 +26,6 @@ from journeyman.formats.kestrel.seals import SEALS
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
 from journeyman.logs.kestrel.index import Segment
 
-__all__ = ["Damaged", "ItemReader"]
-
 STRETCH_BYTES = 256 * 1024
 _MAX_STRETCH_BYTES = MAX_BLOCK_BYTES
 _NOT_SEALED = "no seal fits these bytes"

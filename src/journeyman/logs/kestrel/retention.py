@@ -25,15 +25,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
-from journeyman.folds.kestrel import QueueView, Reader
+from journeyman.folds.kestrel import FoldedQueue, Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.kestrel.index import Segment, load_index, remove_index
-from journeyman.logs.quarantine import CHUNK_BYTES
-from journeyman.logs.recovery import FileReport, recover_entries
-from journeyman.logs.replacement import remove_durably, write_whole
+from journeyman.logs.publication import remove_durably, write_whole
+from journeyman.logs.recovery import CHUNK_BYTES, FileReport, recover_entries
 from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
-
-__all__ = ["SegmentCatalog", "recover_segments", "retire_segment"]
 
 
 class SegmentCatalog:
@@ -78,7 +75,7 @@ class SegmentCatalog:
         if not readers:
             return []
         first_ids = [segment.first_id for segment in self._segments]
-        return self._segments[: len(QueueView(self.tail, readers).retired(first_ids))]
+        return self._segments[: len(FoldedQueue(self.tail, readers).retired(first_ids))]
 
     def forget(self, segment: Segment) -> None:
         self._segments.remove(segment)

@@ -28,7 +28,7 @@ from journeyman.disk import Disk, Lock
 from journeyman.errors import LogClosed, LogLocked
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import CODEC, HEADER, Record
-from journeyman.logs.appender import Appender
+from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.segments import (
@@ -40,10 +40,7 @@ from journeyman.logs.segments import (
     workq_segments,
     workq_sequence,
 )
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, Cleaner, CleanReport, read_segment
-
-__all__ = ["DEFAULT_SEGMENT_BYTES", "DEFAULT_SYNC_INTERVAL_MS", "LOCK_TIMEOUT_S", "WorkqLog"]
 
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
 DEFAULT_SYNC_INTERVAL_MS = 1000

@@ -19,9 +19,7 @@ from contextlib import suppress
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
-from journeyman.logs.replacement import put_in_place, write_whole
-
-__all__ = ["FILE_NAME", "discard", "finish", "peek", "prepare", "read"]
+from journeyman.logs.publication import put_in_place, write_whole
 
 FILE_NAME = "paused-queues"
 _SUFFIX = ".new"

@@ -39,12 +39,10 @@ from journeyman.formats.framing import Buffer
 from journeyman.formats.seals import stamp_of
 from journeyman.formats.ztick import CODEC
 from journeyman.formats.ztick.seals import SEALS
-from journeyman.logs.replacement import put_in_place, remove_durably, write_whole
+from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import ZtickNames
-
-__all__ = ["CompactionReport", "CompactionStatus", "Compactor", "merge"]
 
 CompactionStatus: TypeAlias = Literal["idle", "running", "success", "failure"]
 

@@ -31,18 +31,15 @@ from journeyman.errors import JourneymanError, LogError, LogLocked
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.seals import SEALS
-from journeyman.logs.appender import Appender
+from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.logs.publication import put_in_place
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.replaced_files import identities, note_replacement
-from journeyman.logs.replacement import put_in_place
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import Sealing, has_seals
 from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.tail import SyncFailed
 from journeyman.logs.ztick.compaction import CompactionReport, merge
-
-__all__ = ["ZtickLog", "compact_offline"]
 
 
 class ZtickLog:

@@ -26,8 +26,6 @@ from journeyman.disk import AppendFile, Disk
 from journeyman.formats.ztick.run_history import RunLine, decode
 from journeyman.logs.segments import names_in
 
-__all__ = ["DIRECTORY_SUFFIX", "RunFiles", "history_files", "last_runs"]
-
 DIRECTORY_SUFFIX = ".runs"
 SUFFIX = ".jsonl"
 DAY_MS = 24 * 60 * 60 * 1000

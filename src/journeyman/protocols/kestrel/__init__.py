@@ -2,10 +2,10 @@
 
 from journeyman.protocols.kestrel.parser import (
     LINE_LIMIT_BYTES,
-    Parser,
+    KestrelParser,
 )
 
 __all__ = [
     "LINE_LIMIT_BYTES",
-    "Parser",
+    "KestrelParser",
 ]

@@ -14,8 +14,8 @@ A KEY is a queue, or ``queue+reader``. OPTIONs of get: ``t=MS`` waits so long, `
 item unconfirmed, ``close`` confirms the oldest item that this connection has open, ``abort`` gives
 it back, ``peek`` only looks.
 
-Three more things can come out of a connection: ``Refused`` (it only has to be answered; some
-refusals end the connection), ``Hangup`` (close; what was asked before is still answered) and
+Three more things can come out of a connection: ``RefusedRequest`` (it only has to be answered; some
+refusals end the connection), ``HangUp`` (close; what was asked before is still answered) and
 ``Foreign`` (the same, because the client speaks HTTP). Where tokens are asked for, the first
 command is ``Auth``: a ``set`` of any key whose item is a user name, a space and the secret, as
 memcached has it. Anything else is ``AuthRequired``.
@@ -30,31 +30,6 @@ from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
-
-__all__ = [
-    "MAX_WAIT_MS",
-    "Command",
-    "Confirm",
-    "Delete",
-    "DumpStats",
-    "Event",
-    "Flush",
-    "FlushAll",
-    "FlushAllExpired",
-    "FlushExpired",
-    "Get",
-    "Hangup",
-    "Key",
-    "Monitor",
-    "Put",
-    "PutTooLarge",
-    "Refused",
-    "Reload",
-    "Shutdown",
-    "Stats",
-    "Status",
-    "Version",
-]
 
 MAX_WAIT_MS = 2**31 - 1  # almost 25 days; a longer wait is cut to this
 
@@ -84,7 +59,7 @@ class PutTooLarge(NamedTuple):
     size: int
 
 
-class Get(NamedTuple):
+class GetItem(NamedTuple):
     key: Key
     wait_ms: int = 0
     open: bool = False
@@ -106,7 +81,7 @@ class Confirm(NamedTuple):
     items: int
 
 
-class Delete(NamedTuple):
+class DeleteQueue(NamedTuple):
     key: Key
 
 
@@ -126,7 +101,7 @@ class FlushAllExpired(NamedTuple):
     pass
 
 
-class Stats(NamedTuple):
+class ShowStats(NamedTuple):
     """Of the server, and of the queues whose names begin with ``prefix``."""
 
     prefix: str = ""
@@ -143,7 +118,7 @@ class Version(NamedTuple):
     pass
 
 
-class Status(NamedTuple):
+class ServerStatus(NamedTuple):
     """Asked for, or set to ``word``."""
 
     word: str | None
@@ -157,33 +132,33 @@ class Shutdown(NamedTuple):
     pass
 
 
-class Refused(NamedTuple):
+class RefusedRequest(NamedTuple):
     """Answer ``CLIENT_ERROR`` with these words, and close if ``hangup``."""
 
     reason: str
     hangup: bool = False
 
 
-class Hangup(NamedTuple):
+class HangUp(NamedTuple):
     """Close without an answer of its own."""
 
 
 Command: TypeAlias = (
     Put
     | PutTooLarge
-    | Get
+    | GetItem
     | Monitor
     | Confirm
-    | Delete
+    | DeleteQueue
     | Flush
     | FlushExpired
     | FlushAll
     | FlushAllExpired
-    | Stats
+    | ShowStats
     | DumpStats
     | Version
-    | Status
+    | ServerStatus
     | Reload
     | Shutdown
 )
-Event: TypeAlias = Command | Refused | Hangup | Foreign | Auth | AuthRequired
+Event: TypeAlias = Command | RefusedRequest | HangUp | Foreign | Auth | AuthRequired

@@ -25,31 +25,157 @@ The contract, with every reply: docs/protocols/kestrel.md.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
-from journeyman.protocols.kestrel import readers
 from journeyman.protocols.kestrel.commands import (
-    Delete,
+    MAX_WAIT_MS,
+    Confirm,
+    DeleteQueue,
+    DumpStats,
     Event,
     Flush,
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Hangup,
+    GetItem,
+    HangUp,
+    Key,
+    Monitor,
     Put,
     PutTooLarge,
-    Refused,
+    RefusedRequest,
     Reload,
+    ServerStatus,
+    ShowStats,
     Shutdown,
-    Stats,
     Version,
 )
 
-__all__ = ["LINE_LIMIT_BYTES", "Parser"]
+# ----------------------------------------
+# Readers of the kestrel protocol: the words of a line -> a command, or Refused.
+#
+# ``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
+# so there is no ``noreply``: every command is answered.
+#
+# Where the original drops the connection without a word (a number that is none, a name that cannot
+# be a file), the client is told what is wrong and may go on.
+
+Reader: TypeAlias = Callable[[list[str]], Event]
+
+# What both the file names and the original's own check allow, and no more. It checks no names of
+# readers, so its folders hold all sorts: whatever can be seen but the two that files cannot have.
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9:_-]{1,200}", re.ASCII)
+_READER_NAME = re.compile(r"[!-.0-}]{1,200}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+MS_PER_S = 1000
+MAX_KEY_CHARACTERS = 200  # they become one file name, with room for its other parts
+
+_BAD_NAME = RefusedRequest("queue names are made of A-Z a-z 0-9 : _ -, up to 200 of them")
+_LONG_KEY = RefusedRequest("the names of queue and reader may have 200 characters together")
+_TOO_FEW = RefusedRequest("an argument is missing")
+_BAD_NUMBER = RefusedRequest("a number was expected")
+_BAD_OPTIONS = RefusedRequest("these options do not go together", hangup=True)
+_NO_QUEUE = RefusedRequest("no queue is named", hangup=True)
+
+
+def is_queue_name(text: str) -> bool:
+    return _QUEUE_NAME.fullmatch(text) is not None
+
+
+def is_reader_name(text: str) -> bool:
+    return _READER_NAME.fullmatch(text) is not None
+
+
+def read_queue(text: str) -> str | RefusedRequest:
+    """The name of a queue to put into: a reader cannot be named here."""
+    return text if is_queue_name(text) else _BAD_NAME
+
+
+def get(words: list[str]) -> Event:
+    if len(words) < 2:
+        return _TOO_FEW
+    name, *options = words[1].split("/")
+    if not name:
+        return _NO_QUEUE
+    key = _read_key(name)
+    if isinstance(key, RefusedRequest):
+        return key
+    if not options:
+        return GetItem(key)
+    wait_ms = 0
+    for option in options:
+        if option.startswith("t="):
+            number = _read_number(option[2:])
+            if number is None:
+                return _BAD_NUMBER
+            wait_ms = max(0, min(number, MAX_WAIT_MS))
+    opens, closes = "open" in options, "close" in options
+    aborts, peeks = "abort" in options, "peek" in options
+    if (peeks or aborts) and (opens or closes or (peeks and aborts)):
+        return _BAD_OPTIONS
+    return GetItem(key, wait_ms, opens, closes, aborts, peeks)
+
+
+def monitor(words: list[str]) -> Event:
+    if len(words) < 3:
+        return _TOO_FEW
+    key = _read_key(words[1])
+    if isinstance(key, RefusedRequest):
+        return key
+    seconds = _read_number(words[2])
+    most = _read_number(words[3]) if len(words) > 3 else None
+    if seconds is None or (len(words) > 3 and most is None):
+        return _BAD_NUMBER
+    return Monitor(key, max(0, min(seconds * MS_PER_S, MAX_WAIT_MS)), most)
+
+
+def confirm(words: list[str]) -> Event:
+    if len(words) < 3:
+        return _TOO_FEW
+    key = _read_key(words[1])
+    if isinstance(key, RefusedRequest):
+        return key
+    count = _read_number(words[2])
+    return _BAD_NUMBER if count is None else Confirm(key, count)
+
+
+def of_a_key(command: Callable[[Key], Event]) -> Reader:
+    """For a command that takes a key and nothing else."""
+
+    def read(words: list[str]) -> Event:
+        if len(words) < 2:
+            return _TOO_FEW
+        key = _read_key(words[1])
+        return key if isinstance(key, RefusedRequest) else command(key)
+
+    return read
+
+
+def dump_stats(words: list[str]) -> Event:
+    return DumpStats(tuple(word for word in words[1:] if word))
+
+
+def status(words: list[str]) -> Event:
+    return ServerStatus(words[1].upper() if len(words) > 1 and words[1] else None)
+
+
+def _read_key(text: str) -> Key | RefusedRequest:
+    queue, plus, reader = text.partition("+")
+    if not is_queue_name(queue) or (plus and not is_reader_name(reader)):
+        return _BAD_NAME
+    if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
+        return _LONG_KEY
+    return Key(queue, reader)
+
+
+def _read_number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
 
 LINE_LIMIT_BYTES = 4096  # the longest that means anything is a dump_stats of many queues
 AUTH_LIMIT_BYTES = 2048  # of a user name and a secret
@@ -58,32 +184,30 @@ _SHORT_LINE_BYTES = 256  # those that are remembered
 _KNOWN_LINES = 1024
 _LEAST_SET_WORDS = 5
 _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
-_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
-_HANGUP = Hangup()
-_ENDINGS = (Hangup, Foreign)
-_SHORT_SET = Refused("an argument is missing", hangup=True)
-_UNKNOWN = Refused("unknown command", hangup=True)
-_BAD_SIZE = Refused("the size of the item is no number", hangup=True)
-_BAD_NUMBER = Refused("a number was expected")
-_LINE_TOO_LONG = Refused("the line is too long", hangup=True)
+_HANGUP = HangUp()
+_ENDINGS = (HangUp, Foreign)
+_SHORT_SET = RefusedRequest("an argument is missing", hangup=True)
+_UNKNOWN = RefusedRequest("unknown command", hangup=True)
+_BAD_SIZE = RefusedRequest("the size of the item is no number", hangup=True)
+_LINE_TOO_LONG = RefusedRequest("the line is too long", hangup=True)
 
 # With an item behind them. All but set are unknown, but their items must be passed over.
 _ITEM_COMMANDS = frozenset({"set", "add", "replace", "append", "prepend", "cas"})
-_LINES: dict[str, readers.Reader] = {
-    "get": readers.get,
-    "gets": readers.get,
-    "monitor": readers.monitor,
-    "confirm": readers.confirm,
-    "delete": readers.of_a_key(Delete),
-    "flush": readers.of_a_key(Flush),
-    "flush_expired": readers.of_a_key(FlushExpired),
+_LINES: dict[str, Reader] = {
+    "get": get,
+    "gets": get,
+    "monitor": monitor,
+    "confirm": confirm,
+    "delete": of_a_key(DeleteQueue),
+    "flush": of_a_key(Flush),
+    "flush_expired": of_a_key(FlushExpired),
     "flush_all": lambda _: FlushAll(),
     "flush_all_expired": lambda _: FlushAllExpired(),
-    "stats": lambda _: Stats(),
-    "dump_stats": readers.dump_stats,
+    "stats": lambda _: ShowStats(),
+    "dump_stats": dump_stats,
     "version": lambda _: Version(),
-    "status": readers.status,
+    "status": status,
     "reload": lambda _: Reload(),
     "shutdown": lambda _: Shutdown(),
     "quit": lambda _: _HANGUP,
@@ -96,10 +220,10 @@ class _Pending(NamedTuple):
     size: int
     queue: str
     expiry: int
-    refused: Refused | None  # known before the item came: it is only passed over
+    refused: RefusedRequest | None  # known before the item came: it is only passed over
 
 
-class Parser:
+class KestrelParser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
     __slots__ = ("_awaits_auth", "_buffer", "_pending", "_rest", "_to_pass", "closed")
@@ -117,7 +241,7 @@ class Parser:
         """How much of an unfinished line or item is waiting for its end."""
         return len(self._buffer)
 
-    def give_up(self, refused: Refused) -> Refused:
+    def give_up(self, refused: RefusedRequest) -> RefusedRequest:
         """Keep nothing and take nothing more; ``refused`` says why."""
         self._buffer = bytearray()
         self._pending = self._to_pass = None
@@ -194,7 +318,7 @@ class Parser:
         line = data[at:end]
         read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
         if not isinstance(read, _Pending):
-            if type(read) in _ENDINGS or (type(read) is Refused and read.hangup):
+            if type(read) in _ENDINGS or (type(read) is RefusedRequest and read.hangup):
                 self._end_with(read, events)
             else:
                 events.append(read)
@@ -254,17 +378,17 @@ def _read_line(line: bytes) -> Event | _Pending:
 _read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
 
 
-def _read_item_line(command: str, words: list[str]) -> Refused | _Pending:
+def _read_item_line(command: str, words: list[str]) -> RefusedRequest | _Pending:
     if len(words) < _LEAST_SET_WORDS:
         return _SHORT_SET  # there is no telling how long its item is
     if not _SIZE.fullmatch(words[4]):
         return _BAD_SIZE
     size = int(words[4])
-    queue = readers.read_queue(words[1])
-    refused: Refused | None = None
+    queue = read_queue(words[1])
+    refused: RefusedRequest | None = None
     if command != "set":
         refused = _UNKNOWN
-    elif isinstance(queue, Refused):
+    elif isinstance(queue, RefusedRequest):
         refused = queue
     elif not _NUMBER.fullmatch(words[2]) or not _NUMBER.fullmatch(words[3]):
         refused = _BAD_NUMBER

@@ -18,27 +18,6 @@ from functools import lru_cache
 
 from journeyman.protocols.kestrel.commands import Key
 
-__all__ = [
-    "CLIENT_ERROR",
-    "DELETED",
-    "END",
-    "ERROR",
-    "FLUSHED_ALL",
-    "NOT_STORED",
-    "RELOADED",
-    "SERVER_ERROR",
-    "STORED",
-    "count",
-    "queue_dump",
-    "server_error",
-    "stat_lines",
-    "value",
-    "value_line",
-    "version",
-    "with_item",
-    "word",
-]
-
 STORED = b"STORED\r\n"
 NOT_STORED = b"NOT_STORED\r\n"
 END = b"END\r\n"

@@ -2,10 +2,10 @@
 
 from journeyman.protocols.workq.parser import (
     LINE_LIMIT_BYTES,
-    Parser,
+    WorkqParser,
 )
 
 __all__ = [
     "LINE_LIMIT_BYTES",
-    "Parser",
+    "WorkqParser",
 ]

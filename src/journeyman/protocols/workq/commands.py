@@ -20,7 +20,7 @@
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
 
-Three more things can come out of a connection: ``Refused`` (it only has to be answered),
+Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
 ``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
 (the same, because the client speaks HTTP). Where tokens are asked for, anything but ``Auth`` in the
 first line is ``AuthRequired``.
@@ -41,44 +41,6 @@ from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
-
-__all__ = [
-    "MAX_COUNT",
-    "MAX_CURSOR_OFFSET",
-    "MAX_LISTED",
-    "MAX_NAME_BYTES",
-    "MAX_PAYLOAD_BYTES",
-    "MAX_PRIORITY",
-    "MAX_RETRY_DELAY_MS",
-    "MAX_TTL_MS",
-    "MAX_TTR_MS",
-    "MAX_WAIT_MS",
-    "MIN_PRIORITY",
-    "Add",
-    "Command",
-    "Complaint",
-    "Complete",
-    "Delete",
-    "Event",
-    "Fail",
-    "Hangup",
-    "InspectDeadJobs",
-    "InspectJob",
-    "InspectJobs",
-    "InspectPausedQueues",
-    "InspectQueue",
-    "InspectQueues",
-    "InspectScheduledJobs",
-    "InspectServer",
-    "Lease",
-    "PauseQueue",
-    "Refused",
-    "Requeue",
-    "Result",
-    "ResumeQueue",
-    "Run",
-    "Schedule",
-]
 
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
 MAX_NAME_BYTES = 255
@@ -135,7 +97,7 @@ class Add(NamedTuple):
     retry_delay_ms: int = 0
 
 
-class Schedule(NamedTuple):
+class ScheduleJob(NamedTuple):
     """A job that is ready at ``time_ns``, unix time; its TTL begins then."""
 
     job_id: bytes
@@ -162,7 +124,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AwaitResult:
     job_id: bytes
     wait_ms: int
 
@@ -269,9 +231,9 @@ class ResumeQueue:
 
 Command: TypeAlias = (
     Add
-    | Schedule
+    | ScheduleJob
     | Run
-    | Result
+    | AwaitResult
     | Lease
     | Complete
     | Fail
@@ -291,7 +253,7 @@ Command: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedLine:
     """A line that is wrong in itself: nothing to decide, only to answer."""
 
     complaint: Complaint
@@ -302,4 +264,4 @@ class Hangup:
     """The bytes no longer make sense as lines: close, and read nothing more."""
 
 
-Event: TypeAlias = Command | Refused | Hangup | Foreign | Auth | AuthRequired
+Event: TypeAlias = Command | RefusedLine | Hangup | Foreign | Auth | AuthRequired

@@ -23,8 +23,6 @@ from journeyman.protocols.workq.commands import (
     Lease,
 )
 
-__all__ = ["read_usual"]
-
 _ID = rb"([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 _NAME = rb"([A-Za-z0-9_.-]{1,%d})" % MAX_NAME_BYTES
 _NUMBER = rb"([1-9][0-9]{0,9})"

@@ -50,14 +50,12 @@ from journeyman.protocols.workq.commands import (
     InspectScheduledJobs,
     InspectServer,
     PauseQueue,
-    Refused,
+    RefusedLine,
     Requeue,
     ResumeQueue,
 )
 from journeyman.protocols.workq.fast_path import read_usual
-from journeyman.protocols.workq.fields import read_flags, read_size
-
-__all__ = ["LINE_LIMIT_BYTES", "Parser"]
+from journeyman.protocols.workq.readers import read_flags, read_size
 
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000
@@ -66,9 +64,9 @@ AUTH_LINE_LIMIT_BYTES = 4096  # as long as nobody knows who it is
 
 _AUTH = b"auth "
 _HANGUP = Hangup()
-_UNKNOWN = Refused(Complaint.UNKNOWN_COMMAND)
-_BAD_ARGS = Refused(Complaint.ARGS)
-_BAD_FLAGS = Refused(Complaint.FLAGS)
+_UNKNOWN = RefusedLine(Complaint.UNKNOWN_COMMAND)
+_BAD_ARGS = RefusedLine(Complaint.ARGS)
+_BAD_FLAGS = RefusedLine(Complaint.FLAGS)
 _NO_FLAGS: dict[bytes, bytes] = {}
 
 
@@ -88,7 +86,7 @@ class _WithPayload(NamedTuple):
 
     words: int
     read: readers.PayloadReader
-    bad_size: Refused = Refused(Complaint.PAYLOAD_SIZE)
+    bad_size: RefusedLine = RefusedLine(Complaint.PAYLOAD_SIZE)
 
 
 class _Pending(NamedTuple):
@@ -107,7 +105,7 @@ _KINDS: dict[bytes, _Line | _WithPayload] = {
     b"schedule": _WithPayload(7, readers.schedule),
     b"run": _WithPayload(6, readers.run),
     b"complete": _WithPayload(3, readers.complete),
-    b"fail": _WithPayload(3, readers.fail, Refused(Complaint.RESULT_SIZE)),
+    b"fail": _WithPayload(3, readers.fail, RefusedLine(Complaint.RESULT_SIZE)),
     b"lease": _Line(3, readers.lease, or_more=True),
     b"result": _Line(3, readers.result),
     b"delete": _Line(2, readers.of_an_id(Delete)),
@@ -128,7 +126,7 @@ _OBJECTS: dict[bytes, _Line] = {
 }
 
 
-class Parser:
+class WorkqParser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
     __slots__ = ("_auth_required", "_buffer", "_discard", "_is_first", "_pending", "closed")

@@ -8,55 +8,128 @@ but only so many may be there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols.workq.commands import (
     MAX_COUNT,
     MAX_CURSOR_OFFSET,
     MAX_LISTED,
+    MAX_NAME_BYTES,
+    MAX_PRIORITY,
     MAX_RETRY_DELAY_MS,
     MAX_TTL_MS,
     MAX_TTR_MS,
     MAX_WAIT_MS,
+    MIN_PRIORITY,
     Add,
+    AwaitResult,
     Complaint,
     Complete,
     Event,
     Fail,
     Lease,
-    Refused,
-    Result,
+    RefusedLine,
     Run,
-    Schedule,
-)
-from journeyman.protocols.workq.fields import (
-    NO_TIME_NS,
-    is_version_4,
-    read_id,
-    read_name,
-    read_number,
-    read_priority,
-    read_time,
+    ScheduleJob,
 )
 
-__all__ = [
-    "Flags",
-    "LineReader",
-    "PayloadReader",
-    "Words",
-    "add",
-    "complete",
-    "fail",
-    "lease",
-    "of_a_name",
-    "of_a_page",
-    "of_a_page_of",
-    "of_an_id",
-    "result",
-    "run",
-    "schedule",
-]
+# ----------------------------------------
+# The fields of a workq line: bytes -> values. What is no such value is None.
+#
+#     id        at least 32 characters: urn:uuid: or { or nothing, then hex groups of 8-4-4-4-12,
+# each
+#               after a dash or not, in any case; what follows is not looked at
+#     name      1 to 255 of A-Z a-z 0-9 _ . -
+#     number    digits, leading zeros allowed, no sign; priority and size may have one
+#     time      YYYY-MM-DDTHH:MM:SSZ, with one digit for the hour or a fraction after a point or a
+#               comma, of which 9 digits count, if you like; no other offset, no second 60
+#     flag      -key=value; what follows a second = is not looked at
+#
+# So lenient, because the original is, and its clients may rely on it.
+
+HUGE = 10**20  # stands for every number that has more digits than fit into 64 bits
+_DIGITS_OF_HUGE = 20
+NS_PER_S = 1_000_000_000
+NO_TIME_NS = -62_135_596_800 * NS_PER_S  # the year 1: what the original takes for "no time"
+
+_HEX = rb"[0-9a-fA-F]"
+_ID = re.compile(
+    rb"(?:urn:uuid:|\{)?" + b"".join(rb"-?(%b{%d})" % (_HEX, count) for count in (8, 4, 4, 4, 12)),
+)
+_NAME = re.compile(rb"[A-Za-z0-9_.-]{1,%d}" % MAX_NAME_BYTES)
+_TIME = re.compile(
+    rb"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?Z"
+)
+
+
+def read_id(text: bytes) -> bytes | None:
+    """16 raw bytes, of whatever version."""
+    match = _ID.match(text)
+    return None if match is None else bytes.fromhex(b"".join(match.groups()).decode())
+
+
+def is_version_4(job_id: bytes) -> bool:
+    return job_id[6] >> 4 == 4 and job_id[8] >> 6 == 2
+
+
+def read_name(text: bytes) -> str | None:
+    return text.decode() if _NAME.fullmatch(text) else None
+
+
+def read_number(text: bytes) -> int | None:
+    if not text.isdigit():
+        return None
+    if len(text) > _DIGITS_OF_HUGE:
+        text = text.lstrip(b"0") or b"0"
+        if len(text) > _DIGITS_OF_HUGE:
+            return HUGE
+    return int(text)
+
+
+def read_size(text: bytes) -> int | None:
+    """A size of bytes; None also if it is below 0."""
+    signed = text[:1] in (b"+", b"-")
+    number = read_number(text[1:] if signed else text)
+    return None if number and text.startswith(b"-") else number
+
+
+def read_priority(text: bytes) -> int | None:
+    signed = text[:1] in (b"+", b"-")
+    number = read_number(text[1:] if signed else text)
+    if number is None:
+        return None
+    priority = -number if text.startswith(b"-") else number
+    return priority if MIN_PRIORITY <= priority <= MAX_PRIORITY else None
+
+
+def read_time(text: bytes) -> int | None:
+    """Unix time in nanoseconds; NO_TIME_NS means: at once."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    *calendar, fraction = match.groups()
+    try:
+        moment = datetime(*map(int, calendar), tzinfo=UTC)  # type: ignore[misc,arg-type]
+    except ValueError:  # a day or an hour that does not exist
+        return None
+    whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    nanos = int((fraction or b"")[:9].ljust(9, b"0"))
+    return (whole.days * 86_400 + whole.seconds) * NS_PER_S + nanos
+
+
+def read_flags(pieces: Iterable[bytes]) -> dict[bytes, bytes] | None:
+    """``-key=value`` each; None if a key or a value is empty, or a key comes twice."""
+    flags: dict[bytes, bytes] = {}
+    for piece in pieces:
+        key, value, *_ = piece[1:].split(b"=")
+        if not key or not value or key in flags:
+            return None
+        flags[key] = value
+    return flags
+
 
 Words: TypeAlias = list[bytes]
 Flags: TypeAlias = dict[bytes, bytes]
@@ -69,7 +142,7 @@ RETRY_DELAY = b"retry-delay"
 _MAX_U32 = 2**32 - 1
 _MAX_U64 = 2**64 - 1
 
-_NO = {complaint: Refused(complaint) for complaint in Complaint}
+_NO = {complaint: RefusedLine(complaint) for complaint in Complaint}
 
 
 class _Numbers(NamedTuple):
@@ -98,10 +171,10 @@ def add(words: Words, flags: Flags, payload: bytes) -> Event:
     if flags and _too_many(flags):
         return _NO[Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
-    if isinstance(numbers, Refused):
+    if isinstance(numbers, RefusedLine):
         return numbers
     options = _read_options(flags) if flags else _NO_OPTIONS
-    if isinstance(options, Refused):
+    if isinstance(options, RefusedLine):
         return options
     return _out_of_range(name, numbers) or Add(
         numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms, payload, *options
@@ -114,13 +187,13 @@ def schedule(words: Words, flags: Flags, payload: bytes) -> Event:
     if flags and _too_many(flags):
         return _NO[Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
-    if isinstance(numbers, Refused):
+    if isinstance(numbers, RefusedLine):
         return numbers
     time_ns = read_time(time)
     if time_ns is None:
         return _NO[Complaint.TIME]
     options = _read_options(flags) if flags else _NO_OPTIONS
-    if isinstance(options, Refused):
+    if isinstance(options, RefusedLine):
         return options
     refused = _out_of_range(name, numbers)
     if refused is not None:
@@ -128,7 +201,7 @@ def schedule(words: Words, flags: Flags, payload: bytes) -> Event:
     job = (numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms)
     if time_ns == NO_TIME_NS:
         return Add(*job, payload, *options)
-    return Schedule(*job, time_ns, payload, *options)
+    return ScheduleJob(*job, time_ns, payload, *options)
 
 
 def run(words: Words, flags: Flags, payload: bytes) -> Event:
@@ -136,7 +209,7 @@ def run(words: Words, flags: Flags, payload: bytes) -> Event:
     if len(flags) > MAX_RUN_FLAGS:
         return _NO[Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, b"1")
-    if isinstance(numbers, Refused):
+    if isinstance(numbers, RefusedLine):
         return numbers
     priority = read_priority(flags.get(b"priority", b"0"))
     if priority is None:
@@ -182,7 +255,7 @@ def result(words: Words) -> Event:
     if job_id is None or not is_version_4(job_id):
         return _NO[Complaint.ID]
     wait_ms = _read_wait(words[2])
-    return _NO[Complaint.WAIT] if wait_ms is None else Result(job_id, wait_ms)
+    return _NO[Complaint.WAIT] if wait_ms is None else AwaitResult(job_id, wait_ms)
 
 
 def of_an_id(command: Callable[[bytes], Event]) -> LineReader:
@@ -208,7 +281,7 @@ def of_a_page(command: Callable[[int, int], Event]) -> LineReader:
 
     def read(words: Words) -> Event:
         page = _read_page(words[2:])
-        return page if isinstance(page, Refused) else command(*page)
+        return page if isinstance(page, RefusedLine) else command(*page)
 
     return read
 
@@ -221,7 +294,7 @@ def of_a_page_of(command: Callable[[str, int, int], Event]) -> LineReader:
         if name is None:
             return _NO[Complaint.NAME]
         page = _read_page(words[3:])
-        return page if isinstance(page, Refused) else command(name, *page)
+        return page if isinstance(page, RefusedLine) else command(name, *page)
 
     return read
 
@@ -233,7 +306,7 @@ def _too_many(flags: Flags) -> bool:
     return len(flags) - (RETRY_DELAY in flags) > MAX_JOB_FLAGS
 
 
-def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | Refused:
+def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | RefusedLine:
     """What they are; a number that the original's type cannot hold is none. Ranges come later."""
     job_id = read_id(id_text)
     if job_id is None:
@@ -247,7 +320,7 @@ def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | Refused:
     return _Numbers(job_id, ttr_ms, ttl_ms)
 
 
-def _out_of_range(name: bytes, numbers: _Numbers) -> Refused | None:
+def _out_of_range(name: bytes, numbers: _Numbers) -> RefusedLine | None:
     if not is_version_4(numbers.job_id):
         return _NO[Complaint.ID]
     if read_name(name) is None:
@@ -259,7 +332,7 @@ def _out_of_range(name: bytes, numbers: _Numbers) -> Refused | None:
     return None
 
 
-def _read_options(flags: Flags) -> _Options | Refused:
+def _read_options(flags: Flags) -> _Options | RefusedLine:
     max_attempts = _read_up_to(flags.get(b"max-attempts", b"0"), MAX_COUNT)
     if max_attempts is None:
         return _NO[Complaint.MAX_ATTEMPTS]
@@ -279,7 +352,7 @@ def _read_wait(text: bytes) -> int | None:
     return _read_up_to(text, MAX_WAIT_MS)
 
 
-def _read_page(words: Words) -> tuple[int, int] | Refused:
+def _read_page(words: Words) -> tuple[int, int] | RefusedLine:
     offset = _read_up_to(words[0], MAX_CURSOR_OFFSET)
     if offset is None:
         return _NO[Complaint.CURSOR_OFFSET]

@@ -22,31 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias, overload
 
-from journeyman.protocols.workq.commands import Refused
-
-__all__ = [
-    "DONE",
-    "NOT_FOUND",
-    "READ_ONLY",
-    "TIMED_OUT",
-    "Done",
-    "Finished",
-    "JobList",
-    "JobView",
-    "JobViews",
-    "Leased",
-    "NotFound",
-    "QueueList",
-    "QueueView",
-    "Refused",
-    "Reply",
-    "ServerView",
-    "TimedOut",
-    "id_text",
-    "job_list_parts",
-    "reply_bytes",
-    "time_text",
-]
+from journeyman.protocols.workq.commands import RefusedLine
 
 NS_PER_S = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,18 +40,18 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedOut:
+class WaitTimedOut:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class NotFound:
+class JobMissing:
     pass
 
 
 DONE = Done()
-TIMED_OUT = TimedOut()
-NOT_FOUND = NotFound()
+TIMED_OUT = WaitTimedOut()
+NOT_FOUND = JobMissing()
 
 
 class Leased(NamedTuple):
@@ -178,7 +154,15 @@ class ServerView(NamedTuple):
 
 
 Reply: TypeAlias = (
-    Done | TimedOut | NotFound | Refused | Leased | Finished | JobList | QueueList | ServerView
+    Done
+    | WaitTimedOut
+    | JobMissing
+    | RefusedLine
+    | Leased
+    | Finished
+    | JobList
+    | QueueList
+    | ServerView
 )
 
 
@@ -198,11 +182,11 @@ def reply_bytes(reply: Reply) -> bytes:
 
 
 def _rarer_reply_bytes(reply: Reply) -> bytes:
-    if isinstance(reply, TimedOut):
+    if isinstance(reply, WaitTimedOut):
         return b"-TIMEOUT\r\n"
-    if isinstance(reply, NotFound):
+    if isinstance(reply, JobMissing):
         return b"-NOT-FOUND\r\n"
-    if isinstance(reply, Refused):
+    if isinstance(reply, RefusedLine):
         return b"-CLIENT-ERROR %b\r\n" % reply.complaint.encode()
     if isinstance(reply, JobList):
         return b"".join(job_list_parts(reply))

@@ -1,23 +1,16 @@
 """The ztick protocol, server side: a connection as a machine that is fed bytes and gives events."""
 
-from journeyman.protocols.ztick.parser import (
-    AUTH_FAILED,
-    AUTH_OK,
-    AUTH_REQUIRED,
-    LINE_LIMIT_BYTES,
+from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.ztick.commands import (
     SETTLED,
-    Auth,
     AuthNotNeeded,
-    AuthRequired,
     Command,
     ErrorCode,
     Event,
     Get,
     ListRules,
-    Metrics,
-    Parser,
     Query,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
@@ -25,6 +18,13 @@ from journeyman.protocols.ztick.parser import (
     Settled,
     Stat,
     TooLong,
+)
+from journeyman.protocols.ztick.parser import ZtickParser
+from journeyman.protocols.ztick.replies import (
+    AUTH_FAILED,
+    AUTH_OK,
+    AUTH_REQUIRED,
+    Metrics,
     auth_denied,
     error,
     internal,
@@ -39,6 +39,7 @@ from journeyman.protocols.ztick.parser import (
     rule_not_found,
     settled,
 )
+from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES
 
 __all__ = [
     "AUTH_FAILED",
@@ -55,9 +56,8 @@ __all__ = [
     "Get",
     "ListRules",
     "Metrics",
-    "Parser",
     "Query",
-    "Refused",
+    "RefusedCommand",
     "Remove",
     "RemoveRule",
     "Set",
@@ -65,6 +65,7 @@ __all__ = [
     "Settled",
     "Stat",
     "TooLong",
+    "ZtickParser",
     "auth_denied",
     "error",
     "internal",

@@ -11,7 +11,7 @@
     <request_id> STAT                                    Stat
     AUTH <secret>                                        Auth
 
-More can come out of a connection: ``Refused`` (a known command whose arguments are wrong) and
+More can come out of a connection: ``RefusedCommand`` (a known command with wrong arguments) and
 ``AuthNotNeeded`` only have to be answered; ``AuthRequired`` and ``TooLong``: answer, or not, and
 close; ``Foreign``: the client speaks HTTP, close at once.
 
@@ -28,27 +28,6 @@ from typing import TypeAlias
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
-
-__all__ = [
-    "SETTLED",
-    "Auth",
-    "AuthNotNeeded",
-    "AuthRequired",
-    "Command",
-    "ErrorCode",
-    "Event",
-    "Get",
-    "ListRules",
-    "Query",
-    "Refused",
-    "Remove",
-    "RemoveRule",
-    "Set",
-    "SetRule",
-    "Settled",
-    "Stat",
-    "TooLong",
-]
 
 
 class ErrorCode(StrEnum):
@@ -121,7 +100,7 @@ Command: TypeAlias = Set | Get | Query | ListRules | Stat | Remove | RemoveRule 
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedCommand:
     """A known command whose arguments are wrong: nothing to decide, only to answer."""
 
     request_id: bytes
@@ -141,7 +120,7 @@ class TooLong:
     """A line goes over the limit: close without an answer."""
 
 
-Settled: TypeAlias = Refused | AuthNotNeeded  # what only has to be answered
-SETTLED = (Refused, AuthNotNeeded)
+Settled: TypeAlias = RefusedCommand | AuthNotNeeded  # what only has to be answered
+SETTLED = (RefusedCommand, AuthNotNeeded)
 
 Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong | Foreign

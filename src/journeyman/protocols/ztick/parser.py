@@ -33,90 +33,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, TLS, TLS_HANDSHAKE, Foreign, foreign
 from journeyman.protocols.ztick.commands import (
-    SETTLED,
-    Auth,
     AuthNotNeeded,
-    AuthRequired,
-    Command,
     ErrorCode,
     Event,
     Get,
     ListRules,
     Query,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
     SetRule,
-    Settled,
     Stat,
     TooLong,
 )
-from journeyman.protocols.ztick.replies import (
-    AUTH_FAILED,
-    AUTH_OK,
-    AUTH_REQUIRED,
-    Metrics,
-    auth_denied,
-    error,
-    internal,
-    job_line,
-    job_lines,
-    job_not_found,
-    job_state,
-    metric_lines,
-    ok,
-    reserved,
-    rule_line,
-    rule_not_found,
-    settled,
-)
 from journeyman.protocols.ztick.rules import read_runner
-from journeyman.protocols.ztick.times import MAX_NS, read_timestamp
-from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES, LineBuffer, in_a_message, tokenize
-
-__all__ = [
-    "AUTH_FAILED",
-    "AUTH_OK",
-    "AUTH_REQUIRED",
-    "LINE_LIMIT_BYTES",
-    "SETTLED",
-    "Auth",
-    "AuthNotNeeded",
-    "AuthRequired",
-    "Command",
-    "ErrorCode",
-    "Event",
-    "Get",
-    "ListRules",
-    "Metrics",
-    "Parser",
-    "Query",
-    "Refused",
-    "Remove",
-    "RemoveRule",
-    "Set",
-    "SetRule",
-    "Settled",
-    "Stat",
-    "TooLong",
-    "auth_denied",
-    "error",
-    "internal",
-    "job_line",
-    "job_lines",
-    "job_not_found",
-    "job_state",
-    "metric_lines",
-    "ok",
-    "reserved",
-    "rule_line",
-    "rule_not_found",
-    "settled",
-]
-
+from journeyman.protocols.ztick.tokens import (
+    MAX_NS,
+    LineBuffer,
+    in_a_message,
+    read_timestamp,
+    tokenize,
+)
 
 _AUTH_REQUIRED = AuthRequired()
 _AUTH_NOT_NEEDED = AuthNotNeeded()
@@ -128,7 +69,7 @@ class _State(Enum):
     CLOSED = auto()
 
 
-class Parser:
+class ZtickParser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
     __slots__ = ("_auth_is_off", "_first", "_lines", "_state")
@@ -288,13 +229,13 @@ _READERS: dict[bytes, Callable[[list[bytes]], Event | None]] = {
 }
 
 
-def _missing(tokens: list[bytes], argument: str) -> Refused:
+def _missing(tokens: list[bytes], argument: str) -> RefusedCommand:
     return _refused(tokens, f"missing required argument: {argument}")
 
 
-def _not_utf8(tokens: list[bytes], argument: str) -> Refused:
+def _not_utf8(tokens: list[bytes], argument: str) -> RefusedCommand:
     return _refused(tokens, f"{argument} is not valid UTF-8")
 
 
-def _refused(tokens: list[bytes], message: str) -> Refused:
-    return Refused(tokens[0], ErrorCode.INVALID_ARGS, message)
+def _refused(tokens: list[bytes], message: str) -> RefusedCommand:
+    return RefusedCommand(tokens[0], ErrorCode.INVALID_ARGS, message)

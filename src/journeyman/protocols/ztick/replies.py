@@ -25,26 +25,6 @@ from journeyman.protocols.ztick.commands import AuthNotNeeded, ErrorCode, Settle
 from journeyman.protocols.ztick.rules import runner_words
 from journeyman.protocols.ztick.tokens import in_a_message, join, quote
 
-__all__ = [
-    "AUTH_FAILED",
-    "AUTH_OK",
-    "AUTH_REQUIRED",
-    "Metrics",
-    "auth_denied",
-    "error",
-    "internal",
-    "job_line",
-    "job_lines",
-    "job_not_found",
-    "job_state",
-    "metric_lines",
-    "ok",
-    "reserved",
-    "rule_line",
-    "rule_not_found",
-    "settled",
-]
-
 AUTH_OK = b"OK\n"
 AUTH_REQUIRED = b"ERROR auth_required\n"
 AUTH_FAILED = b"ERROR auth_failed\n"

@@ -26,8 +26,6 @@ from typing import NamedTuple
 
 from journeyman.config import Token
 
-__all__ = ["FORGET_AFTER_S", "MAX_ADDRESSES", "MAX_DELAY_S", "MAX_WAITING", "Attempts"]
-
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 1.0
 MAX_ADDRESSES = 10_000

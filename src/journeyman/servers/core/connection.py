@@ -21,15 +21,38 @@ who may say what when, is each port's own: session.py (ztick), workq/session.py.
 from __future__ import annotations
 
 import asyncio
+import socket
 from abc import abstractmethod
 from collections import deque
 from typing import Any, cast
 
 from journeyman.protocols.foreign import Foreign
-from journeyman.servers.core.sending import LIST_STALL_S, Answer, Neighbours, Sending
-from journeyman.servers.core.sockets import address_of, keep_alive
+from journeyman.servers.core.sending import Answer, Neighbours, Sending
 
-__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Answer", "Connection", "Neighbours"]
+# ----------------------------------------
+# What a connected socket needs, and how its other end is called in messages.
+
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # seconds, probes
+
+
+def address_of(peer: Any) -> str:
+    """What ``getpeername`` gave, as people write it."""
+    if not isinstance(peer, tuple):
+        return str(peer)
+    host, port = peer[0], peer[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def keep_alive(sock: Any) -> None:
+    """Find out about clients that vanished without a word; and answer at once."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
 
 WINDOW = 1024  # commands of one connection that the writer holds at a time
 TIGHT_WINDOW = 16  # the same while the clients together have too much unsent

@@ -30,18 +30,6 @@ from typing import Any, Protocol, TypeAlias
 from journeyman.clock import Clock
 from journeyman.errors import JourneymanError, LogClosed, LogPoisoned
 
-__all__ = [
-    "MAX_BATCH",
-    "RETRY_S",
-    "Batch",
-    "Engine",
-    "GroupCommit",
-    "Journal",
-    "Submitter",
-    "Told",
-    "is_over",
-]
-
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
 RETRY_S = 1.0  # until what the server itself has to record is tried again
 
@@ -59,7 +47,7 @@ class Engine(Protocol):
     def undo_batch(self) -> None: ...
 
 
-class Journal(Protocol):
+class Recorder(Protocol):
     """The log, as far as a writer needs it. Called from the writer's thread."""
 
     def write(self, records: Sequence[Any]) -> None:

@@ -15,7 +15,8 @@ from typing import ClassVar
 
 from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.connection import Connection, Neighbours
+from journeyman.servers.core.connection import Connection
+from journeyman.servers.core.sending import Neighbours
 
 
 class Guarded(Connection):

@@ -18,8 +18,6 @@ from typing import Any
 
 from journeyman.servers.core.group_commit import MAX_BATCH, Batch, GroupCommit, Submitter
 
-__all__ = ["MAX_BATCH_BYTES", "QueueWriter"]
-
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
 
 

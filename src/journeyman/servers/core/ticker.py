@@ -17,8 +17,6 @@ from collections.abc import Callable
 
 from journeyman.clock import Clock
 
-__all__ = ["RECHECK_S", "Ticker"]
-
 RECHECK_S = 1.0
 _NS_PER_S = 1_000_000_000
 

@@ -22,9 +22,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from journeyman.errors import UsageError
-from journeyman.servers.core.sockets import address_of
-
-__all__ = ["TlsAdapter", "TlsTransport", "server_context"]
+from journeyman.servers.core.connection import address_of
 
 _READ_BYTES = 64 * 1024
 

@@ -32,25 +32,23 @@ from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.messages import (
     JobNotFound,
-    JobState,
     OutOfScope,
     Reply,
     Reserved,
     RuleListing,
     RuleNotFound,
-    Stats,
+    ScheduledJobState,
+    ScheduleStats,
 )
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.times import MAX_NS, MIN_NS, read_timestamp
+from journeyman.protocols.ztick.tokens import MAX_NS, MIN_NS, read_timestamp
+from journeyman.servers.core.sending import LIST_STALL_S
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.ztick.runs import EndedRun
-from journeyman.servers.ztick.session import LIST_STALL_S
 from journeyman.servers.ztick.writer import Request, Writer
-
-__all__ = ["Api", "ApiError", "Call", "add_routes", "read_body", "read_number", "send_list"]
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -130,9 +128,9 @@ class Api:
             raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")
         return reply
 
-    async def stats(self, call: Call) -> Stats:
+    async def stats(self, call: Call) -> ScheduleStats:
         reply = await self._ask(call, Stat(_NO_ID))
-        assert isinstance(reply, Stats)
+        assert isinstance(reply, ScheduleStats)
         return reply
 
     async def _ask(self, call: Call, command: Request) -> Reply | None:
@@ -152,7 +150,7 @@ class Api:
     async def get_job(self, request: web.Request) -> web.Response:
         identifier = _identifier(request)
         state = await self.ask(request, Get(_NO_ID, identifier))
-        assert isinstance(state, JobState)
+        assert isinstance(state, ScheduledJobState)
         return _json(_job(identifier, state.status, state.execution_ns))
 
     async def delete_job(self, request: web.Request) -> web.Response:

@@ -40,13 +40,10 @@ from journeyman.servers.kestrel.calls import FanOutCalls
 from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.telemetry.metrics import ServerMetrics
 from journeyman.servers.workq.calls import WorkqCalls
-from journeyman.servers.workq.history_http import add_history_routes
-from journeyman.servers.workq.http import add_work_routes
+from journeyman.servers.workq.http import add_history_routes, add_work_routes
 from journeyman.servers.ztick.runs import EndedRun
-from journeyman.servers.ztick.session import Surroundings
+from journeyman.servers.ztick.session import ZtickContext
 from journeyman.storage import Storage
-
-__all__ = ["HttpPort", "open_http"]
 
 SWEEP_S = 0.5
 MAX_REASON = 200  # characters; it may repeat what the client sent
@@ -71,7 +68,7 @@ class HttpPort:
 
 
 async def open_http(
-    around: Surroundings,
+    around: ZtickContext,
     figures: ServerMetrics,
     latest_runs: Callable[[], Iterator[EndedRun]],
     address: Address,
@@ -168,7 +165,7 @@ class _Complaints(logging.Handler):
 class _Gate:
     """Every request passes here: where it comes from, the token, and errors made into JSON."""
 
-    def __init__(self, around: Surroundings, cross_site: CrossSite) -> None:
+    def __init__(self, around: ZtickContext, cross_site: CrossSite) -> None:
         self._around = around
         self._cross_site = cross_site
 
@@ -230,7 +227,7 @@ class _Gate:
 class _Doorway:
     """Makes the protocol of each connection, counts them, and closes those that only wait."""
 
-    def __init__(self, around: Surroundings, timeout_s: float) -> None:
+    def __init__(self, around: ZtickContext, timeout_s: float) -> None:
         self._around = around
         self._timeout_s = timeout_s
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request

@@ -16,8 +16,6 @@ from journeyman.protocols.kestrel.commands import Put
 from journeyman.servers.kestrel.stats import Described
 from journeyman.servers.kestrel.writer import FanOutWriter
 
-__all__ = ["FanOutCalls"]
-
 
 class FanOutCalls:
     def __init__(self, loop: asyncio.AbstractEventLoop, writer: FanOutWriter) -> None:

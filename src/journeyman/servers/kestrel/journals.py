@@ -14,9 +14,11 @@ the others may have been: PartlyWritten says which items are stored all the same
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from journeyman.clock import Clock
@@ -25,6 +27,8 @@ from journeyman.engines.kestrel.messages import (
     AddReader,
     Append,
     EraseQueue,
+    Fetch,
+    Fetched,
     RemoveReader,
     SaveCheckpoint,
     Write,
@@ -32,13 +36,65 @@ from journeyman.engines.kestrel.messages import (
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.kestrel import ItemPut
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.kestrel2_files import OldFiles, find_old_journals
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
 from journeyman.logs.kestrel.opening import finish_publication, remove_stale_locks
 from journeyman.logs.segments import kestrel_queues
-from journeyman.logs.sync import SyncPolicy
+from journeyman.servers.core.group_commit import RETRY_S
 
-__all__ = ["JournalSize", "Journals", "PartlyWritten"]
+# ----------------------------------------
+# Items that are not in memory, read from the journals in threads of their own.
+#
+#     Fetch --> a thread reads --> Fetched, to the writer, which has decided much else meanwhile
+#
+# What cannot be read now is tried again a little later: nothing is lost by waiting, and only
+# whoever wants these very items waits.
+
+THREADS = 2
+
+
+class ItemFetcher:
+    """Methods are called on the event loop, and so are the callbacks."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        read_after: Callable[[str, int], tuple[ItemPut, ...]],
+        submit: Callable[[Fetched], None],
+        *,
+        on_unread: Callable[[Exception], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._read_after = read_after
+        self._submit = submit
+        self._on_unread = on_unread
+        self._on_failure = on_failure
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="journeyman-reading")
+        self._closed = False
+
+    def fetch(self, fetch: Fetch) -> None:
+        if not self._closed:
+            reading = self._threads.submit(self._read_after, fetch.queue, fetch.after)
+            reading.add_done_callback(
+                lambda future: self._loop.call_soon_threadsafe(self._fetched, fetch, future)
+            )
+
+    def close(self) -> None:
+        self._closed = True
+        self._threads.shutdown(wait=True)
+
+    def _fetched(self, fetch: Fetch, future: Future[tuple[ItemPut, ...]]) -> None:
+        error = future.exception()
+        if error is None:
+            self._submit(Fetched(fetch, future.result()))
+        elif isinstance(error, OSError | LogError):
+            self._on_unread(error)
+            self._loop.call_later(RETRY_S, self.fetch, fetch)
+        else:
+            self._on_failure(error)
+
 
 FETCH_ITEMS = 512
 _FOR_NOW = (errno.EMFILE, errno.ENFILE)  # no file can be opened: a matter of the moment

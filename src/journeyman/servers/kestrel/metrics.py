@@ -15,30 +15,28 @@ from heapq import nlargest
 from typing import Any
 
 from journeyman.engines.kestrel.messages import Counts, FanOutStats, Reply
-from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.protocols.kestrel import commands as ask
-from journeyman.servers.telemetry.metric_families import Family, Labels, Point
-
-__all__ = ["FanOutMetrics"]
+from journeyman.servers.telemetry.metrics import Family, Labels, Point
 
 _WORDS: dict[type, str] = {
     ask.Put: "set",
     ask.PutTooLarge: "set",
-    ask.Get: "get",
+    ask.GetItem: "get",
     ask.Monitor: "monitor",
     ask.Confirm: "confirm",
-    ask.Delete: "delete",
+    ask.DeleteQueue: "delete",
     ask.Flush: "flush",
     ask.FlushAll: "flush_all",
     ask.FlushExpired: "flush_expired",
     ask.FlushAllExpired: "flush_all_expired",
-    ask.Stats: "stats",
+    ask.ShowStats: "stats",
     ask.DumpStats: "dump_stats",
     ask.Version: "version",
-    ask.Status: "status",
+    ask.ServerStatus: "status",
     ask.Reload: "reload",
     ask.Shutdown: "shutdown",
-    ask.Refused: "refused",
+    ask.RefusedRequest: "refused",
 }
 _PEEK = "peek"
 # By the first bytes of a reply; whatever else it begins with, it was done.
@@ -66,7 +64,7 @@ class FanOutMetrics:
         stats: Callable[[], FanOutStats],
         counts: Callable[[], Counts],
         sessions: Sized,
-        queues: Callable[[], Iterable[Queue]],
+        queues: Callable[[], Iterable[ItemQueue]],
     ) -> None:
         self._stats = stats
         self._queues = queues
@@ -79,7 +77,7 @@ class FanOutMetrics:
         """A batch was answered: (client, request), and in the same order what each came to."""
         self._batches += 1
         self._commands.update(
-            (type(request), type(request) is ask.Get and request.peek, _first_bytes(outcome))
+            (type(request), type(request) is ask.GetItem and request.peek, _first_bytes(outcome))
             for (_, request), outcome in zip(requests, outcomes, strict=False)
             if outcome is not HELD
         )

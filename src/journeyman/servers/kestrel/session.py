@@ -19,27 +19,64 @@ from typing import TYPE_CHECKING, Any
 from journeyman.engines.kestrel.messages import Reply
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
-from journeyman.protocols.kestrel import Parser
+from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel import replies as words
-from journeyman.protocols.kestrel.commands import Event, Get, Hangup, Monitor, Put, Refused
+from journeyman.protocols.kestrel.commands import (
+    Confirm,
+    DeleteQueue,
+    DumpStats,
+    Event,
+    Flush,
+    FlushExpired,
+    GetItem,
+    HangUp,
+    Monitor,
+    Put,
+    PutTooLarge,
+    RefusedRequest,
+    ServerStatus,
+    ShowStats,
+    Version,
+)
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.guarded import Guarded
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.scope import in_scope
 from journeyman.servers.kestrel.writer import item_bytes
 
 if TYPE_CHECKING:
     from journeyman.servers.kestrel.writer import FanOutWriter
 
-__all__ = ["FanOutSession", "FanOutSurroundings"]
+# ----------------------------------------
+# What a token with a namespace may ask of the fan-out queues: only its own are there for it.
+#
+#     a queue by its name            outside the namespace: refused
+#     stats, dump_stats              show the queues of the namespace
+#     all queues, or the server      flush_all, status WORD, reload, shutdown: refused
+
+_OUTSIDE = RefusedRequest("the queue is outside the namespace of the token")
+_FOR_ALL = RefusedRequest("this is for tokens of all namespaces")
+
+
+def in_scope(event: Event, prefix: str) -> Event:
+    """The event, or what is left of it for a token whose queues begin with ``prefix``."""
+    if isinstance(event, Put | PutTooLarge):
+        return event if event.queue.startswith(prefix) else _OUTSIDE
+    if isinstance(event, ShowStats | DumpStats):
+        return event._replace(prefix=prefix)
+    if isinstance(event, GetItem | Monitor | Confirm | DeleteQueue | Flush | FlushExpired):
+        return event if event.key.queue.startswith(prefix) else _OUTSIDE
+    if isinstance(event, Version | RefusedRequest | HangUp | Foreign):
+        return event
+    return event if event == ServerStatus(None) else _FOR_ALL
+
 
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
-_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
-_TOO_MUCH = Refused("too many large items are on their way", hangup=True)
+_FOR_THE_DOOR = (HangUp, Foreign, Auth, AuthRequired)
+_TOO_MUCH = RefusedRequest("too many large items are on their way", hangup=True)
 
 
 @dataclass(slots=True)
@@ -73,7 +110,7 @@ class FanOutSession(Guarded):
     def __init__(self, around: FanOutSurroundings) -> None:
         super().__init__(around, around.access)
         self._around = around
-        self._parser = Parser(auth_required=around.access.tokens is not None)
+        self._parser = KestrelParser(auth_required=around.access.tokens is not None)
         self._kept = 0  # bytes of an item that is not whole yet
         self._load = 0  # bytes of items in flight, at most
         self.is_lost = False
@@ -126,7 +163,7 @@ class FanOutSession(Guarded):
 
     def _stands_alone(self, event: Any) -> bool:
         kind = type(event)
-        if kind is Monitor or (kind is Get and event.wait_ms > 0):
+        if kind is Monitor or (kind is GetItem and event.wait_ms > 0):
             return True
         size = item_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
@@ -147,7 +184,7 @@ class FanOutSession(Guarded):
             if kind is Put:
                 load += len(event.data)
                 self._alone = load >= LOAD_BYTES
-            elif kind is Monitor or (kind is Get and event.wait_ms > 0):
+            elif kind is Monitor or (kind is GetItem and event.wait_ms > 0):
                 self._alone = True
         self._in_flight, self._load = in_flight, load
 

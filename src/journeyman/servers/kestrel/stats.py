@@ -21,17 +21,15 @@ from typing import Any, NamedTuple
 
 from journeyman import __version__
 from journeyman.clock import Clock
-from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import FORBIDDEN, Reply
-from journeyman.engines.kestrel.queue import Queue
+from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.servers.kestrel.journals import JournalSize
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.kestrel.session import FanOutSurroundings
-
-__all__ = ["Described", "FanOutFacts"]
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -41,9 +39,9 @@ VERSION = f"2.4.1-journeyman-{__version__}"
 
 _NOT_RELOADED = Reply(words.server_error("settings are read when the server starts"))
 _BAD_STATUS = Reply(words.CLIENT_ERROR, hangup=True)
-_CHANGES = (ask.Put, ask.PutTooLarge, ask.Delete, ask.Flush, ask.FlushAll)
+_CHANGES = (ask.Put, ask.PutTooLarge, ask.DeleteQueue, ask.Flush, ask.FlushAll)
 _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
-_USUAL: frozenset[type] = frozenset({ask.Put, ask.Get, ask.Confirm})
+_USUAL: frozenset[type] = frozenset({ask.Put, ask.GetItem, ask.Confirm})
 _NONE: frozenset[type] = frozenset()
 
 
@@ -60,7 +58,7 @@ class FanOutFacts:
 
     def __init__(
         self,
-        engine: FanOut,
+        engine: FanOutEngine,
         clock: Clock,
         around: Callable[[], FanOutSurroundings],
         figures: FanOutMetrics,
@@ -81,9 +79,9 @@ class FanOutFacts:
     def answer(self, request: Any) -> Reply | None:
         """The answer, if the request is for the server; None: it is for the queues."""
         kind = type(request)
-        if kind is ask.Refused:
+        if kind is ask.RefusedRequest:
             return self._refused(request)
-        if kind is ask.Stats:
+        if kind is ask.ShowStats:
             return Reply(words.stat_lines(self._all_figures(request.prefix)))
         if kind is ask.DumpStats:
             return Reply(words.queue_dump(self._dumped(request.queues, request.prefix)))
@@ -93,11 +91,11 @@ class FanOutFacts:
             return Reply(words.version(VERSION))
         if kind is ask.Reload:
             return _NOT_RELOADED
-        if kind is ask.Status:
+        if kind is ask.ServerStatus:
             return self._tell_status(request.word)
         return self._forbidden(kind)
 
-    def _refused(self, refused: ask.Refused) -> Reply:
+    def _refused(self, refused: ask.RefusedRequest) -> Reply:
         """The client hears what the original says; why is for whoever reads the messages."""
         if refused.hangup:  # no client can say more than one of these
             self._around().messages.info("connection refused", reason=refused.reason)
@@ -169,7 +167,7 @@ class FanOutFacts:
         names = sorted(queues)[asked.offset : asked.offset + asked.limit]
         return json.dumps([self._as_json(queues[name]) for name in names]).encode()
 
-    def _as_json(self, queue: Queue) -> dict[str, object]:
+    def _as_json(self, queue: ItemQueue) -> dict[str, object]:
         return {
             "name": queue.name,
             "created": queue.created_ms * NS_PER_MS,
@@ -191,7 +189,7 @@ class FanOutFacts:
             ],
         }
 
-    def _of_reader(self, queue: Queue, reader: FanReader) -> list[tuple[str, object]]:
+    def _of_reader(self, queue: ItemQueue, reader: FanReader) -> list[tuple[str, object]]:
         tally, size = reader.tally, self._size_of(queue.name)
         return [
             ("items", reader.items),

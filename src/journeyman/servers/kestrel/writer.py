@@ -25,16 +25,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
-from journeyman.engines.kestrel.engine import FanOut
+from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import (
-    Answer,
     Append,
-    Due,
     Effect,
     EraseQueue,
     Fetch,
-    Gone,
-    Outcome,
+    KestrelAnswer,
+    KestrelDue,
+    KestrelGone,
+    KestrelOutcome,
     Reply,
     StopWaiting,
 )
@@ -43,18 +43,15 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.servers.core.group_commit import Batch, Submitter, Told
 from journeyman.servers.core.queue_writer import QueueWriter
-from journeyman.servers.kestrel.fetching import ItemFetcher
-from journeyman.servers.kestrel.journals import Journals, PartlyWritten
+from journeyman.servers.kestrel.journals import ItemFetcher, Journals, PartlyWritten
 from journeyman.servers.kestrel.metrics import HELD
-
-__all__ = ["Client", "FanOutWriter", "item_bytes"]
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way
-_LONG_ANSWERS = (ask.Get, ask.Monitor, ask.Stats, ask.DumpStats)  # or maybe so
+_LONG_ANSWERS = (ask.GetItem, ask.Monitor, ask.ShowStats, ask.DumpStats)  # or maybe so
 MAX_CHANGES = 8  # queues and readers that one batch makes or removes
-NOT_FOR_THE_LOST = (ask.Get, ask.Monitor, ask.Confirm)
+NOT_FOR_THE_LOST = (ask.GetItem, ask.Monitor, ask.Confirm)
 NO_ROOM = Reply(words.server_error("the journal cannot be written"))
 STORED = Reply(words.STORED)
 
@@ -71,7 +68,7 @@ class _Released(NamedTuple):
     goes_on: bool = True
 
 
-class Client(Submitter, Protocol):
+class KestrelSubmitter(Submitter, Protocol):
     """Whoever submits commands; ``answered`` is given (reply, whether it is the last) pairs."""
 
     @property
@@ -100,7 +97,7 @@ class FanOutWriter(QueueWriter):
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        engine: FanOut,
+        engine: FanOutEngine,
         journals: Journals,
         *,
         facts: Callable[[Any], Reply | None],
@@ -164,11 +161,11 @@ class FanOutWriter(QueueWriter):
     def _weigh(self, requests: Sequence[Any]) -> int:
         return sum([len(request.data) for request in requests if type(request) is ask.Put])
 
-    def _due(self) -> Due:
-        return Due()
+    def _due(self) -> KestrelDue:
+        return KestrelDue()
 
-    def _gone(self, client: Any) -> Gone:
-        return Gone(client)
+    def _gone(self, client: Any) -> KestrelGone:
+        return KestrelGone(client)
 
     # -- deciding --
 
@@ -215,8 +212,8 @@ class FanOutWriter(QueueWriter):
     def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
         kind = type(request)
         if client is None:
-            self._due_waits = self._due_waits and kind is not Due
-        elif kind is Gone:
+            self._due_waits = self._due_waits and kind is not KestrelDue
+        elif kind is KestrelGone:
             batch.effects.append(_Released(client, goes_on=False))
         elif client in self._held:
             self._held[client].append(request)
@@ -251,24 +248,29 @@ class FanOutWriter(QueueWriter):
         return kind in _LONG_ANSWERS and client.is_held_back
 
     def _finish_one(
-        self, batch: Batch, client: Any, kind: type, outcome: Outcome, now_ns: int
+        self, batch: Batch, client: Any, kind: type, outcome: KestrelOutcome, now_ns: int
     ) -> Reply | None:
         self._gather(batch, client, kind, outcome)
-        if outcome.reply is None and client is not None and kind is not Gone and client.is_leaving:
+        if (
+            outcome.reply is None
+            and client is not None
+            and kind is not KestrelGone
+            and client.is_leaving
+        ):
             self._decide_one(batch, None, StopWaiting(client), now_ns)
         return outcome.reply
 
-    def _gather(self, batch: Batch, client: Any, kind: type, outcome: Outcome) -> None:
+    def _gather(self, batch: Batch, client: Any, kind: type, outcome: KestrelOutcome) -> None:
         writes, reply, effects = outcome
         batch.records += writes
         self._changes += sum(type(write) is not Append for write in writes)
-        if client is not None and kind is not Gone:
+        if client is not None and kind is not KestrelGone:
             if reply is not None:
                 self._say(batch, client, reply, final=True)
             else:
                 self._hold(client, [])  # until its Answer comes
         for effect in effects:
-            if type(effect) is Answer:
+            if type(effect) is KestrelAnswer:
                 self._say(batch, effect.client, effect.reply, final=effect.final)
                 if effect.final:
                     batch.effects.append(_Released(effect.client))
@@ -330,7 +332,7 @@ class FanOutWriter(QueueWriter):
         self._fan_out.commit_batch()
         outcomes: list[Any] = []
         for client, request in batch.requests:
-            if client in waited_before and type(request) is not Gone:
+            if client in waited_before and type(request) is not KestrelGone:
                 outcomes.append(None)  # it is kept aside already
             else:
                 outcomes.append(self._decide_again(anew, client, request, stored, error))
@@ -343,10 +345,10 @@ class FanOutWriter(QueueWriter):
         """What needs no room is decided anew; the rest is told that there is none."""
         kind = type(request)
         if client is None:
-            if kind is not Due:  # the ticker sees for itself what is due
+            if kind is not KestrelDue:  # the ticker sees for itself what is due
                 self._say_again_later(request)
             return error
-        if kind is Gone:
+        if kind is KestrelGone:
             self.leave(client)
             return error
         if kind is ask.Put and id(request.data) in stored:

@@ -20,7 +20,7 @@ from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import AppendFile, RealAppendFile, RealDisk
 from journeyman.logs.segments import ZtickNames
-from journeyman.servers.telemetry.metric_families import Family, Histogram, Labels, Point
+from journeyman.servers.telemetry.metrics import Family, Histogram, Labels, Point
 
 SAMPLE_S = 5.0
 _NS_PER_MS = 1_000_000

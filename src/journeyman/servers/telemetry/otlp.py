@@ -40,10 +40,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from journeyman import __version__
-from journeyman.servers.telemetry.metric_families import BOUNDS_MS, Family, Histogram, Point
+from journeyman.servers.telemetry.metrics import BOUNDS_MS, Family, Histogram, Point
 from journeyman.servers.telemetry.telemetry import RequestSpan, RunSpan, Span
-
-__all__ = ["OtlpExporter"]
 
 SCOPE = "ztick"
 

@@ -32,9 +32,9 @@ from journeyman.errors import UsageError
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick import Metrics as StatFigures
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metric_families import Family
 from journeyman.servers.telemetry.metrics import (
     COMMAND_WORDS,
+    Family,
     ServerMetrics,
     outcome_word,
     runner_word,
@@ -43,18 +43,6 @@ from journeyman.servers.ztick.runs import EndedRun
 
 if TYPE_CHECKING:
     from journeyman.servers.telemetry.otlp import OtlpExporter
-
-__all__ = [
-    "MAX_SPANS_A_SECOND",
-    "MAX_WAITING_SPANS",
-    "STOP_LIMIT_S",
-    "Allowance",
-    "Exporter",
-    "RequestSpan",
-    "RunSpan",
-    "Span",
-    "Telemetry",
-]
 
 MAX_SPANS_A_SECOND = 100  # of commands, and as many of runs
 MAX_WAITING_SPANS = 4_096
@@ -95,7 +83,7 @@ class Exporter(Protocol):
 
 
 @dataclass(slots=True)
-class Allowance:
+class RateLimit:
     """So many a second; what is not used is saved, for a second at most."""
 
     a_second: int
@@ -134,8 +122,8 @@ class Telemetry:
         self._clock = clock
         self._log = log
         now_ns = clock.monotonic_ns()
-        self._requests = Allowance(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
-        self._runs = Allowance(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
+        self._requests = RateLimit(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
+        self._runs = RateLimit(MAX_SPANS_A_SECOND, MAX_SPANS_A_SECOND, now_ns)
         self._waiting: deque[Span] = deque()
         self._troubled = False
         self._stopping = threading.Event()

@@ -25,14 +25,12 @@ from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.disk import Disk, RealDisk
 from journeyman.engines.workq.bulk import BulkLoader
-from journeyman.engines.workq.engine import WorkQueue
+from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.job import BIAS, HAS_TIME, HEAD_BYTES, IS_SCHEDULE, TOP_PRIORITY
-from journeyman.engines.workq.loading import Loader
+from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.formats.framing import Buffer, Stop
 from journeyman.formats.workq import CODEC, Command
 from journeyman.logs.recovery import FileReport, RecoveryReport
-
-__all__ = ["read_all"]
 
 Ints = npt.NDArray[Any]
 
@@ -66,7 +64,7 @@ _REPLACED = "\ufffd"  # in a name: bytes that are no text
 
 def read_all(
     disk: Disk, files: list[str], *, now_ns: int, paused: frozenset[str], seed: int
-) -> tuple[WorkQueue, RecoveryReport] | None:
+) -> tuple[WorkQueueEngine, RecoveryReport] | None:
     """None if a file does not end where its last record does."""
     loader = BulkLoader(now_ns=now_ns, paused=paused, seed=seed)
     reports = []
@@ -79,7 +77,7 @@ def read_all(
             _load_rows(chunk.batch, loader)
             records += chunk.batch.num_rows
         reports.append(FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0))
-    fold = Loader()
+    fold = WorkqLoader()
     if loader.odd:
         for file in files:
             _fold_odd(disk.view(file), loader.odd, fold)
@@ -230,7 +228,7 @@ def _load_events(
         loader.add_event(job_id, kind_list[row], logged[row], results[row])
 
 
-def _fold_odd(view: Buffer, odd: set[bytes], fold: Loader) -> None:
+def _fold_odd(view: Buffer, odd: set[bytes], fold: WorkqLoader) -> None:
     for chunk in columnar.iter_batches(view):
         for offset in _odd_offsets(chunk.batch, odd):
             entry = CODEC.decode(view, offset)

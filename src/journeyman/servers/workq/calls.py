@@ -12,11 +12,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from journeyman.protocols.workq.commands import Add, Complaint, Refused
+from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
 from journeyman.protocols.workq.replies import Reply
 from journeyman.servers.workq.writer import CAN_WAIT, Request, WorkqWriter
-
-__all__ = ["NotDone", "WorkqCalls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class WorkqCalls:
         reply = await self.ask(job)
         if isinstance(reply, NotDone):
             return reply.reason
-        if isinstance(reply, Refused) and reply.complaint is not Complaint.DUPLICATE_JOB:
+        if isinstance(reply, RefusedLine) and reply.complaint is not Complaint.DUPLICATE_JOB:
             return f"the work queue refused the job: {reply.complaint}"
         return ""
 

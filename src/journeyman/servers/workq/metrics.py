@@ -20,6 +20,7 @@ from journeyman.engines.workq.messages import QueueFigures, WorkStats
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Complete,
     Delete,
     Fail,
@@ -33,23 +34,20 @@ from journeyman.protocols.workq.commands import (
     InspectServer,
     Lease,
     PauseQueue,
-    Refused,
+    RefusedLine,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
-from journeyman.protocols.workq.replies import NotFound, TimedOut
-from journeyman.servers.telemetry.metric_families import Family, Point
-
-__all__ = ["WorkqMetrics"]
+from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
+from journeyman.servers.telemetry.metrics import Family, Point
 
 _WORDS: dict[type, str] = {
     Add: "add",
-    Schedule: "schedule",
+    ScheduleJob: "schedule",
     Run: "run",
-    Result: "result",
+    AwaitResult: "result",
     Lease: "lease",
     Complete: "complete",
     Fail: "fail",
@@ -57,7 +55,7 @@ _WORDS: dict[type, str] = {
     Requeue: "requeue",
     PauseQueue: "pause",
     ResumeQueue: "resume",
-    Refused: "refused",
+    RefusedLine: "refused",
     **dict.fromkeys(
         (
             *(InspectServer, InspectQueue, InspectQueues, InspectPausedQueues, InspectJob),
@@ -77,11 +75,11 @@ def _outcome_word(reply_type: type) -> str:
     """``ok``, ``waits``, or the first word of the error, in lower case."""
     if reply_type is type(None):
         return "waits"
-    if reply_type is NotFound:
+    if reply_type is JobMissing:
         return "not_found"
-    if reply_type is TimedOut:
+    if reply_type is WaitTimedOut:
         return "timeout"
-    if reply_type is Refused:
+    if reply_type is RefusedLine:
         return "client_error"
     return "server_error" if issubclass(reply_type, JourneymanError) else "ok"
 

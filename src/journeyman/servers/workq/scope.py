@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from journeyman.engines.workq.engine import WorkQueue
-from journeyman.engines.workq.messages import Gone
+from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.messages import WorkqGone
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Complaint,
     Complete,
     Delete,
@@ -30,30 +31,29 @@ from journeyman.protocols.workq.commands import (
     InspectServer,
     Lease,
     PauseQueue,
-    Refused,
+    RefusedLine,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
-from journeyman.protocols.workq.replies import NOT_FOUND, NotFound
+from journeyman.protocols.workq.replies import NOT_FOUND, JobMissing
 
-REFUSALS = (Refused, NotFound)
+REFUSALS = (RefusedLine, JobMissing)
 
-_OUTSIDE = Refused(Complaint.SCOPE)
+_OUTSIDE = RefusedLine(Complaint.SCOPE)
 _OF_A_NAME = frozenset(
     {
-        *(Add, Schedule, Run, PauseQueue, ResumeQueue),
+        *(Add, ScheduleJob, Run, PauseQueue, ResumeQueue),
         *(InspectQueue, InspectJobs, InspectScheduledJobs, InspectDeadJobs),
     }
 )
-_OF_AN_ID = frozenset({Result, Complete, Fail, Delete, InspectJob, Requeue})
-_HARMLESS = frozenset({InspectServer, Refused, Gone})
+_OF_AN_ID = frozenset({AwaitResult, Complete, Fail, Delete, InspectJob, Requeue})
+_HARMLESS = frozenset({InspectServer, RefusedLine, WorkqGone})
 _LISTS = frozenset({InspectQueues, InspectPausedQueues})
 
 
-def in_scope(queue: WorkQueue, request: Any, prefix: str) -> Any:
+def in_scope(queue: WorkQueueEngine, request: Any, prefix: str) -> Any:
     """The request as it may be decided, or what to answer instead: one of REFUSALS.
 
     A command that is not known here is refused.

@@ -23,23 +23,25 @@ from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq.commands import Add
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.closing import ANSWER_LIMIT_S, close_sessions
 from journeyman.servers.core.group_commit import RETRY_S
 from journeyman.servers.core.idle import IdleWatch
-from journeyman.servers.core.listener import Listener, listen
+from journeyman.servers.core.listener import ANSWER_LIMIT_S, Listener, close_sessions, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.ticker import Ticker
-from journeyman.servers.telemetry.metric_families import Family
+from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.workq.calls import WorkqCalls
 from journeyman.servers.workq.metrics import WorkqMetrics
-from journeyman.servers.workq.persistence import Keeping, LogKeeping, MemoryKeeping, Surroundings
+from journeyman.servers.workq.persistence import (
+    Keeping,
+    LogKeeping,
+    MemoryKeeping,
+    PersistenceContext,
+)
 from journeyman.servers.workq.session import WorkqSession, WorkqSurroundings
 from journeyman.servers.workq.store_persistence import StoreKeeping
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Storage
-
-__all__ = ["WorkQueueServer"]
 
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 
@@ -111,7 +113,7 @@ class WorkQueueServer:
 
     def _open_keeping(self) -> Keeping:
         settings = self._settings.workq
-        around = Surroundings(self._disk, self._clock, self._messages)
+        around = PersistenceContext(self._disk, self._clock, self._messages)
         if settings.persistence is WorkqPersistence.STORAGE:
             keeping = StoreKeeping(self._settings, around)
             self.store = keeping.storage

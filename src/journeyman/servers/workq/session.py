@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
-from journeyman.protocols.workq import Parser
+from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
+    AwaitResult,
     Event,
     Hangup,
     InspectDeadJobs,
@@ -33,7 +34,6 @@ from journeyman.protocols.workq.commands import (
     InspectPausedQueues,
     InspectQueues,
     InspectScheduledJobs,
-    Result,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -47,16 +47,14 @@ from journeyman.protocols.workq.replies import (
     reply_bytes,
 )
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.connection import Answer
 from journeyman.servers.core.guarded import Guarded
+from journeyman.servers.core.sending import Answer
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.workq.writer import CAN_WAIT, payload_bytes
 
 if TYPE_CHECKING:
     from journeyman.servers.workq.writer import WorkqWriter
-
-__all__ = ["WorkqSession", "WorkqSurroundings"]
 
 LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
@@ -103,7 +101,7 @@ class WorkqSession(Guarded):
     def __init__(self, around: WorkqSurroundings) -> None:
         super().__init__(around, around.access)
         self._around = around
-        self._parser = Parser(auth_required=around.access.tokens is not None)
+        self._parser = WorkqParser(auth_required=around.access.tokens is not None)
         self._load = 0  # bytes of payload in flight, at most
         self._waits_for_result = False  # the command that stands alone is a result
         self._is_finishing = False  # the server stops
@@ -131,7 +129,7 @@ class WorkqSession(Guarded):
 
     def _stands_alone(self, event: Any) -> bool:
         if type(event) in _ALONE:
-            self._waits_for_result = type(event) is Result
+            self._waits_for_result = type(event) is AwaitResult
             return True
         size = payload_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
@@ -143,7 +141,7 @@ class WorkqSession(Guarded):
     # -- the end --
 
     def gives_up(self, request: Any) -> bool:
-        if type(request) is Result:
+        if type(request) is AwaitResult:
             return self._is_finishing or self._closing
         return self._ending or self._closing
 

@@ -22,14 +22,11 @@ from journeyman.errors import (
     StorageLocked,
     UsageError,
 )
-from journeyman.servers.workq.persistence import Surroundings, tell_loaded
-from journeyman.servers.workq.retention import Retention
-from journeyman.servers.workq.store import StoreJournal
-from journeyman.servers.workq.store_loading import load_store
+from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
+from journeyman.servers.workq.store import StoreJournal, load_store
+from journeyman.servers.workq.upkeep import Retention
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Storage
-
-__all__ = ["StoreKeeping", "StoreUpkeep"]
 
 PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
@@ -41,7 +38,7 @@ class StoreKeeping:
 
     what = "the store"
 
-    def __init__(self, settings: Settings, around: Surroundings) -> None:
+    def __init__(self, settings: Settings, around: PersistenceContext) -> None:
         """UsageError: it cannot be opened."""
         self._around = around
         self._upkeep: StoreUpkeep | None = None
@@ -137,7 +134,7 @@ class StoreUpkeep:
         self,
         loop: asyncio.AbstractEventLoop,
         writer: WorkqWriter,
-        around: Surroundings,
+        around: PersistenceContext,
         journal: StoreJournal,
         retention: Retention,
         *,

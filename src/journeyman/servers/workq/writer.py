@@ -24,41 +24,121 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
-from journeyman.engines.workq.engine import WorkQueue
-from journeyman.engines.workq.messages import Answer, Due, Gone, Outcome
-from journeyman.errors import JourneymanError
-from journeyman.formats.workq import Record
+from journeyman.config import WorkqSync
+from journeyman.disk import Disk
+from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
+from journeyman.errors import JourneymanError, LogError, LogPoisoned
+from journeyman.formats.workq import CODEC, Record
+from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.workq import pauses
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq.commands import (
     Add,
+    AwaitResult,
     Command,
     Complete,
     Delete,
     Fail,
     Lease,
     PauseQueue,
-    Refused,
+    RefusedLine,
     Requeue,
-    Result,
     ResumeQueue,
     Run,
-    Schedule,
+    ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
 from journeyman.servers.core.group_commit import Batch, Submitter, Told
 from journeyman.servers.core.queue_writer import QueueWriter
 from journeyman.servers.workq.scope import REFUSALS, in_scope
 
-__all__ = ["CAN_WAIT", "Client", "Journal", "Request", "WorkqWriter", "payload_bytes"]
+# ----------------------------------------
+# The command log, as the writer of the work queue sees it: a batch goes in, and is as durable as
+# the policy says when ``write`` returns.
+#
+#     always      written and synced                       in the writer's thread
+#     interval    written; synced by the clock, see sync   here and now: nothing waits for the disk
+#     os          written                                  here and now
+#
+# Here and now, unless that would wait after all: for the sync of a segment that is full, or for the
+# lock while the log is cleaned. ``is_quick`` tells.
+#
+# The names of paused queues belong to a batch like its records. They are prepared before the
+# records are written and put in place behind them, so a batch that finds no room changes neither.
+
+
+def policy_of(sync: WorkqSync) -> SyncPolicy:
+    """What the log itself has to do; intervals are kept by whoever calls ``sync``."""
+    return SyncPolicy.always() if sync is WorkqSync.ALWAYS else SyncPolicy.os()
+
+
+class WorkqJournal:
+    """``write`` and ``sync`` never run at the same time: the writer sees to that."""
+
+    def __init__(
+        self, log: WorkqLog, disk: Disk, directory: str, *, sync: WorkqSync, segment_bytes: int
+    ) -> None:
+        self._log = log
+        self._disk = disk
+        self._directory = directory
+        self._waits = sync is WorkqSync.ALWAYS
+        self._segment_bytes = segment_bytes
+        end = log.appender.end()
+        self._end = end.offset if end is not None else 0
+        self.is_unsynced = False  # something was written since the last ``sync``
+        self.is_shared = False  # another thread is at the log
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a write now would wait for no disk and no lock."""
+        return not self._waits and not self.is_shared and self._end < self._segment_bytes
+
+    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+        """JourneymanError: nothing was written, unless it is LogPoisoned."""
+        if paused is not None:
+            pauses.prepare(self._disk, self._directory, paused)
+        if records:
+            try:
+                self._append(records)
+            except LogError:
+                if paused is not None:
+                    pauses.discard(self._disk, self._directory)
+                raise
+        if paused is not None:
+            self._put_pauses_in_place()
+
+    def sync(self) -> None:
+        """Make durable what was written. LogPoisoned: it is not, and never will be."""
+        self.is_unsynced = False
+        self._log.appender.sync()
+
+    def _append(self, records: Sequence[Record]) -> None:
+        # One piece, not one a record: nobody asks where in the log a record of a batch stands.
+        data = b"".join([CODEC.encode(record) for record in records])
+        future = self._log.appender.append(data)
+        self._log.commit()
+        begin = future.result()  # nobody else commits, so it has been decided by now
+        self._end = begin.offset + len(data)
+        self.is_unsynced = True
+
+    def _put_pauses_in_place(self) -> None:
+        try:
+            pauses.finish(self._disk, self._directory)
+        except OSError as error:
+            reason = f"the paused queues could not be saved: {error.strerror or error}"
+            raise LogPoisoned(self._directory, reason) from error
+
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
-Request: TypeAlias = Command | Refused
+Request: TypeAlias = Command | RefusedLine
 
-CAN_WAIT = frozenset({Lease, Result, Run})
-_CHANGES = frozenset({Add, Schedule, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue})
+CAN_WAIT = frozenset({Lease, AwaitResult, Run})
+_CHANGES = frozenset({Add, ScheduleJob, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue})
 _PAYLOADS: dict[type, Callable[[Any], bytes]] = {
     Add: attrgetter("payload"),
-    Schedule: attrgetter("payload"),
+    ScheduleJob: attrgetter("payload"),
     Run: attrgetter("payload"),
     Complete: attrgetter("result"),
     Fail: attrgetter("result"),
@@ -71,7 +151,7 @@ def payload_bytes(request: Any) -> int:
     return len(payload(request)) if payload is not None else 0
 
 
-class Client(Submitter, Protocol):
+class WorkqSubmitter(Submitter, Protocol):
     """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
 
     def gives_up(self, request: Request) -> bool:
@@ -95,7 +175,7 @@ class Client(Submitter, Protocol):
         ...
 
 
-class Journal(Protocol):
+class WorkqRecorder(Protocol):
     """What keeps the records: a command log, or a store."""
 
     @property
@@ -117,8 +197,8 @@ class WorkqWriter(QueueWriter):
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        queue: WorkQueue,
-        journal: Journal | None,
+        queue: WorkQueueEngine,
+        journal: WorkqRecorder | None,
         *,
         on_batch: Callable[[], None],
         on_trouble: Callable[[JourneymanError | None], None],
@@ -144,11 +224,11 @@ class WorkqWriter(QueueWriter):
     def _weigh(self, requests: Sequence[Any]) -> int:
         return sum(map(payload_bytes, requests))
 
-    def _due(self) -> Due:
-        return Due()
+    def _due(self) -> WorkqDue:
+        return WorkqDue()
 
-    def _gone(self, client: Any) -> Gone:
-        return Gone(client)
+    def _gone(self, client: Any) -> WorkqGone:
+        return WorkqGone(client)
 
     # -- deciding --
 
@@ -157,7 +237,7 @@ class WorkqWriter(QueueWriter):
         decide, outcomes = self._queue.decide, batch.outcomes
         for client, request in batch.requests:
             kind = type(request)
-            if kind is Refused:
+            if kind is RefusedLine:
                 batch.answer(client, client.render(request))
                 outcomes.append(request)
                 continue
@@ -175,7 +255,7 @@ class WorkqWriter(QueueWriter):
             outcome = decide(request, now_ns, client)
             records, reply, effects = outcome
             outcomes.append(reply)
-            if effects or reply is None or client is None or kind is Gone:
+            if effects or reply is None or client is None or kind is WorkqGone:
                 self._gather(batch, client, request, outcome, now_ns)
             else:  # nearly always
                 batch.answer(client, client.render(reply))
@@ -183,27 +263,29 @@ class WorkqWriter(QueueWriter):
                     batch.records += records
 
     def _gather(
-        self, batch: Batch, client: Any, request: Any, outcome: Outcome, now_ns: int
+        self, batch: Batch, client: Any, request: Any, outcome: WorkqOutcome, now_ns: int
     ) -> None:
         """Put into the batch what was decided."""
         records, reply, effects = outcome
         if records:
             batch.records += records
         for effect in effects:
-            if type(effect) is Answer:
+            if type(effect) is WorkqAnswer:
                 waiter: Any = effect.client
                 batch.answer(waiter, waiter.render(effect.reply))
             else:
                 batch.effects.append(effect)
         if client is None:
             return
-        if type(request) is Gone:
+        if type(request) is WorkqGone:
             if reply is DONE and not client.is_lost:
                 batch.answer(client, client.render(TIMED_OUT))
         elif reply is not None:
             batch.answer(client, client.render(reply))
         elif client.gives_up(request):
-            self._gather(batch, client, Gone(client), self._queue.decide(Gone(client), now_ns), 0)
+            self._gather(
+                batch, client, WorkqGone(client), self._queue.decide(WorkqGone(client), now_ns), 0
+            )
 
     # -- writing --
 
@@ -230,9 +312,9 @@ class WorkqWriter(QueueWriter):
             kind = type(request)
             if client is None:
                 continue  # the ticker sees for itself what is due
-            if kind is Gone:
+            if kind is WorkqGone:
                 self.leave(client)
-            elif kind is Refused:
+            elif kind is RefusedLine:
                 outcomes[index] = request
                 anew.answer(client, client.render(request))
             elif kind in _CHANGES or not self._decide_again(anew, client, request, now_ns):

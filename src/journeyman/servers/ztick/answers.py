@@ -8,21 +8,23 @@ take a single read for the whole answer get all of a short list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
+from journeyman.clock import Clock
 from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.messages import (
-    Done,
+    Accepted,
     JobNotFound,
-    JobState,
     OutOfScope,
     Reply,
     Reserved,
     RuleListing,
     RuleNotFound,
-    Stats,
+    ScheduledJobState,
+    ScheduleStats,
 )
 from journeyman.protocols.ztick import (
     Command,
@@ -38,19 +40,19 @@ from journeyman.protocols.ztick import (
     rule_not_found,
 )
 
-__all__ = ["Answer", "answer"]
-
 Answer: TypeAlias = bytes | Iterator[bytes]
 
 RULES_A_SLICE = 100
 
 
-def answer(command: Command, reply: Reply | None, metrics: Callable[[Stats], Metrics]) -> Answer:
+def answer(
+    command: Command, reply: Reply | None, metrics: Callable[[ScheduleStats], Metrics]
+) -> Answer:
     """``metrics`` adds to the engine's figures those of the server."""
     request_id = command.request_id
-    if isinstance(reply, Done):
+    if isinstance(reply, Accepted):
         return ok(request_id)
-    if isinstance(reply, JobState):
+    if isinstance(reply, ScheduledJobState):
         return job_state(request_id, reply.status, reply.execution_ns)
     if isinstance(reply, JobNotFound):
         return job_not_found(request_id, reply.identifier)
@@ -64,7 +66,7 @@ def answer(command: Command, reply: Reply | None, metrics: Callable[[Stats], Met
         return _jobs(request_id, reply)
     if isinstance(reply, RuleListing):
         return _rules(request_id, reply)
-    if isinstance(reply, Stats):
+    if isinstance(reply, ScheduleStats):
         return metric_lines(request_id, metrics(reply)) + ok(request_id)
     raise AssertionError(f"no client can be told {reply!r}")
 
@@ -92,3 +94,40 @@ def _with_ok(request_id: bytes, slices: Iterator[bytes]) -> Iterator[bytes]:
         yield held_back
         held_back = each
     yield held_back + ok(request_id)
+
+
+# ----------------------------------------
+# What STAT tells: the engine's figures together with those that only the server knows.
+
+
+@dataclass(slots=True)
+class ServerFacts:
+    """Made once a server; ``compression`` is asked each time, it changes in another thread."""
+
+    clock: Clock
+    started_ns: int  # monotonic
+    connections: Sized
+    persistence: Literal["logfile", "memory"]
+    compression: Callable[[], Literal["idle", "running", "success", "failure"]]
+    auth_enabled: bool
+    tls_enabled: bool
+    framerate: int
+
+    def metrics(self, stats: ScheduleStats) -> Metrics:
+        return Metrics(
+            uptime_ns=self.clock.monotonic_ns() - self.started_ns,
+            connections=len(self.connections),
+            jobs_total=stats.jobs_total,
+            jobs_planned=stats.jobs_planned,
+            jobs_triggered=stats.jobs_triggered,
+            jobs_executed=stats.jobs_executed,
+            jobs_failed=stats.jobs_failed,
+            rules_total=stats.rules_total,
+            executions_pending=stats.executions_pending,
+            executions_inflight=stats.executions_inflight,
+            persistence=self.persistence,
+            compression=self.compression(),
+            auth_enabled=self.auth_enabled,
+            tls_enabled=self.tls_enabled,
+            framerate=self.framerate,
+        )

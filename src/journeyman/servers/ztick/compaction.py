@@ -15,8 +15,6 @@ from journeyman.errors import LogError, LogPoisoned
 from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
 from journeyman.servers.core.server_log import ServerLog
 
-__all__ = ["CompactionWatch"]
-
 LOOK_S = 0.25
 
 

@@ -21,18 +21,17 @@ from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, RealDisk
-from journeyman.engines.ztick.engine import Schedule
-from journeyman.engines.ztick.loading import REMOVED, Loader
+from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sealing import in_blocks
-from journeyman.logs.sync import SyncPolicy
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
-
-__all__ = ["BULK_BYTES", "LogJournal", "OpenedLog", "open_log"]
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
@@ -42,9 +41,9 @@ _OF_JOBS = (JOB, JOB_REMOVAL)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedLog:
+class OpenedSchedule:
     log: ZtickLog
-    schedule: Schedule
+    schedule: ScheduleEngine
     in_bulk: bool
 
 
@@ -71,7 +70,7 @@ def open_log(
     max_runs: int,
     seal: bool = True,
     bulk_bytes: int = BULK_BYTES,
-) -> OpenedLog:
+) -> OpenedSchedule:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(disk, bulk_bytes)
     log = ZtickLog.open(
@@ -83,7 +82,9 @@ def open_log(
         each=reading.each,
         in_bulk=reading.all_at_once,
     )
-    return OpenedLog(log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk)
+    return OpenedSchedule(
+        log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk
+    )
 
 
 class _Reading:
@@ -92,7 +93,7 @@ class _Reading:
     def __init__(self, disk: Disk, bulk_bytes: int) -> None:
         self._disk = disk
         self._bulk_bytes = bulk_bytes
-        self.loader = Loader()
+        self.loader = ZtickLoader()
         self.was_in_bulk = False
 
     def each(self, record: Record) -> None:
@@ -118,7 +119,7 @@ class _Reading:
                 else:
                     _add_rules(self.loader, view, value)
         except (BulkFailed, ImportError):
-            self.loader = Loader()  # what was read so far is read again
+            self.loader = ZtickLoader()  # what was read so far is read again
             return None
         self.was_in_bulk = True
         return RecoveryReport(tuple(reports))
@@ -171,7 +172,7 @@ def _pieces(batch: Any) -> Iterator[tuple[int, Any]]:
     yield _JOBS, (identifiers, times, statuses)
 
 
-def _add_rules(loader: Loader, view: memoryview, offsets: Sequence[int]) -> None:
+def _add_rules(loader: ZtickLoader, view: memoryview, offsets: Sequence[int]) -> None:
     for offset in offsets:
         entry = CODEC.decode(view, offset)
         assert entry is not None

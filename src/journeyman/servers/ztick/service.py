@@ -27,50 +27,45 @@ from journeyman.config import (
     Persistence,
 )
 from journeyman.disk import Disk
-from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.messages import (
-    Finished,
     NotRun,
     Reply,
     Resume,
     Resumed,
+    RunFinished,
+    ScheduleStats,
     StartRun,
-    Stats,
 )
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.logs.sync import SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.ztick.compaction import Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.closing import ANSWER_LIMIT_S, close_sessions
+from journeyman.servers.core.group_commit import RETRY_S
 from journeyman.servers.core.idle import IdleWatch
-from journeyman.servers.core.listener import Listener, listen
-from journeyman.servers.core.recovered import tell_recovery
-from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.listener import ANSWER_LIMIT_S, Listener, close_sessions, listen
+from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.ticker import Ticker
-from journeyman.servers.telemetry.metric_families import Family
-from journeyman.servers.telemetry.metrics import ServerMetrics
+from journeyman.servers.telemetry.metrics import Family, ServerMetrics
 from journeyman.servers.telemetry.telemetry import Telemetry
+from journeyman.servers.ztick.answers import ServerFacts
 from journeyman.servers.ztick.compaction import CompactionWatch
 from journeyman.servers.ztick.loading import LogJournal, open_log
-from journeyman.servers.ztick.run_history import RunHistory, directory_of, remembered
-from journeyman.servers.ztick.runs import EndedRun, Runs
-from journeyman.servers.ztick.session import Session, Surroundings
-from journeyman.servers.ztick.stat import ServerFacts
-from journeyman.servers.ztick.writer import RETRY_S, Writer
+from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, remembered
+from journeyman.servers.ztick.session import ZtickContext, ZtickSession
+from journeyman.servers.ztick.writer import Writer
 from journeyman.servers.ztick.ztick_files import tell_of_ztick_files
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpPort
     from journeyman.servers.kestrel.service import FanOutServer
     from journeyman.servers.workq.service import WorkQueueServer
-
-__all__ = ["ScheduleServer"]
 
 
 class ScheduleServer:
@@ -115,7 +110,7 @@ class ScheduleServer:
         self._history: RunHistory | None = None
         others = [door.families for door in (work, fan_out) if door is not None]
         self.figures = ServerMetrics(*others, *([more_figures] if more_figures else []))
-        self.around: Surroundings
+        self.around: ZtickContext
         self.writer: Writer
         self.runs: Runs
 
@@ -131,7 +126,7 @@ class ScheduleServer:
                 self._listener = await listen(
                     self.around,
                     controller.listen,
-                    make_session=lambda: Session(self.around),
+                    make_session=lambda: ZtickSession(self.around),
                     tls=self._access.tls,
                     handshake_timeout_s=limits.handshake_timeout_ms / 1000,
                 )
@@ -170,7 +165,7 @@ class ScheduleServer:
         )
         self._log.info(f"HTTP listens on {self._http.address}")
 
-    def _open_log(self) -> Schedule:
+    def _open_log(self) -> ScheduleEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
             if self._settings.controller.enabled:
@@ -178,7 +173,7 @@ class ScheduleServer:
                     'the schedule is in memory only (database.persistence = "memory"): '
                     "its jobs and rules end with the process"
                 )
-            return Schedule(max_runs=max_runs)
+            return ScheduleEngine(max_runs=max_runs)
         sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
@@ -201,7 +196,7 @@ class ScheduleServer:
         self._tell_overdue(opened.schedule)
         return opened.schedule
 
-    def _tell_overdue(self, schedule: Schedule) -> None:
+    def _tell_overdue(self, schedule: ScheduleEngine) -> None:
         overdue = schedule.overdue(self._clock.now_ns())
         if not overdue:
             return
@@ -219,7 +214,7 @@ class ScheduleServer:
                 "a compaction that was cut short could not be finished", reason=log.leftover_error
             )
 
-    def _build(self, schedule: Schedule) -> None:
+    def _build(self, schedule: ScheduleEngine) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
         journal = LogJournal(self._ztick_log) if self._ztick_log is not None else None
         self.runs = self._build_runs()
@@ -259,7 +254,7 @@ class ScheduleServer:
                 on_failure=self._on_failure,
                 on_end=self.figures.compaction_ended,
             )
-        self.around = Surroundings(
+        self.around = ZtickContext(
             loop,
             self.writer,
             self._log,
@@ -313,10 +308,10 @@ class ScheduleServer:
     def _on_batch(self) -> None:
         self._ticker.look()
 
-    def _metrics(self, stats: Stats) -> Metrics:
+    def _metrics(self, stats: ScheduleStats) -> Metrics:
         return self.facts.metrics(stats)
 
-    def _finished(self, finished: Finished) -> None:
+    def _finished(self, finished: RunFinished) -> None:
         self.writer.submit_own(finished)
 
     def _ended(self, effect: StartRun, run: EndedRun) -> None:

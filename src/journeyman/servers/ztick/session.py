@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.ztick.messages import DONE, Reply, Stats
+from journeyman.engines.ztick.messages import DONE, Reply, ScheduleStats
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.ztick import (
     AUTH_FAILED,
@@ -26,17 +26,16 @@ from journeyman.protocols.ztick import (
     Event,
     ListRules,
     Metrics,
-    Parser,
     Query,
-    Refused,
+    RefusedCommand,
     SetRule,
     TooLong,
+    ZtickParser,
     internal,
     ok,
     settled,
 )
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.connection import LIST_STALL_S, PARSE_BYTES, WINDOW
 from journeyman.servers.core.guarded import Guarded
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
@@ -45,28 +44,26 @@ from journeyman.servers.ztick.answers import Answer, answer
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request, Writer
 
-__all__ = ["LIST_STALL_S", "PARSE_BYTES", "WINDOW", "Session", "Surroundings"]
-
 _GATE_EVENTS = (Auth, AuthRequired, TooLong, Foreign)
 _LISTS = (Query, ListRules)
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ZtickContext:
     """What all sessions of a server share."""
 
     loop: asyncio.AbstractEventLoop
     writer: Writer
     messages: ServerLog
-    metrics: Callable[[Stats], Metrics]
+    metrics: Callable[[ScheduleStats], Metrics]
     access: Access = field(default_factory=Access)
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
-    sessions: set[Session] = field(default_factory=set)
+    sessions: set[ZtickSession] = field(default_factory=set)
     shared: Shared = field(kw_only=True)
 
 
-class Session(Guarded):
+class ZtickSession(Guarded):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = ("_around", "_parser")
@@ -75,10 +72,10 @@ class Session(Guarded):
     secret_is_wrong = AUTH_FAILED
     secret_is_missing = AUTH_REQUIRED
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ZtickContext) -> None:
         super().__init__(around, around.access)
         self._around = around
-        self._parser = Parser(auth_required=around.access.tokens is not None)
+        self._parser = ZtickParser(auth_required=around.access.tokens is not None)
 
     def _parse(self, data: bytes) -> list[Event]:
         return self._parser.feed(data)
@@ -95,10 +92,10 @@ class Session(Guarded):
     def namespace(self) -> str:
         return self.token.namespace if self.token is not None else ALL_NAMESPACES
 
-    def denies(self, rule: SetRule) -> Refused | None:
+    def denies(self, rule: SetRule) -> RefusedCommand | None:
         """The token may not have such a rule."""
         reason = "" if self.token is None else self.token.refuses(rule.runner)
-        return Refused(rule.request_id, ErrorCode.AUTH_DENIED, reason) if reason else None
+        return RefusedCommand(rule.request_id, ErrorCode.AUTH_DENIED, reason) if reason else None
 
     def render(self, request: Request, reply: Reply | None) -> Answer:
         if reply is DONE:  # nearly always, so it is asked first

@@ -17,20 +17,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
-from journeyman.engines.ztick.engine import Schedule
+from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import (
     OUT_OF_SCOPE,
-    Due,
-    Finished,
     Reply,
     Resume,
+    RunFinished,
     StartRun,
+    TriggerDue,
 )
 from journeyman.errors import JourneymanError
 from journeyman.protocols.ztick import (
     SETTLED,
     Command,
-    Refused,
+    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
@@ -38,30 +38,26 @@ from journeyman.protocols.ztick import (
     Settled,
 )
 from journeyman.servers.core.group_commit import (
-    MAX_BATCH,
-    RETRY_S,
     Batch,
     GroupCommit,
-    Journal,
+    Recorder,
     Submitter,
     Told,
 )
 
-__all__ = ["MAX_BATCH", "RETRY_S", "Client", "Journal", "Request", "Writer"]
-
 Request: TypeAlias = Command | Settled
 
 _CHANGES = (Set, Remove, SetRule, RemoveRule)
-_OWN = (Due, Finished, Resume)
+_OWN = (TriggerDue, RunFinished, Resume)
 
 
-class Client(Submitter, Protocol):
+class ZtickSubmitter(Submitter, Protocol):
     """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
 
     @property
     def namespace(self) -> str: ...
 
-    def denies(self, rule: SetRule) -> Refused | None:
+    def denies(self, rule: SetRule) -> RefusedCommand | None:
         """What to answer instead, if the client may not have such a rule."""
         ...
 
@@ -81,8 +77,8 @@ class Writer(GroupCommit):
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        schedule: Schedule,
-        journal: Journal | None,
+        schedule: ScheduleEngine,
+        journal: Recorder | None,
         *,
         start_runs: Callable[[Sequence[StartRun]], None],
         on_batch: Callable[[], None],
@@ -114,7 +110,7 @@ class Writer(GroupCommit):
         """What is due is due before whatever else waits."""
         if not self._due_waits:
             self._due_waits = True
-            self._waiting.appendleft((None, Due()))
+            self._waiting.appendleft((None, TriggerDue()))
             self._set_turn()
 
     def _decide(self, batch: Batch) -> None:
@@ -123,7 +119,7 @@ class Writer(GroupCommit):
         batch.begun_ns = now_ns
         for client, request in batch.requests:
             if client is None:
-                if type(request) is Due:
+                if type(request) is TriggerDue:
                     self._due_waits = False
                 outcome = decide(request, now_ns)
                 if outcome.reply is not None:
@@ -161,7 +157,7 @@ class Writer(GroupCommit):
         now_ns = self._clock.now_ns()
         for index, (client, request) in enumerate(batch.requests):
             if client is None:
-                if not isinstance(request, Due):  # the ticker sees for itself what is due
+                if not isinstance(request, TriggerDue):  # the ticker sees for itself what is due
                     self._say_again_later(request)
             elif isinstance(request, _CHANGES):
                 anew.answer(client, client.render_failure(request))

@@ -12,14 +12,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.errors import UsageError
 from journeyman.spark.audit import kestrel_audit, workq_audit, ztick_audit
-from journeyman.spark.audit.comparison import COMPARED, compare
+from journeyman.spark.audit.comparison import (
+    COMPARED,
+    SEGMENTS,
+    compare,
+    dead_bytes,
+    odd_records,
+    segments,
+    totals,
+)
 from journeyman.spark.audit.findings import FINDINGS, together
-from journeyman.spark.audit.segments import SEGMENTS, dead_bytes, odd_records, segments, totals
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
+from journeyman.spark.history.ztick_attempts import grouped
 from journeyman.spark.source.schemas import DAMAGE, KESTREL, ZTICK
 from journeyman.spark.tables import states
-
-__all__ = ["GRACE_NS", "Audit", "audit"]
 
 GRACE_NS = 60 * 1_000_000_000
 
@@ -75,7 +81,7 @@ def _of_dialect(
 ) -> tuple[list[DataFrame], DataFrame]:
     """Findings, and the bytes that are needed of each file."""
     if dialect == ZTICK:
-        groups = ztick_audit.grouped(records).cache()
+        groups = grouped(records).cache()
         runs = runs_of(spark, paths, run_directories)
         found = ztick_audit.findings(groups, runs, as_of_ns, grace_ns)
         return found, ztick_audit.needed_bytes(groups)

@@ -33,9 +33,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-__all__ = ["FINDINGS", "INFO", "SERIOUS", "SEVERITIES", "SEVERITY", "WARNING", "as_findings"]
-__all__ += ["moment_text", "most_serious", "summary", "together"]
-
 SERIOUS, WARNING, INFO = SEVERITIES = ("serious", "warning", "info")
 SEVERITY = {
     "duplicate-execution": SERIOUS,

@@ -14,8 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.audit.findings import as_findings
 
-__all__ = ["findings", "ids_of_segments", "needed_bytes"]
-
 _DIALECT = "kestrel"
 _FILE = ["_log", "_segment"]
 

@@ -21,8 +21,6 @@ from journeyman.spark.audit.findings import as_findings, moment_text
 from journeyman.spark.history import attempt_kernel as at
 from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
 
-__all__ = ["findings", "needed_bytes", "walked"]
-
 _DIALECT = "workq"
 _WALKED = "_log string, what string, key string, position long, ns long, segment int, bytes long"
 _BYTES = "bytes"  # the rows that are no anomaly

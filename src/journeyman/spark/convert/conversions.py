@@ -14,18 +14,18 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.errors import UsageError
-from journeyman.spark.convert.journal_to_queue import journal_to_queue
+from journeyman.spark.convert.between_logs import (
+    JobDefaults,
+    journal_to_queue,
+    queue_to_schedule,
+    schedule_to_queue,
+)
 from journeyman.spark.convert.keyspace import queue_rows_to_keyspace, queue_state_to_keyspace
-from journeyman.spark.convert.queue_jobs import QueueSettings
-from journeyman.spark.convert.queue_to_schedule import queue_to_schedule
-from journeyman.spark.convert.schedule_to_queue import schedule_to_queue
 from journeyman.spark.sinks import write
 from journeyman.spark.tables import packets, tables_of
 
-__all__ = ["CONVERSIONS", "Conversion", "convert"]
-
 Tables = dict[str, DataFrame]
-Converter = Callable[[Tables, QueueSettings], tuple[DataFrame, DataFrame]]
+Converter = Callable[[Tables, JobDefaults], tuple[DataFrame, DataFrame]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Conversion:
             write(self.rows, self.target, output, mode=mode, orderBy="_log,_position")
 
 
-def _schedule_to_keyspace(tables: Tables, settings: QueueSettings) -> tuple[DataFrame, DataFrame]:
+def _schedule_to_keyspace(tables: Tables, settings: JobDefaults) -> tuple[DataFrame, DataFrame]:
     return queue_rows_to_keyspace(*schedule_to_queue(tables, settings), settings.now_ns)
 
 
-def _journal_to_keyspace(tables: Tables, settings: QueueSettings) -> tuple[DataFrame, DataFrame]:
+def _journal_to_keyspace(tables: Tables, settings: JobDefaults) -> tuple[DataFrame, DataFrame]:
     return queue_rows_to_keyspace(*journal_to_queue(tables, settings), settings.now_ns)
 
 
@@ -69,7 +69,7 @@ CONVERSIONS: Final[Mapping[tuple[str, str], Converter]] = {
 
 
 def convert(
-    spark: SparkSession, source: str, target: str, paths: Sequence[str], settings: QueueSettings
+    spark: SparkSession, source: str, target: str, paths: Sequence[str], settings: JobDefaults
 ) -> Conversion:
     """Plan a conversion of the logs at these paths. Nothing runs before it is written."""
     if (source, target) not in CONVERSIONS:

@@ -26,8 +26,6 @@ from journeyman.formats.keyspace import CounterKey, QueueKey, encode_key
 from journeyman.formats.keyspace.values import JobRecord, encode_value, index_entries
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
 
-__all__ = ["queue_rows_to_keyspace", "queue_state_to_keyspace"]
-
 _ENTRY: Final = "raw_key binary, value binary"
 _ENTRY_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
     ("raw_key", pa.binary()),

@@ -17,8 +17,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-__all__ = ["WHOLE", "Loss", "all_losses", "losses_of", "whole"]
-
 WHOLE: Final = "(all)"  # not a field: nothing of it is carried over
 
 

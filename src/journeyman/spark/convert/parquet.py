@@ -23,15 +23,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from journeyman.errors import EncodeError
 from journeyman.spark import read
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import logs_at
+from journeyman.spark.maintenance.reports import refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
 from journeyman.spark.sinks.stores import store_of
 from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets
-
-__all__ = ["MANIFEST", "RAW", "log_to_parquet", "rows_with_raw"]
 
 MANIFEST: Final = "_log.json"
 RAW: Final = "_raw"

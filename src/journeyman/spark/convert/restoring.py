@@ -23,15 +23,12 @@ from pyspark.sql import SparkSession
 
 from journeyman.clock import SystemClock
 from journeyman.errors import LogError, UsageError
-from journeyman.logs.replacement import put_in_place
+from journeyman.logs.publication import put_in_place
 from journeyman.spark.convert.parquet import MANIFEST, RAW
-from journeyman.spark.sinks.messages import Stream
 from journeyman.spark.sinks.parts import header_of
-from journeyman.spark.sinks.staging import LocalDisk, remove_staging, staging_name
+from journeyman.spark.sinks.staging import LocalDisk, Stream, remove_staging, staging_name
 from journeyman.spark.sinks.stores import store_of
 from journeyman.spark.source.filesystem import absolute, filesystem_of
-
-__all__ = ["parquet_to_log"]
 
 _ANSWER: Final = "file string, first_position long, path string, size long"
 

@@ -28,15 +28,6 @@ import numpy.typing as npt
 
 from journeyman.columnar.kernels.jit import kernel
 
-__all__ = [
-    "ANOMALIES",
-    "NO_TIME",
-    "OUTCOMES",
-    "RECORD_FIELDS",
-    "ROW_FIELDS",
-    "walk",
-]
-
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int8]

@@ -29,8 +29,6 @@ from pyspark.sql.types import (
 
 from journeyman.errors import UsageError
 
-__all__ = ["ATTEMPTS", "GROUPINGS", "as_attempts", "expired_by", "grouped_by", "moment"]
-
 _STRING, _LONG, _INT, _BOOLEAN = StringType(), LongType(), IntegerType(), BooleanType()
 
 ATTEMPTS = StructType(

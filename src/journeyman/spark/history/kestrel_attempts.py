@@ -18,8 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history.columns import as_attempts, expired_by
 
-__all__ = ["attempts", "lag"]
-
 _NS_PER_MS = 1_000_000
 
 

@@ -18,7 +18,7 @@ from journeyman.errors import UsageError
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import ATTEMPTS
-from journeyman.spark.history.runs import read_runs, run_directories
+from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import (
     CORRUPT_RECORD,
@@ -29,8 +29,6 @@ from journeyman.spark.source.schemas import (
     with_extras,
 )
 from journeyman.spark.tables import packets, tables_of
-
-__all__ = ["attempts_of", "journal_of", "lag_of", "records_of", "runs_of"]
 
 _PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
 _COLUMNS = {

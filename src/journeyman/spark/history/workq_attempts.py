@@ -34,8 +34,6 @@ from journeyman.formats.workq import Command
 from journeyman.spark.history import attempt_kernel as at
 from journeyman.spark.history.columns import as_attempts, expired_by
 
-__all__ = ["Followed", "attempts", "follow", "in_job_order"]
-
 _WORDS = {command.word: int(command) for command in Command}
 _MAX_NS = 2**63 - 1
 _NS_PER_MS = 1_000_000

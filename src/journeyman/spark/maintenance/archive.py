@@ -28,35 +28,32 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.clock import SystemClock
 from journeyman.disk import Disk
-from journeyman.logs.replacement import remove_durably
+from journeyman.logs.publication import remove_durably
 from journeyman.spark import read
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands, logs_at
 from journeyman.spark.maintenance.kestrel_compaction import retirement
-from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.running import each_log
 from journeyman.spark.maintenance.verification import check_same
-from journeyman.spark.maintenance.workq_needs import unneeded_segments
+from journeyman.spark.maintenance.workq_cleaning import unneeded_segments
 from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.tables import packets, tables_of
-
-__all__ = ["archive", "archived_rows", "make_durable"]
 
 _NS_PER_S: Final = 1_000_000_000
 
 
 def archive(
     spark: SparkSession, dialect: str, paths: Sequence[str], output: str, *, remove: bool = False
-) -> list[Outcome]:
+) -> list[MaintenanceResult]:
     """Archive each log for itself; outcomes count records and bytes before and after."""
     now_ns = SystemClock().now_ns()
     place = absolute(output).rstrip("/")
 
-    def treat(disk: Disk, hands: Hands) -> Outcome:
+    def treat(disk: Disk, hands: Hands) -> MaintenanceResult:
         records = _archive_one(spark, disk, hands, place, now_ns)
         went = _remove(spark, disk, hands, now_ns) if remove else ()
         left = hands.size - sum(file.size for file in hands.log.files if file.path in went)
-        return Outcome(dialect, hands.log.name, True, records, records, hands.size, left)
+        return MaintenanceResult(dialect, hands.log.name, True, records, records, hands.size, left)
 
     return each_log(spark, dialect, logs_at(dialect, tuple(paths)), treat)
 

@@ -29,8 +29,6 @@ from journeyman.spark.source.layout import Log, find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 
-__all__ = ["Hands", "directory_of", "held", "logs_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class Hands:

@@ -30,19 +30,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
+from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
-from journeyman.logs.replacement import put_in_place, remove_durably
 from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
-from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.verification import COMPARED, check_same
-from journeyman.spark.replay.payloads import with_payloads
+from journeyman.spark.replay.point_reads import with_payloads
 from journeyman.spark.sinks import write
 from journeyman.spark.tables import packets, tables_of
-
-__all__ = ["Retirement", "compact_kestrel", "publish_kestrel", "retirement"]
 
 _NO_LIMIT: Final = 2**40  # bytes of the segment at the border, which is one file before and after
 
@@ -56,7 +53,7 @@ class Retirement:
     border: str | None = None
 
 
-def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
+def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
     log = hands.log
     held = packets(spark, "kestrel", hands.paths).persist()
@@ -65,14 +62,16 @@ def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
         tables = tables_of(held, "kestrel")
         plan = retirement(tables)
         if plan is None or not (plan.goes or plan.border):
-            return Outcome("kestrel", log.name, False, records, records, hands.size, hands.size)
+            return MaintenanceResult(
+                "kestrel", log.name, False, records, records, hands.size, hands.size
+            )
         staged = _stage(spark, hands, plan)
         kept = _verify(spark, hands, plan, tables)
     finally:
         held.unpersist()
     publish_kestrel(disk, plan, staged)
     sizes = [disk.size(f.path) for f in log.files if f.reader is None and f.path not in plan.goes]
-    return Outcome("kestrel", log.name, True, records, kept, hands.size, sum(sizes))
+    return MaintenanceResult("kestrel", log.name, True, records, kept, hands.size, sum(sizes))
 
 
 def retirement(tables: dict[str, DataFrame]) -> Retirement | None:

@@ -19,10 +19,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from journeyman.formats.framing import Buffer
-from journeyman.logs.replacement import WRITE_BYTES
+from journeyman.logs.publication import WRITE_BYTES
 from journeyman.spark.sinks.stores import PartFile, store_of
-
-__all__ = ["Encode", "PartWritten", "write_part_files"]
 
 Encode = Callable[[pa.RecordBatch], Iterable[Buffer]]  # what each row becomes: whole records
 

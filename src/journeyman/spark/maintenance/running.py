@@ -18,7 +18,7 @@ from journeyman.errors import JourneymanError, UsageError
 from journeyman.spark import register
 from journeyman.spark.maintenance.holding import Hands, held, logs_at
 from journeyman.spark.maintenance.kestrel_compaction import compact_kestrel
-from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.reports import MaintenanceResult
 from journeyman.spark.maintenance.workq_cleaning import clean_workq
 from journeyman.spark.maintenance.ztick_compaction import compact_ztick
 from journeyman.spark.maintenance.ztick_rewriting import explained
@@ -27,16 +27,14 @@ from journeyman.spark.sinks.staging import LocalDisk, SinkDisk
 from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets, states
 
-__all__ = ["clean", "compact", "compaction_plans", "each_log"]
-
 AT_ONCE: Final = 4
 
-Treatment = Callable[[SinkDisk, Hands], Outcome]
+Treatment = Callable[[SinkDisk, Hands], MaintenanceResult]
 
 
 def compact(
     spark: SparkSession, dialect: str, paths: Sequence[str], *, queue: str | None = None
-) -> list[Outcome]:
+) -> list[MaintenanceResult]:
     """Compact ztick logs or kestrel queues, each for itself; see the modules of these names."""
     if dialect == "workq":
         raise UsageError("a workq log is cleaned, not compacted: use `clean`")
@@ -59,7 +57,7 @@ def compaction_plans(
 
 def clean(
     spark: SparkSession, paths: Sequence[str], *, as_of_ns: int | None = None
-) -> list[Outcome]:
+) -> list[MaintenanceResult]:
     """Clean workq logs as of a moment, now unless told otherwise; see workq_cleaning."""
     moment = SystemClock().now_ns() if as_of_ns is None else as_of_ns
     logs = logs_at("workq", tuple(paths))
@@ -76,21 +74,21 @@ def each_log(
     *,
     disk: SinkDisk | None = None,
     clock: Clock | None = None,
-) -> list[Outcome]:
+) -> list[MaintenanceResult]:
     """The outcome of every log, in their order."""
     place, time = disk or LocalDisk(), clock or SystemClock()
 
-    def one(log: Log) -> Outcome:
+    def one(log: Log) -> MaintenanceResult:
         try:
             with held(place, time, dialect, log) as hands:
                 return treat(place, hands)
         except (JourneymanError, OSError) as error:
-            return Outcome(dialect, log.name, error=str(error))
+            return MaintenanceResult(dialect, log.name, error=str(error))
         except Exception as error:
             told = in_one_sentence(error)  # what a task raised, if Spark raised it
             if told is None:
                 raise
-            return Outcome(dialect, log.name, error=str(told))
+            return MaintenanceResult(dialect, log.name, error=str(told))
 
     register(spark)
     threads = min(AT_ONCE, max(1, len(logs)))

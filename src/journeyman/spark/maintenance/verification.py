@@ -19,8 +19,6 @@ from pyspark.sql.types import BinaryType
 
 from journeyman.errors import LogError
 
-__all__ = ["COMPARED", "check_same", "differences"]
-
 # What a state is, by dialect and table: all but the places of records.
 COMPARED: Final[Mapping[tuple[str, str], Sequence[str]]] = {
     ("ztick", "jobs"): ("identifier", "execution_ns", "status"),

@@ -2,7 +2,7 @@
 
     log --fold--> jobs --visible at a moment--> snapshots --in order of their adds--> new segments
 
-A snapshot is what journeyman.folds.workq_snapshot says. For nearly all jobs it is an add, perhaps a
+A snapshot is what journeyman.folds.workq says. For nearly all jobs it is an add, perhaps a
 start, perhaps a result, and these are copied as they stand in the log; the rest is decoded, folded
 and encoded. Nobody writes the log meanwhile, so there is no record on its way that a delete would
 have to wait for: deleted and expired jobs leave nothing, and neither do records without an add.
@@ -15,34 +15,182 @@ interrupted.
 from __future__ import annotations
 
 import posixpath
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.disk import Disk
-from journeyman.errors import LogError
-from journeyman.formats.workq import HEADER
-from journeyman.logs.publication import Publication, journal_path, publish
+from journeyman.errors import FormatError, LogError
+from journeyman.folds.workq import FoldedJob, JobState, snapshot
+from journeyman.formats.framing import Buffer
+from journeyman.formats.workq import CODEC, HEADER
+from journeyman.logs.publication import Publication, journal_path, publish, write_whole
 from journeyman.logs.replaced_files import identities, note_replacement
-from journeyman.logs.replacement import write_whole
 from journeyman.logs.segments import workq_segment_name, workq_segments
 from journeyman.spark import read
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
 from journeyman.spark.maintenance.part_files import PartWritten, write_part_files
-from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.verification import COMPARED, check_same
-from journeyman.spark.maintenance.workq_snapshots import SnapshotBytes
-from journeyman.spark.replay.payloads import with_payloads
+from journeyman.spark.replay.merging import OFFSET_MASK
+from journeyman.spark.replay.point_reads import Span, read_spans, with_payloads
 from journeyman.spark.replay.workq import visible
-from journeyman.spark.tables import packets, tables_of
+from journeyman.spark.source.rows import SEGMENT_SHIFT
+from journeyman.spark.tables import packets, states, tables_of
 
-__all__ = ["SEGMENT_BYTES", "clean_workq", "publish_workq"]
+# ----------------------------------------
+# Which segments of a workq log nothing needs any more.
+#
+#     segment    1          2                3
+#     records    add a      add b, delete a  delete b ...
+#     a, b are over: 1 may go; then 2, whose delete of a has no add in front of it; 3 is the newest
+#
+# A segment goes when every job in it is over (deleted, expired or past its TTL), and no add stands
+# in front of it, in a segment that stays, of a job that it speaks of: the add goes before its
+# delete, or the job would be back. The rule is that of journeyman.logs.workq.cleaning, for whole
+# segments.
+
+
+def unneeded_segments(spark: SparkSession, hands: Hands, as_of_ns: int) -> tuple[str, ...]:
+    """Paths of segments that may go, oldest first."""
+    rows = read(spark, "workq", *hands.paths, schema="_segment int, key string, kind string")
+    living = visible(states(spark, "workq", hands.paths)["jobs"], as_of_ns).select("key")
+    needed = {
+        row["_segment"] for row in rows.join(living, "key").select("_segment").distinct().collect()
+    }
+    adds = rows.filter(F.col("kind").isin("add", "schedule")).select(
+        F.col("_segment").alias("add_segment"), "key"
+    )
+    # What a newer writer says of a job that is not known here may be an add.
+    foreign = rows.filter(F.col("kind") == "unknown").join(adds, "key", "left_anti")
+    needed |= {row["_segment"] for row in foreign.select("_segment").distinct().collect()}
+    in_segments = rows.select("_segment", "key").distinct()
+    pairs = (
+        in_segments.join(adds.distinct(), "key")
+        .filter(F.col("add_segment") < F.col("_segment"))
+        .select("_segment", "add_segment")
+        .distinct()
+        .collect()
+    )
+    goes: dict[int, str] = {}
+    for file in hands.log.files[:-1]:
+        adds_before = {row["add_segment"] for row in pairs if row["_segment"] == file.segment}
+        if file.segment not in needed and adds_before <= goes.keys():
+            goes[file.segment] = file.path
+    return tuple(goes.values())
+
+
+# ----------------------------------------
+# Rows of ``workq.jobs`` -> the bytes of their snapshots.
+#
+#     state, attempts, fails                    records
+#     new, 0, 0                                 the add
+#     leased, 1, 0                              the add, the start
+#     completed or failed, 0 or 1, 0            the add, the start if there was one, the result
+#     anything else                             what journeyman.folds.workq makes of it
+#
+# The first three are copied from the log by the places that the replay has noted. So is every
+# record that the last one is made from, which are then decoded: zone offsets and numbers beyond 64
+# bits are in no column.
+
+_Row = dict[str, Any]
+_COLUMNS = (
+    "_position",
+    "_length",
+    "state",
+    "attempts",
+    "fails",
+    "exhausted",
+    "owed_timeouts",
+    "started_position",
+    "finished_position",
+    "result_position",
+    "result_length",
+)
+_EVENT_BYTES = 37  # of a record that is nothing but a time, a command and an id
+_STATES = {state.name.lower(): state for state in JobState}
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBytes:
+    """Called with batches of jobs; ``files`` are those of their one log, by segment."""
+
+    files: Mapping[int, str]
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Buffer]:
+        rows = batch.select(list(_COLUMNS)).to_pylist()
+        spans = [self._spans(row) for row in rows]
+        found = read_spans([span for each in spans for span in each.values()])
+        at = 0
+        for row, each in zip(rows, spans, strict=True):
+            pieces = dict(zip(each, found[at : at + len(each)], strict=True))
+            at += len(each)
+            yield b"".join(pieces.values()) if _is_copied(row) else _encoded(row, pieces)
+
+    def _spans(self, row: _Row) -> dict[str, Span]:
+        """The records that a job is told from, in the order of a snapshot."""
+        spans = {"added": self._span(row["_position"], row["_length"])}
+        if row["started_position"] is not None:
+            spans["started"] = self._span(row["started_position"], _EVENT_BYTES)
+        if row["result_position"] is not None:
+            spans["result"] = self._span(row["result_position"], row["result_length"])
+        if row["finished_position"] not in (None, row["result_position"]):
+            spans["finished"] = self._span(row["finished_position"], _EVENT_BYTES)
+        return spans
+
+    def _span(self, position: int, length: int) -> Span:
+        return Span(self.files[position >> SEGMENT_SHIFT], position & OFFSET_MASK, length)
+
+
+def _is_copied(row: _Row) -> bool:
+    """Whether the records of the log, as they are, are the snapshot."""
+    if row["fails"] or row["exhausted"] or row["owed_timeouts"] or row["attempts"] > 1:
+        return False
+    if row["state"] == "leased":
+        return bool(row["attempts"] == 1)
+    if row["state"] == "new":
+        return bool(row["attempts"] == 0)
+    is_finished = row["state"] in ("completed", "failed")
+    return is_finished and row["finished_position"] == row["result_position"]
+
+
+def _encoded(row: _Row, pieces: Mapping[str, bytes]) -> bytes:
+    records = {name: _decoded(data) for name, data in pieces.items()}
+    started, result = records.get("started"), records.get("result")
+    finished = records.get("finished", result)
+    job = FoldedJob(
+        records["added"],
+        _STATES[row["state"]],
+        row["attempts"],
+        row["fails"],
+        None if result is None else result.result,
+        None if started is None else started.logged,
+        None if row["finished_position"] is None or finished is None else finished.logged,
+        row["exhausted"],
+        row["owed_timeouts"],
+    )
+    if job.exhausted:
+        job.result = b""
+    return b"".join(CODEC.encode(record) for record in snapshot(job))
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        entry = CODEC.decode(data, 0)
+    except FormatError as error:
+        raise LogError("", f"a record changed while the log was cleaned: {error.reason}") from error
+    assert entry is not None
+    return entry.record
+
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 
 
-def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) -> Outcome:
+def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
     log = hands.log
     if read(spark, "workq", *hands.paths, kinds="unknown", mode="DROPMALFORMED").limit(1).count():
@@ -60,9 +208,9 @@ def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) ->
         held.unpersist()
     size = sum(part.size for part in parts)
     if size >= hands.size:
-        return Outcome("workq", log.name, False, records, records, hands.size, hands.size)
+        return MaintenanceResult("workq", log.name, False, records, records, hands.size, hands.size)
     publish_workq(disk, log.name, staged_files)
-    return Outcome("workq", log.name, True, records, kept, hands.size, size)
+    return MaintenanceResult("workq", log.name, True, records, kept, hands.size, size)
 
 
 def stage_workq(disk: Disk, hands: Hands, jobs: DataFrame) -> list[PartWritten]:

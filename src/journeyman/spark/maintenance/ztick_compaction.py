@@ -21,20 +21,17 @@ import posixpath
 from pyspark.sql import SparkSession
 
 from journeyman.disk import Disk
+from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
-from journeyman.logs.replacement import put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames
-from journeyman.spark.maintenance.damage import refuse_damage
 from journeyman.spark.maintenance.holding import Hands
-from journeyman.spark.maintenance.reports import Outcome
+from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.verification import COMPARED, check_same
 from journeyman.spark.maintenance.ztick_rewriting import write_compacted
 from journeyman.spark.tables import packets, states, tables_of
 
-__all__ = ["compact_ztick", "publish_ztick"]
 
-
-def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
+def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
     held = packets(spark, "ztick", hands.paths).persist()
     try:
@@ -50,7 +47,7 @@ def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> Outcome:
         held.unpersist()
     size = disk.size(staged)
     publish_ztick(disk, hands.log.name, staged)
-    return Outcome("ztick", hands.log.name, True, records, kept, hands.size, size)
+    return MaintenanceResult("ztick", hands.log.name, True, records, kept, hands.size, size)
 
 
 def publish_ztick(disk: Disk, path: str, staged: str) -> None:

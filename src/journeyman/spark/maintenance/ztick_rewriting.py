@@ -31,8 +31,6 @@ from journeyman.spark.source.packets import unpack
 from journeyman.spark.source.rows import SEGMENT_SHIFT
 from journeyman.spark.source.schemas import arrow_schema
 
-__all__ = ["cuts_of", "explained", "write_compacted"]
-
 RANGE_BYTES: Final = 256 * 1024 * 1024  # of the log, at most
 FEW_RANGES: Final = 8  # at least, so that all cores are busy, unless they would be
 SMALL_RANGE_BYTES: Final = 8 * 1024 * 1024  # smaller than this

@@ -14,13 +14,53 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
-from journeyman.spark.replay.merging import merged, of_table
+from journeyman.spark.replay.merging import PLACE, merged, of_table
 from journeyman.spark.replay.packing import packets_of
 from journeyman.spark.source.rows import DAMAGE_KIND
 
-__all__ = ["ITEMS", "READERS", "items", "readers", "waiting"]
+# ----------------------------------------
+# The columns of the tables of kestrel items and readers.
+
+ITEMS: Final = StructType(
+    [
+        *PLACE.fields,
+        StructField("queue", StringType()),
+        StructField("item_id", LongType()),
+        StructField("add_time_ms", LongType()),
+        StructField("expire_time_ms", LongType()),
+        StructField("error_count", IntegerType()),
+        StructField("data_size", IntegerType()),
+        StructField("data", BinaryType()),
+        StructField("ordinal", IntegerType()),
+        StructField("contested", BooleanType()),
+    ]
+)
+READERS: Final = StructType(
+    [
+        *PLACE.fields,
+        StructField("queue", StringType()),
+        StructField("reader", StringType()),
+        StructField("head", LongType()),
+        StructField("done", ArrayType(LongType())),
+        StructField("damaged", BooleanType()),
+        StructField("opened_head", LongType()),
+        StructField("opened_done", ArrayType(LongType())),
+        StructField("first_id", LongType()),
+        StructField("tail_id", LongType()),
+    ]
+)
+
 
 _ROWS: Final = "journeyman.spark.replay.kestrel_rows"
 

@@ -9,22 +9,19 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar.arrays import numbers_in
 from journeyman.columnar.kernels.take import column_of, joined, rows_at
 from journeyman.columnar.kestrel.items import PUTS, items
-from journeyman.columnar.views import numbers_in
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
-from journeyman.spark.replay.kestrel_tables import ITEMS, READERS
-from journeyman.spark.replay.merging import OFFSET_MASK, Group, Packet, place_columns
+from journeyman.spark.replay.kestrel import ITEMS, READERS
+from journeyman.spark.replay.merging import OFFSET_MASK, Packet, PacketGroup, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
-from journeyman.spark.source.packet_schema import PACKET_KIND
 from journeyman.spark.source.packets import unpack
 from journeyman.spark.source.reducers.kestrel import CHECKPOINTS
 from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
-from journeyman.spark.source.schemas import arrow_schema
-
-__all__ = ["item_rows", "reader_rows"]
+from journeyman.spark.source.schemas import PACKET_KIND, arrow_schema
 
 _READ_HEAD, _READ_DONE = 0, 9  # commands
 _NO_PLACE: Final = dict.fromkeys(("_file", "_segment", "_offset", "_length", "_position"))
@@ -33,7 +30,7 @@ _NO_PLACE: Final = dict.fromkeys(("_file", "_segment", "_offset", "_length", "_p
 # -- items -----------------------------------------------------------------------------------------
 
 
-def item_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def item_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of items."""
     packets = [each for each in group.packets if each.packet]
     if not packets:
@@ -54,7 +51,7 @@ def item_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=ITEMS.names)
 
 
-def _reread(group: Group, puts: pa.RecordBatch, positions: Sequence[int]) -> list[bytes]:
+def _reread(group: PacketGroup, puts: pa.RecordBatch, positions: Sequence[int]) -> list[bytes]:
     """The data of the items at these positions of the journal."""
     files = group.files()
     places, lengths = (numbers_in(puts.column(name)) for name in ("position", "length"))
@@ -95,7 +92,7 @@ class _Checkpoint:
         return fold_reader(record for _, _, record in self.records if record is not None)
 
 
-def reader_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def reader_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of readers."""
     queue = _queue_of(group)
     found = _checkpoints(group, queue)
@@ -117,12 +114,12 @@ def reader_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(READERS))
 
 
-def _queue_of(group: Group) -> str:
+def _queue_of(group: PacketGroup) -> str:
     named = (each.row["queue"] for each in group.packets)
     return next((queue for queue in named if queue is not None), group.log.rpartition("/")[2])
 
 
-def _checkpoints(group: Group, queue: str) -> dict[str, _Checkpoint]:
+def _checkpoints(group: PacketGroup, queue: str) -> dict[str, _Checkpoint]:
     found: dict[str, _Checkpoint] = {}
     for each in group.packets:
         file = _checkpoint_file(each)

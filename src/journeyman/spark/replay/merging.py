@@ -24,25 +24,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA
 from journeyman.spark.source.rows import SEGMENT_SHIFT
-from journeyman.spark.source.schemas import DAMAGE, arrow_schema
-
-__all__ = [
-    "OFFSET_MASK",
-    "PLACE",
-    "Group",
-    "Merge",
-    "Packet",
-    "aligned",
-    "extra_columns",
-    "files_at",
-    "groups_of",
-    "merged",
-    "of_table",
-    "place_columns",
-    "with_constants",
-]
+from journeyman.spark.source.schemas import DAMAGE, PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 # What every table begins with.
 PLACE: Final = StructType(
@@ -71,7 +54,7 @@ class Packet(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
+class PacketGroup:
     """All packets of one log, table and bucket, in log order; some rows have none (see presence).
 
     ``kept`` is for a merge that makes several tables of one group.
@@ -92,7 +75,7 @@ class Group:
         return found
 
 
-Merge = Callable[[Group], Iterator[pa.RecordBatch]]  # the table without partition columns
+Merge = Callable[[PacketGroup], Iterator[pa.RecordBatch]]  # the table without partition columns
 
 
 def extra_columns(frame: DataFrame, known: Iterable[str]) -> list[StructField]:
@@ -138,9 +121,9 @@ def _merge_all(
                 yield from _completed(batch.cast(shape), extras, group.extras)
 
 
-def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Iterator[Group]:
+def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Iterator[PacketGroup]:
     """The groups of rows that come one group after the other."""
-    group: Group | None = None
+    group: PacketGroup | None = None
     named = None
     for batch in batches:
         blobs = [batch.column("packet"), batch.column("details")]
@@ -149,7 +132,7 @@ def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Ite
             if group is None or name != named:
                 if group is not None:
                     yield group
-                group = Group(row["_log"], row["table"], tuple(row[name] for name in extras))
+                group = PacketGroup(row["_log"], row["table"], tuple(row[name] for name in extras))
                 named = name
             packet, details = (aligned(blob[at]) for blob in blobs)
             group.packets.append(Packet(packet, details, row))
@@ -181,7 +164,7 @@ def with_constants(batch: pa.RecordBatch, values: dict[str, str | None]) -> pa.R
     return batch
 
 
-def place_columns(group: Group, positions: Ints, lengths: Ints) -> list[pa.Array[Any]]:
+def place_columns(group: PacketGroup, positions: Ints, lengths: Ints) -> list[pa.Array[Any]]:
     """The columns of PLACE for records at these positions."""
     segments = positions >> SEGMENT_SHIFT
     return [
@@ -194,7 +177,7 @@ def place_columns(group: Group, positions: Ints, lengths: Ints) -> list[pa.Array
     ]
 
 
-def files_at(group: Group, positions: Ints) -> Any:
+def files_at(group: PacketGroup, positions: Ints) -> Any:
     """The file of each position; null for one that is negative."""
     files = group.files()
     known = np.array(sorted(files), np.int64)

@@ -24,18 +24,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
+from journeyman.formats.ztick.runners import RUNNER_WORDS
 from journeyman.spark.replay.merging import extra_columns, with_constants
-from journeyman.spark.replay.ztick_words import RUNNERS, STATUSES
 from journeyman.spark.source.options import KINDS
-from journeyman.spark.source.packet_schema import PACKET_SCHEMA
 from journeyman.spark.source.rows import DAMAGE_KIND, kind_codes
-from journeyman.spark.source.schemas import DIALECT_COLUMNS, ENVELOPE, arrow_schema
+from journeyman.spark.source.schemas import DIALECT_COLUMNS, ENVELOPE, PACKET_SCHEMA, arrow_schema
 from journeyman.spark.source.splits import SplitContext
 
 if TYPE_CHECKING:
     from journeyman.spark.source.reducers.combining import LogCombiner
 
-__all__ = ["packets_of"]
+# ----------------------------------------
+# The words that rows of ztick use for numbers of the log, by number.
+
+STATUSES: Final = pa.array(["planned", "triggered", "executed", "failed"])
+RUNNERS: Final = pa.array(RUNNER_WORDS)
+
 
 _BUCKETS_A_PARTITION: Final = 4
 _MAX_BUCKETS: Final = 1 << 16
@@ -91,7 +95,8 @@ class _Packing:
         self._dialect = dialect
         self._buckets = buckets
         self._extras = extras
-        self._combiner_for = import_module(f"journeyman.spark.source.reducers.{dialect}").Combiner
+        reducer = import_module(f"journeyman.spark.source.reducers.{dialect}")
+        self._combiner_for = getattr(reducer, f"{dialect.capitalize()}Combiner")
         self._combiners: dict[str, LogCombiner] = {}
         self._extra_values: dict[str, list[Any]] = {}
         self._decoded = _Decoded(dialect)

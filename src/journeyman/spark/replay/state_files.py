@@ -40,15 +40,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.replay import kestrel, workq, ztick
-from journeyman.spark.replay.merging import Group, extra_columns, groups_of, with_constants
+from journeyman.spark.replay.merging import PacketGroup, extra_columns, groups_of, with_constants
 from journeyman.spark.seams import PartsDoNotMeet, check_seams
 from journeyman.spark.sinks.staging import staging_name
-from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND
 from journeyman.spark.source.rows import DAMAGE_KIND
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND, arrow_schema
 from journeyman.spark.source.splits import Seam
-
-__all__ = ["Written", "replay_to_files", "routed", "write_states", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class _Table:
     rows: str  # module:function, imported by the task
     schema: StructType
 
-    def merge(self, group: Group) -> Iterator[pa.RecordBatch]:
+    def merge(self, group: PacketGroup) -> Iterator[pa.RecordBatch]:
         module, _, function = self.rows.partition(":")
         made: Iterator[pa.RecordBatch] = getattr(import_module(module), function)(group)
         return made

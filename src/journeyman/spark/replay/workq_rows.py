@@ -9,21 +9,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column, Ints
+from journeyman.columnar.arrays import Column, numbers_in, text_in, valid_in
 from journeyman.columnar.kernels.take import column_of, joined, rows_at, values_at
-from journeyman.columnar.views import numbers_in, text_in, valid_in
+from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq import fold as at
-from journeyman.columnar.workq.states import ADDS, EVENTS, States, fold
+from journeyman.columnar.workq.fold import ADDS, EVENTS, States, fold
 from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
-from journeyman.spark.replay.merging import OFFSET_MASK, Group, files_at, place_columns
+from journeyman.spark.replay.merging import OFFSET_MASK, PacketGroup, files_at, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
-from journeyman.spark.replay.workq_tables import JOBS, ORPHANS
+from journeyman.spark.replay.workq import JOBS, ORPHANS
 from journeyman.spark.source.options import KINDS
 from journeyman.spark.source.packets import unpack
 from journeyman.spark.source.rows import SEGMENT_SHIFT, uuid_texts
-
-__all__ = ["job_rows", "orphan_rows"]
 
 _STATES: Final = pa.array(["new", "completed", "failed", "pending", "leased"])
 _KINDS: Final = pa.array([None, *KINDS["workq"]])
@@ -46,7 +44,7 @@ class _Folded(NamedTuple):
     states: States
 
 
-def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of jobs."""
     events, adds, states = _folded(group)
     known = states.jobs
@@ -86,7 +84,7 @@ def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
 
 
-def orphan_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def orphan_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of orphans."""
     events, _, states = _folded(group)
     if not states.orphans:
@@ -116,14 +114,14 @@ def orphan_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=ORPHANS.names)
 
 
-def _folded(group: Group) -> _Folded:
+def _folded(group: PacketGroup) -> _Folded:
     if group.kept is None:
         group.kept = _fold(group)
     folded: _Folded = group.kept
     return folded
 
 
-def _fold(group: Group) -> _Folded:
+def _fold(group: PacketGroup) -> _Folded:
     packets = [each for each in group.packets if each.packet]
     events = joined([unpack(each.packet, EVENTS) for each in packets])
     no_adds = [pa.RecordBatch.from_pylist([], schema=ADDS)]
@@ -140,7 +138,7 @@ def _in_log_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows_at(rows, np.argsort(positions, kind="stable"))
 
 
-def _reread(group: Group, events: pa.RecordBatch, positions: Sequence[int]) -> list[Record]:
+def _reread(group: PacketGroup, events: pa.RecordBatch, positions: Sequence[int]) -> list[Record]:
     """The records at these positions of the log."""
     files = group.files()
     rows = np.searchsorted(numbers_in(events.column("position")), positions)

@@ -13,8 +13,6 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 from journeyman.spark.replay.merging import PLACE, merged, of_table
 from journeyman.spark.replay.packing import packets_of
 
-__all__ = ["JOBS", "RULES", "jobs", "rules"]
-
 JOBS: Final = StructType(
     [
         *PLACE.fields,

@@ -6,24 +6,21 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column
+from journeyman.columnar.arrays import Column, numbers_in
 from journeyman.columnar.kernels.take import joined, rows_where
-from journeyman.columnar.views import numbers_in
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import JOBS as LAST_OF_JOBS
 from journeyman.columnar.ztick.latest_rules import RULES as LAST_OF_RULES
 from journeyman.columnar.ztick.latest_rules import latest_rules
-from journeyman.spark.replay.merging import Group, place_columns
+from journeyman.spark.replay.merging import PacketGroup, place_columns
+from journeyman.spark.replay.packing import RUNNERS, STATUSES
 from journeyman.spark.replay.ztick import JOBS, RULES
-from journeyman.spark.replay.ztick_words import RUNNERS, STATUSES
 from journeyman.spark.source.packets import unpack
-
-__all__ = ["job_rows", "last_jobs", "last_rules", "rule_rows"]
 
 _JOB, _RULE = 0, 1  # the kinds of records that set something
 
 
-def last_jobs(group: Group) -> pa.RecordBatch:
+def last_jobs(group: PacketGroup) -> pa.RecordBatch:
     """The last records of the jobs that there are, as columnar.latest has them."""
     batches = [unpack(each.packet, LAST_OF_JOBS) for each in group.packets]
     latest = LatestJobs(max(batch.num_rows for batch in batches))
@@ -33,13 +30,13 @@ def last_jobs(group: Group) -> pa.RecordBatch:
     return rows_where(rows, numbers_in(rows.column("kind")) == _JOB)
 
 
-def last_rules(group: Group) -> pa.RecordBatch:
+def last_rules(group: PacketGroup) -> pa.RecordBatch:
     """The last records of the rules that there are."""
     rows, _ = latest_rules(joined([unpack(each.packet, LAST_OF_RULES) for each in group.packets]))
     return rows_where(rows, numbers_in(rows.column("kind")) == _RULE)
 
 
-def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of jobs."""
     rows = last_jobs(group)
     columns = [
@@ -51,7 +48,7 @@ def job_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
 
 
-def rule_rows(group: Group) -> Iterator[pa.RecordBatch]:
+def rule_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of rules."""
     rows = last_rules(group)
     columns = [
@@ -64,6 +61,6 @@ def rule_rows(group: Group) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=RULES.names)
 
 
-def _places(group: Group, rows: pa.RecordBatch) -> list[Column]:
+def _places(group: PacketGroup, rows: pa.RecordBatch) -> list[Column]:
     positions, lengths = (numbers_in(rows.column(name)) for name in ("position", "length"))
     return place_columns(group, positions, lengths)

@@ -35,8 +35,6 @@ from journeyman.spark.report.wording import (
     value_ticks,
 )
 
-__all__ = ["bars_svg", "bucket_name", "chart_svg"]
-
 WIDTH, HEIGHT = 640, 240
 _TOP, _BOTTOM, _LEFT, _RIGHT = 10, 208, 0, 566
 _ROW = 34  # of Bars

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Bars", "Chart", "Report", "Section", "Series", "Table", "Tile"]
-
 
 @dataclass(frozen=True, slots=True)
 class Series:

@@ -20,8 +20,6 @@ from journeyman.spark.report.charts import bars_svg, bucket_name, chart_svg
 from journeyman.spark.report.model import Bars, Chart, Report, Section, Table, Tile
 from journeyman.spark.report.wording import Unit, column_unit, moment, shown_in
 
-__all__ = ["page"]
-
 _SHOWN_LOGS = 20
 _FOOTER = (
     "All times are UTC. To see the values of a chart, point at it, focus it and use the arrow "

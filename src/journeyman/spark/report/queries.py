@@ -20,16 +20,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history import kestrel_attempts
-from journeyman.spark.history.buckets import bucket_for, bucket_of
 from journeyman.spark.history.columns import expired_by, grouped_by
-from journeyman.spark.history.depth import STATES, changes
-from journeyman.spark.history.latency import PERCENTILES, latency
 from journeyman.spark.history.logs import attempts_of, journal_of, records_of
-from journeyman.spark.history.throughput import COUNTS, end_or_plan, throughput
+from journeyman.spark.history.summaries import (
+    COUNTS,
+    PERCENTILES,
+    STATES,
+    bucket_for,
+    bucket_of,
+    changes,
+    end_or_plan,
+    latency,
+    throughput,
+)
 from journeyman.spark.source.schemas import KESTREL, WORKQ, ZTICK
-
-__all__ = ["MOST_POINTS", "TOP", "Group", "Lag", "Measured", "Opened", "Stored"]
-__all__ += ["measure", "open_logs"]
 
 MOST_POINTS = 180
 TOP = 12
@@ -45,7 +49,7 @@ _NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ReportGroup:
     """A queue, a rule, or jobs whose identifiers begin alike."""
 
     name: str
@@ -99,7 +103,7 @@ class Measured:
     due: list[int] = field(default_factory=list)
     overall: dict[str, int | None] = field(default_factory=dict)  # percentiles of all
     grouping: str = "queue"
-    groups: list[Group] = field(default_factory=list)
+    groups: list[ReportGroup] = field(default_factory=list)
     queues: list[Stored] = field(default_factory=list)  # the TOP ones
     items_put: int = 0
     lag: list[Lag] = field(default_factory=list)  # the TOP ones
@@ -290,7 +294,7 @@ def _growth(written: DataFrame | None, measured: Measured) -> list[int]:
     return [by_bucket.get(at, 0) for at in measured.times_ns]
 
 
-def _groups(rows: DataFrame, by: str) -> list[Group]:
+def _groups(rows: DataFrame, by: str) -> list[ReportGroup]:
     ranks = F.array(F.lit(0.5), F.lit(0.99))
     found = (
         rows.select(grouped_by(by), "first", "started_ns", "wait_ns", "run_ns", "outcome")
@@ -307,7 +311,7 @@ def _groups(rows: DataFrame, by: str) -> list[Group]:
         .collect()
     )
     return [
-        Group(
+        ReportGroup(
             row.group,
             row.jobs,
             row.started,

@@ -19,8 +19,6 @@ from journeyman.spark.report.queries import Measured, measure, open_logs
 from journeyman.spark.report.sections import TITLES, section_of
 from journeyman.spark.report.wording import shown
 
-__all__ = ["SERIOUS_SHARE", "WARNING_SHARE", "report", "report_page", "verdict"]
-
 SERIOUS_SHARE = 0.1  # of attempts that failed
 WARNING_SHARE = 0.01
 _SHOWN_FILES = 40

@@ -9,8 +9,6 @@ from journeyman.spark.report.model import Bars, Chart, Section, Series, Table, T
 from journeyman.spark.report.queries import TOP, Measured
 from journeyman.spark.report.wording import column_unit, length, moment, shown, shown_in
 
-__all__ = ["TITLES", "section_of"]
-
 TITLES = {"workq": "Work queue", "ztick": "Schedule", "kestrel": "Fan-out queues"}
 _INTROS = {
     "workq": "Jobs that workers lease, from the command log.",

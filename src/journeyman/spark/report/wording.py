@@ -16,9 +16,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-__all__ = ["axis_unit", "column_unit", "length", "log_ticks", "moment", "shown", "shown_in"]
-__all__ += ["Unit", "tick_moment", "time_ticks", "value_ticks"]
-
 Unit: TypeAlias = tuple[int, str]  # what one of it is, and its name
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,5 +1,7 @@
 """A Spark session as the pipeline wants it, on any master."""
 
+from pyspark.sql import DataFrame, SparkSession
+
 from journeyman.spark.session.session import (
     TINY_SETTINGS,
     active_session,
@@ -10,6 +12,8 @@ from journeyman.spark.session.session import (
 
 __all__ = [
     "TINY_SETTINGS",
+    "DataFrame",
+    "SparkSession",
     "active_session",
     "build_session",
     "cancel_all",

@@ -18,8 +18,6 @@ from typing import Final
 
 from journeyman.errors import JourneymanError, UsageError
 
-__all__ = ["check_address"]
-
 PATIENCE_SECONDS: Final = 5.0
 _CONNECT_PORT: Final = 15002
 _MASTER_PORT: Final = 7077

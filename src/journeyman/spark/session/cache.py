@@ -9,8 +9,6 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["cache_path", "keep_file"]
-
 
 def cache_path(*names: str) -> Path | None:
     """The path of this name in the cache; its directory exists. None if there can be no cache."""

@@ -23,8 +23,6 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from journeyman.errors import JourneymanError, UsageError
 
-__all__ = ["in_one_sentence"]
-
 _OURS = re.compile(r"^journeyman\.errors\.(\w+): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(
     r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)\w*)(?:: (.*))?$", re.MULTILINE

@@ -26,8 +26,6 @@ from pathlib import Path
 from journeyman.errors import UsageError
 from journeyman.spark.session.cache import cache_path, keep_file
 
-__all__ = ["Java", "find_java", "java_home"]
-
 OLDEST = 17  # that Spark 4 runs on
 _ANSWER_TIMEOUT_S = 30
 

@@ -21,8 +21,6 @@ from journeyman.spark.session.cache import cache_path, keep_file
 from journeyman.spark.session.java import Java
 from journeyman.spark.session.start_archive import archive_options
 
-__all__ = ["cluster_java_options", "local_java_options"]
-
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 # The level is that of the root; the gateway has a logger of its own because Spark prints a remark

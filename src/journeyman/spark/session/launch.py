@@ -23,8 +23,6 @@ import pyspark
 from journeyman.spark.session.cache import cache_path
 from journeyman.spark.session.java import Java, find_java, java_home
 
-__all__ = ["prepare_launch", "spark_home"]
-
 _LINKED = ("bin", "jars", "conf")  # not python/lib/pyspark.zip
 
 

@@ -13,8 +13,6 @@ from typing import Protocol, TextIO
 
 from pyspark.sql import SparkSession
 
-__all__ = ["Bar", "draw_progress"]
-
 WIDTH = 40
 
 

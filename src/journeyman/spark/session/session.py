@@ -35,8 +35,6 @@ from journeyman.spark.session.launch import prepare_launch
 from journeyman.spark.session.progress import draw_progress
 from journeyman.spark.session.start_archive import build_archive_soon
 
-__all__ = ["TINY_SETTINGS", "active_session", "build_session", "cancel_all", "end_session"]
-
 DEFAULT_MASTER = "local[*]"
 LEAST_DRIVER_MB, MOST_DRIVER_MB = 1024, 4096
 _MB = 1024 * 1024

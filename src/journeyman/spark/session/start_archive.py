@@ -28,8 +28,6 @@ from journeyman.spark.session.cache import cache_path
 from journeyman.spark.session.java import Java
 from journeyman.spark.session.launch import prepare_launch, spark_home
 
-__all__ = ["archive_options", "archive_path", "build_archive", "build_archive_soon"]
-
 SWITCH = "JOURNEYMAN_START_ARCHIVE"
 UNUSED_S = 30 * 86400
 RETRY_S = 86400  # after a builder that failed

@@ -22,8 +22,6 @@ from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import TINY_SETTINGS, build_session
 from journeyman.spark.tables import TABLES, packets, tables_of
 
-__all__ = ["practise"]
-
 NOW_NS = 1_800_000_000_000_000_000
 RECORDS = 100
 

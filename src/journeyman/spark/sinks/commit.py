@@ -21,15 +21,11 @@ from journeyman.clock import Clock
 from journeyman.columnar.seals import is_proven
 from journeyman.errors import FormatError, LogError, LogLocked, UsageError
 from journeyman.formats.framing import Buffer, Codec
-from journeyman.logs.publication import Publication, publish
+from journeyman.logs.publication import Publication, publish, put_in_place
 from journeyman.logs.recovery import recover_file
-from journeyman.logs.replacement import put_in_place
 from journeyman.logs.sealing import close_file
-from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
 from journeyman.spark.sinks.options import SinkOptions
-from journeyman.spark.sinks.staging import SinkDisk
-
-__all__ = ["Write", "locked", "make_directory", "place_files", "settle_tail"]
+from journeyman.spark.sinks.staging import Part, PartsWritten, SinkDisk, Stream
 
 LOCK_TIMEOUT_S = 1.0
 

@@ -26,8 +26,7 @@ from journeyman.columnar.kestrel.decode import PUT, hop, iter_batches
 from journeyman.errors import UsageError
 from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import READER, WRITER, ReadDone, ReadHead
-from journeyman.logs.publication import finish, journal_path, pending
-from journeyman.logs.replacement import write_whole
+from journeyman.logs.publication import finish, journal_path, pending, write_whole
 from journeyman.logs.segments import (
     kestrel_lock_name,
     kestrel_number,
@@ -38,10 +37,7 @@ from journeyman.logs.segments import (
     kestrel_segments,
 )
 from journeyman.spark.sinks.commit import Write, locked, make_directory, place_files, settle_tail
-from journeyman.spark.sinks.messages import Stream
-from journeyman.spark.sinks.staging import SinkDisk
-
-__all__ = ["check_free", "commit"]
+from journeyman.spark.sinks.staging import SinkDisk, Stream
 
 _NS_PER_MS = 1_000_000
 

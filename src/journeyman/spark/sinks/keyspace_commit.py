@@ -13,13 +13,9 @@ import posixpath
 
 from journeyman.errors import UsageError
 from journeyman.formats.keyspace.file import HEADER
-from journeyman.logs.publication import finish, journal_path
-from journeyman.logs.replacement import write_whole
+from journeyman.logs.publication import finish, journal_path, write_whole
 from journeyman.spark.sinks.commit import Write, locked, make_directory, place_files
-from journeyman.spark.sinks.messages import Stream
-from journeyman.spark.sinks.staging import SinkDisk
-
-__all__ = ["SUFFIX", "check_free", "commit", "file_name"]
+from journeyman.spark.sinks.staging import SinkDisk, Stream
 
 SUFFIX = ".jmkv"
 _LOCK = "_lock"

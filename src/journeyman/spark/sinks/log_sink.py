@@ -29,13 +29,17 @@ from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.logs.publication import journal_path, pending
 from journeyman.spark.sinks.commit import Write
-from journeyman.spark.sinks.messages import PartsWritten, in_order
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
-from journeyman.spark.sinks.staging import LocalDisk, remove_staging, remove_stale, staging_name
-from journeyman.spark.source.api import registered
-
-__all__ = ["LogWriter", "log_writer", "new_writer", "write"]
+from journeyman.spark.sinks.staging import (
+    LocalDisk,
+    PartsWritten,
+    in_order,
+    remove_staging,
+    remove_stale,
+    staging_name,
+)
+from journeyman.spark.source.sources import registered
 
 MODES = ("append", "overwrite")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -22,8 +22,6 @@ from journeyman.errors import UsageError
 from journeyman.logs.segments import check_queue_name, check_reader_name
 from journeyman.spark.source.filesystem import absolute
 
-__all__ = ["POSITION", "SinkOptions"]
-
 POSITION: Final = "_position"
 _DEFAULT_READER_WORD: Final = "default"
 _RAW_KEY: Final = "raw_key"

@@ -24,12 +24,9 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.segments import check_queue_name, check_reader_name
-from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
 from journeyman.spark.sinks.options import POSITION, SinkOptions
-from journeyman.spark.sinks.order import OrderCheck
+from journeyman.spark.sinks.staging import OrderCheck, Part, PartsWritten, Stream
 from journeyman.spark.sinks.stores import PartFile, Store, store_of
-
-__all__ = ["header_of", "write_parts"]
 
 _LOG = "_log"
 _ALONE = Stream()

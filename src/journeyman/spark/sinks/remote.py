@@ -34,12 +34,10 @@ from journeyman.logs.segments import (
     workq_sequence,
 )
 from journeyman.spark.sinks.keyspace_commit import SUFFIX, file_name
-from journeyman.spark.sinks.messages import Part, PartsWritten, Stream
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import header_of
+from journeyman.spark.sinks.staging import Part, PartsWritten, Stream
 from journeyman.spark.sinks.stores import RemoteStore, root_of
-
-__all__ = ["abort", "commit"]
 
 _NS_PER_MS = 1_000_000
 

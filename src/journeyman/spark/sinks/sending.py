@@ -30,22 +30,7 @@ from journeyman.client.workq import DEFAULT_TTL_MS, DEFAULT_TTR_MS, NewJob, Work
 from journeyman.client.ztick import Schedule
 from journeyman.clock import Clock
 from journeyman.errors import UsageError
-from journeyman.spark.sinks.server_options import ServerOptions
-
-__all__ = [
-    "MAX_SHOWN",
-    "Door",
-    "Pace",
-    "Sent",
-    "ZtickDoor",
-    "check_columns",
-    "is_there_already",
-    "job_uuid",
-    "open_door",
-    "put_all",
-    "send_rows",
-    "workq_job",
-]
+from journeyman.spark.sinks.server import ServerOptions
 
 MAX_SHOWN = 5  # refusals that are told in words
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

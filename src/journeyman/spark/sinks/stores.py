@@ -16,8 +16,6 @@ from typing import Any, BinaryIO, Protocol, cast
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 
-__all__ = ["PartFile", "RemoteStore", "Store", "store_of"]
-
 _ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^/]*")
 _COPY_BYTES = 4 * 1024 * 1024
 

@@ -16,8 +16,7 @@ import posixpath
 from journeyman.columnar.workq.decode import hop
 from journeyman.errors import UsageError
 from journeyman.formats.workq import CODEC, HEADER
-from journeyman.logs.publication import finish, journal_path
-from journeyman.logs.replacement import put_in_place, write_whole
+from journeyman.logs.publication import finish, journal_path, put_in_place, write_whole
 from journeyman.logs.segments import (
     APPEND_LOCK,
     READ_LOCK,
@@ -26,10 +25,7 @@ from journeyman.logs.segments import (
     workq_segments,
 )
 from journeyman.spark.sinks.commit import Write, locked, make_directory, place_files, settle_tail
-from journeyman.spark.sinks.messages import Stream
-from journeyman.spark.sinks.staging import SinkDisk
-
-__all__ = ["check_free", "commit"]
+from journeyman.spark.sinks.staging import SinkDisk, Stream
 
 
 def _locks(directory: str) -> list[str]:

@@ -20,13 +20,10 @@ from __future__ import annotations
 from journeyman.columnar.ztick.decode import hop
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import CODEC
-from journeyman.logs.replacement import put_in_place, remove_durably
+from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames
 from journeyman.spark.sinks.commit import Write, locked, settle_tail
-from journeyman.spark.sinks.messages import Stream
-from journeyman.spark.sinks.staging import SinkDisk
-
-__all__ = ["check_free", "commit"]
+from journeyman.spark.sinks.staging import SinkDisk, Stream
 
 
 def check_free(disk: SinkDisk, path: str) -> None:

@@ -21,19 +21,6 @@ from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 if TYPE_CHECKING:
     from journeyman.columnar.seals import SealKernels
 
-__all__ = [
-    "SELF_EVIDENT",
-    "BulkDecoder",
-    "Seek",
-    "Walk",
-    "bulk_decoder",
-    "codec_of",
-    "no_records",
-    "seals_of",
-    "seek_of",
-    "walk_of",
-]
-
 SELF_EVIDENT: Final = frozenset({ZTICK, WORKQ})  # those that have a Seek
 
 BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk

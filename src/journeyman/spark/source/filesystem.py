@@ -13,34 +13,27 @@ Globs are Hadoop's, as in Spark: ``*``, ``?``, ``[ab]``, ``[^a]``, ``{a,b}``; ne
 
 from __future__ import annotations
 
+import io
+import mmap
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, BinaryIO, Protocol, cast
+from typing import IO, Any, BinaryIO, Protocol, cast
 
-from journeyman.errors import UsageError
-
-__all__ = [
-    "Filesystem",
-    "Found",
-    "absolute",
-    "expand",
-    "filesystem_of",
-    "glob_pattern",
-    "has_glob",
-    "read_range",
-]
+from journeyman.errors import LogError, UsageError
+from journeyman.formats.framing import Buffer
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://([^/]*)")
 _GLOB_CHARACTERS = frozenset("*?[]{}")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file or directory as it was found. ``identity`` tells a replaced file, where known."""
 
     path: str
@@ -57,11 +50,11 @@ class Found:
 class Filesystem(Protocol):
     """What reading logs needs of a place where files are."""
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FoundFile | None:
         """What is at ``path``; None when nothing is."""
         ...
 
-    def list_dir(self, path: str) -> list[Found]:
+    def list_dir(self, path: str) -> list[FoundFile]:
         """What is in a directory, by name."""
         ...
 
@@ -71,13 +64,13 @@ class Filesystem(Protocol):
 
 
 class _Local:
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FoundFile | None:
         try:
             return _found(path, os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def list_dir(self, path: str) -> list[Found]:
+    def list_dir(self, path: str) -> list[FoundFile]:
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -91,9 +84,9 @@ class _Local:
         return cast("BinaryIO", open(path, "rb", buffering=0))
 
 
-def _found(path: str, status: os.stat_result) -> Found:
+def _found(path: str, status: os.stat_result) -> FoundFile:
     is_dir = stat.S_ISDIR(status.st_mode)
-    return Found(path, is_dir, status.st_size, status.st_mtime_ns, status.st_ino)
+    return FoundFile(path, is_dir, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 class _Arrow:
@@ -108,10 +101,10 @@ class _Arrow:
         self._ours = ours
         self._theirs = theirs
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FoundFile | None:
         return self._found(self._filesystem.get_file_info(self._inner(path)))
 
-    def list_dir(self, path: str) -> list[Found]:
+    def list_dir(self, path: str) -> list[FoundFile]:
         from pyarrow.fs import FileSelector
 
         infos = self._filesystem.get_file_info(FileSelector(self._inner(path)))
@@ -121,13 +114,13 @@ class _Arrow:
     def open(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self._filesystem.open_input_file(self._inner(path)))
 
-    def _found(self, info: Any) -> Found | None:
+    def _found(self, info: Any) -> FoundFile | None:
         from pyarrow.fs import FileType
 
         if info.type == FileType.NotFound:
             return None
         is_dir = info.type == FileType.Directory
-        return Found(self._outer(info.path), is_dir, info.size or 0, info.mtime_ns)
+        return FoundFile(self._outer(info.path), is_dir, info.size or 0, info.mtime_ns)
 
     def _inner(self, path: str) -> str:
         below = path.removeprefix(self._ours).strip("/")
@@ -198,7 +191,7 @@ def has_glob(path: str) -> bool:
     return not _GLOB_CHARACTERS.isdisjoint(path)
 
 
-def expand(path: str) -> Iterator[Found]:
+def expand(path: str) -> Iterator[FoundFile]:
     """What an absolute path or glob stands for, in order of the names; nothing if nothing is."""
     parts = path.split("/")
     first = next((at for at, part in enumerate(parts) if has_glob(part)), None)
@@ -210,7 +203,7 @@ def expand(path: str) -> Iterator[Found]:
     yield from _matches(filesystem, "/".join(parts[:first]) or "/", [p for p in parts[first:] if p])
 
 
-def _matches(filesystem: Filesystem, base: str, parts: list[str]) -> Iterator[Found]:
+def _matches(filesystem: Filesystem, base: str, parts: list[str]) -> Iterator[FoundFile]:
     pattern = glob_pattern(parts[0])
     root = filesystem.find(base)
     if root is None or not root.is_dir:
@@ -224,7 +217,7 @@ def _matches(filesystem: Filesystem, base: str, parts: list[str]) -> Iterator[Fo
             yield from _below(filesystem, found, parts[1:])
 
 
-def _below(filesystem: Filesystem, directory: Found, parts: list[str]) -> Iterator[Found]:
+def _below(filesystem: Filesystem, directory: FoundFile, parts: list[str]) -> Iterator[FoundFile]:
     if has_glob(parts[0]):
         yield from _matches(filesystem, directory.path, parts)
         return
@@ -267,3 +260,93 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
         return re.compile("".join(pieces), re.DOTALL)
     except re.error:
         raise UsageError(f"{glob!r} is no glob: a bracket or brace is not closed") from None
+
+
+# ----------------------------------------
+# A moving view of a file: a few MiB of it in memory, wherever the file is.
+#
+#     file     |=========================|
+#     window           [------]               begin, data
+#
+# ``move`` fills the window anew from a given offset. The memory is used again, so whoever keeps
+# bytes of a window copies them. ``rest`` is for the rare look at everything up to the end of the
+# file, when the extent of a damage is judged: a local file is mapped for that, of any other a copy
+# in an unnamed temporary file. Mapped bytes are not a copy; they are only asked how far damage
+# goes.
+
+_COPY_BYTES = 8 * 1024 * 1024
+
+
+class Window:
+    """``data`` are the bytes from ``begin`` on of a file of ``size`` bytes."""
+
+    def __init__(self, file: BinaryIO, path: str, size: int, usual_bytes: int) -> None:
+        self._file = file
+        self._path = path
+        self._usual_bytes = usual_bytes
+        self._room = bytearray()
+        self._rest: tuple[int, memoryview] | None = None
+        self.size = size
+        self.begin = 0
+        self.data: Buffer = b""
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.data)
+
+    def move(self, begin: int, end: int, at_least: int = 0) -> None:
+        """Begin at ``begin`` and end at ``end``, or before it after the usual number of bytes.
+
+        ``at_least`` so many bytes, beyond ``end`` too, as far as the file goes.
+        """
+        wanted = max(min(end - begin, self._usual_bytes), at_least)
+        length = min(wanted, self.size - begin)
+        if len(self._room) < length:
+            self._room = bytearray(length)
+        view = memoryview(self._room)[:length]
+        self._fill(view, begin)
+        self.begin, self.data = begin, view
+
+    def peek(self, begin: int, end: int) -> bytes:
+        """These bytes of the file, wherever the window is."""
+        view = memoryview(bytearray(end - begin))
+        self._fill(view, begin)
+        return bytes(view)
+
+    def rest(self, begin: int) -> Buffer:
+        """Everything from ``begin`` to the end of the file."""
+        if self._rest is None or begin < self._rest[0]:
+            self._rest = begin, self._mapped(begin)
+        start, mapped = self._rest
+        return mapped[begin - start :]
+
+    def _fill(self, view: memoryview, begin: int) -> None:
+        self._file.seek(begin)
+        filled = 0
+        while filled < len(view):
+            count = cast("io.RawIOBase", self._file).readinto(view[filled:])
+            if not count:
+                reason = f"has become shorter while it was read: {begin + filled} of {self.size}"
+                raise LogError(self._path, f"{reason} bytes are left; load it again")
+            filled += count
+
+    def _mapped(self, begin: int) -> memoryview:
+        length = self.size - begin
+        if length <= self._usual_bytes:
+            view = memoryview(bytearray(length))
+            self._fill(view, begin)
+            return view
+        if isinstance(self._file, io.FileIO):
+            return memoryview(_mapping(self._file, self.size))[begin:]
+        with tempfile.TemporaryFile() as copy:
+            piece = memoryview(bytearray(_COPY_BYTES))
+            for at in range(begin, self.size, _COPY_BYTES):
+                part = piece[: min(_COPY_BYTES, self.size - at)]
+                self._fill(part, at)
+                copy.write(part)
+            copy.flush()
+            return memoryview(_mapping(copy, length))
+
+
+def _mapping(file: io.FileIO | IO[bytes], length: int) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)

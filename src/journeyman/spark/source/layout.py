@@ -34,7 +34,7 @@ from journeyman.logs.segments import (
 )
 from journeyman.spark.source.filesystem import (
     Filesystem,
-    Found,
+    FoundFile,
     absolute,
     expand,
     filesystem_of,
@@ -44,8 +44,6 @@ from journeyman.spark.source.filesystem import (
 )
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
-
-__all__ = ["Log", "LogFile", "find_logs", "partition_columns"]
 
 _KEYSPACE_PART = re.compile(r"part-[0-9]+\.jmkv", re.ASCII)
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -84,7 +82,7 @@ class Log:
 
 def find_logs(options: SourceOptions) -> list[Log]:
     """The logs that the options stand for, by name. Raises UsageError when there are none."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundFile] = {}
     for path in options.paths:
         found |= {each.path: each for each in _files_at(options, absolute(path))}
     logs = _group(options, [each for each in found.values() if _is_wanted(options, each)])
@@ -102,7 +100,7 @@ def partition_columns(logs: Iterable[Log]) -> list[str]:
 # -- paths -> files ------------------------------------------------------------------------------
 
 
-def _files_at(options: SourceOptions, path: str) -> Iterator[Found]:
+def _files_at(options: SourceOptions, path: str) -> Iterator[FoundFile]:
     filesystem = filesystem_of(path)
     is_glob = has_glob(path)
     nothing = True
@@ -125,7 +123,9 @@ def _files_at(options: SourceOptions, path: str) -> Iterator[Found]:
         raise UsageError(f"{path} does not exist")
 
 
-def _files_in(options: SourceOptions, filesystem: Filesystem, directory: str) -> Iterator[Found]:
+def _files_in(
+    options: SourceOptions, filesystem: Filesystem, directory: str
+) -> Iterator[FoundFile]:
     listed = filesystem.list_dir(directory)
     _check_published(options, directory, listed)
     files = [each for each in listed if not each.is_dir and _belongs(options, each.name)]
@@ -137,7 +137,7 @@ def _files_in(options: SourceOptions, filesystem: Filesystem, directory: str) ->
             yield from _files_in(options, filesystem, each.path)
 
 
-def _check_published(options: SourceOptions, directory: str, listed: Iterable[Found]) -> None:
+def _check_published(options: SourceOptions, directory: str, listed: Iterable[FoundFile]) -> None:
     """A directory in the middle of a change holds files of two logs: neither can be read."""
     if options.dialect != ZTICK and any(is_journal(each.name) for each in listed):
         raise LogError(
@@ -156,14 +156,14 @@ def _stands_apart(name: str) -> bool:
     return name.startswith((".", "_")) or name == QUARANTINE or name.endswith(_RUN_HISTORY)
 
 
-def _default_ztick(files: list[Found]) -> list[Found]:
+def _default_ztick(files: list[FoundFile]) -> list[FoundFile]:
     """Of a directory with the original's default name in it: that log alone."""
     names = ZtickNames(_ZTICK_DEFAULT)
     wanted = (names.active, names.compressed, names.to_compress)
     return [each for each in files if each.name in wanted]
 
 
-def _ztick_companions(filesystem: Filesystem, active: str) -> Iterator[Found]:
+def _ztick_companions(filesystem: Filesystem, active: str) -> Iterator[FoundFile]:
     names = ZtickNames(active)
     for path in (names.compressed, names.to_compress):
         if (found := filesystem.find(path)) is not None:
@@ -185,7 +185,7 @@ def _belongs(options: SourceOptions, name: str) -> bool:
     return name.endswith(".jmkv")
 
 
-def _is_wanted(options: SourceOptions, found: Found) -> bool:
+def _is_wanted(options: SourceOptions, found: FoundFile) -> bool:
     glob, after, before = (
         options.path_glob_filter,
         options.modified_after_ns,
@@ -202,7 +202,7 @@ def _is_wanted(options: SourceOptions, found: Found) -> bool:
 # -- files -> logs -------------------------------------------------------------------------------
 
 
-def _group(options: SourceOptions, files: Iterable[Found]) -> list[Log]:
+def _group(options: SourceOptions, files: Iterable[FoundFile]) -> list[Log]:
     by_log: dict[str, list[tuple[tuple[object, ...], LogFile]]] = {}
     for found in files:
         log, order, queue, reader = _PLACES[options.dialect](found)
@@ -230,19 +230,19 @@ def _log(
 _Place = tuple[str, tuple[object, ...], str | None, str | None]
 
 
-def _ztick_place(found: Found) -> _Place:
+def _ztick_place(found: FoundFile) -> _Place:
     for order, suffix in enumerate((".compressed", ".to_compress")):
         if found.name.endswith(suffix) and found.name != suffix:
             return found.path.removesuffix(suffix), (order,), None, None
     return found.path, (2,), None, None
 
 
-def _workq_place(found: Found) -> _Place:
+def _workq_place(found: FoundFile) -> _Place:
     sequence = workq_sequence(found.name)
     return _directory(found), (sequence is None, sequence or 0, found.name), None, None
 
 
-def _kestrel_place(found: Found) -> _Place:
+def _kestrel_place(found: FoundFile) -> _Place:
     queue = found.name.partition(".")[0]
     reader = kestrel_reader(queue, found.name)
     number = kestrel_number(queue, found.name)
@@ -252,7 +252,7 @@ def _kestrel_place(found: Found) -> _Place:
     return f"{_directory(found)}/{queue}", place, queue, reader
 
 
-def _keyspace_place(found: Found) -> _Place:
+def _keyspace_place(found: FoundFile) -> _Place:
     is_part = _KEYSPACE_PART.fullmatch(found.name) is not None
     return _directory(found) if is_part else found.path, (found.name,), None, None
 
@@ -265,7 +265,7 @@ _PLACES = {
 }
 
 
-def _directory(found: Found) -> str:
+def _directory(found: FoundFile) -> str:
     return found.path.rpartition("/")[0] or "/"
 
 

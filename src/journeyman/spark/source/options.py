@@ -25,16 +25,6 @@ from journeyman.spark.source.schemas import (
     ZTICK,
 )
 
-__all__ = [
-    "DROPMALFORMED",
-    "FAILFAST",
-    "KINDS",
-    "PERMISSIVE",
-    "AsOfPosition",
-    "SourceOptions",
-    "own_options",
-]
-
 PERMISSIVE, DROPMALFORMED, FAILFAST = MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 
 # The words of the column ``kind``, by dialect.

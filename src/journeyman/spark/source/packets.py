@@ -22,13 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from journeyman.spark.source.packet_schema import PACKET_KIND, PACKET_SCHEMA
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
-    from journeyman.columnar.arrays import Column, Ints
-
-__all__ = ["Buckets", "Source", "by_bucket", "pack", "presence", "unpack"]
+    from journeyman.columnar.arrays import Column
+    from journeyman.columnar.kernels.write_bytes import Ints
 
 Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 
@@ -38,7 +36,7 @@ _HEAD_BYTES: Final = 16 * 1024  # and of a batch's, with what its columns are fi
 
 
 @dataclass(slots=True)
-class Source:
+class PacketSource:
     """Where the records of packets come from: one log, some of its files."""
 
     log: str
@@ -49,7 +47,7 @@ class Source:
 
 
 def pack(
-    source: Source,
+    source: PacketSource,
     table: str,
     rows: Buckets,
     details: Buckets = (),
@@ -75,7 +73,9 @@ def pack(
         yield _rows(made)
 
 
-def presence(source: Source, table: str, ids: tuple[int, int] | None = None) -> pa.RecordBatch:
+def presence(
+    source: PacketSource, table: str, ids: tuple[int, int] | None = None
+) -> pa.RecordBatch:
     """A row that says only that there is such a log or file, and between which ids its items are.
 
     It tells of the records that no packet has told of.
@@ -91,7 +91,7 @@ def unpack(serialised: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(serialised, schema)
 
 
-def _about(source: Source, table: str, bucket: int) -> dict[str, Any]:
+def _about(source: PacketSource, table: str, bucket: int) -> dict[str, Any]:
     return {
         "_log": source.log,
         "kind": PACKET_KIND,

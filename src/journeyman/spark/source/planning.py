@@ -23,8 +23,6 @@ from journeyman.spark.source.options import AsOfPosition, SourceOptions
 from journeyman.spark.source.piece_reader import first_boundary
 from journeyman.spark.source.splits import LogPartition, Piece, SplitContext
 
-__all__ = ["plan_partitions"]
-
 MAX_SPLIT_BYTES = 256 * 1024 * 1024
 MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
 MIN_SPLIT_BYTES = 16 * 1024 * 1024  # below, another task costs more than it saves

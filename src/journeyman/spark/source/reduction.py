@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from journeyman.columnar.chunks import Chunk
-    from journeyman.spark.source.piece_reader import Stretch
-    from journeyman.spark.source.splits import SplitContext
-
-__all__ = ["Reducer", "reducer_of"]
+    from journeyman.spark.source.splits import SplitContext, Stretch
 
 
 class Reducer(Protocol):

@@ -17,17 +17,6 @@ import pyarrow as pa
 from journeyman.spark.source.options import KINDS
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 
-__all__ = [
-    "DAMAGE_KIND",
-    "KESTREL_PUT",
-    "KIND_WORDS",
-    "MAX_CORRUPT_BYTES",
-    "SEGMENT_SHIFT",
-    "kind_codes",
-    "kinds_in",
-    "uuid_texts",
-]
-
 DAMAGE_KIND: Final = "damage"
 MAX_CORRUPT_BYTES: Final = 64 * 1024
 SEGMENT_SHIFT: Final = 44  # position = segment << 44 | offset

@@ -13,8 +13,11 @@ its own; so it is light: pyarrow only inside of functions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -28,22 +31,95 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from journeyman.columnar.arrays import Bools, Column, binary, numbers
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "CORRUPT_RECORD",
-    "DAMAGE",
-    "DIALECTS",
-    "DIALECT_COLUMNS",
-    "ENVELOPE",
-    "arrow_schema",
-    "base_schema",
-    "narrowed",
-    "with_extras",
-]
+# ----------------------------------------
+# Small ways between Python, numpy and Arrow columns that do not import pandas.
+#
+# ``pa.array``, ``pa.scalar`` and ``Array.to_numpy`` all do, the first time they are called, and
+# that takes longer than reading many a log. So they are not used on the way of good records.
+
+
+def texts(values: Iterable[str | None]) -> Column:
+    """A short column of strings."""
+    given = [None if value is None else value.encode() for value in values]
+    offsets = np.cumsum([0, *(len(value or b"") for value in given)]).astype(np.int32)
+    joined = np.frombuffer(b"".join(value or b"" for value in given), np.uint8)
+    return binary(pa.string(), offsets, joined, np.array([value is not None for value in given]))
+
+
+def repeated(value: str | int | None, kind: Any, rows: int) -> Column:
+    """The same text, number or null in all rows; ``kind`` is its type in Arrow."""
+    if value is None:
+        nothing: Column = pa.nulls(rows, kind)
+        return nothing
+    if isinstance(value, int):
+        return numbers(np.full(rows, value, np.int32))
+    text: Any = texts([value])[0]
+    column: Column = pa.repeat(text, rows)
+    return column
+
+
+def mask(wanted: Bools) -> Any:
+    """Which rows are wanted, as a filter takes it."""
+    bits = pa.py_buffer(np.packbits(wanted, bitorder="little").data)
+    return pa.Array.from_buffers(pa.bool_(), len(wanted), [None, bits])
+
+
+def raw_numbers(column: Column) -> npt.NDArray[Any]:
+    """The numbers of a column; where it is null, whatever is there (columnar puts 0)."""
+    values = column.buffers()[1]
+    kind = np.dtype(column.type.to_pandas_dtype())  # in spite of its name, a type of numpy
+    raw = np.frombuffer(b"" if values is None else memoryview(values), kind)
+    return raw[column.offset : column.offset + len(column)]
+
+
+def valid_rows(column: Column) -> Bools:
+    """Which rows of a column are not null."""
+    bits = column.buffers()[0]
+    if bits is None:
+        return np.ones(len(column), np.bool_)
+    end = column.offset + len(column)
+    unpacked = np.unpackbits(np.frombuffer(memoryview(bits), np.uint8), bitorder="little")
+    return unpacked[column.offset : end].astype(np.bool_)
+
+
+# ----------------------------------------
+# The columns of a packet's row: see packets.py, which makes and opens them.
+#
+# By itself, because planning a query needs the columns, and should not import Arrow for them.
+
+PACKET_KIND: Final = "packet"
+SEAM_KIND: Final = "seam"  # no packet, but where a part of a file began and ended
+
+PACKET_SCHEMA: Final = StructType(
+    [
+        StructField("_log", StringType()),
+        StructField("_file", StringType()),
+        StructField("_segment", IntegerType()),
+        StructField("_offset", LongType()),
+        StructField("_length", IntegerType()),
+        StructField("_position", LongType()),  # the lowest in the packet
+        StructField("kind", StringType()),
+        StructField("table", StringType()),  # which of the dialect's tables it is for
+        StructField("bucket", IntegerType()),
+        StructField("records", LongType()),  # of the log that were read for it and those beside it
+        StructField("least_id", LongType()),  # kestrel, in rows without a packet: of the items
+        StructField("greatest_id", LongType()),
+        StructField("queue", StringType()),
+        StructField("reader", StringType()),
+        StructField("segments", ArrayType(IntegerType())),  # those that records may come from,
+        StructField("files", ArrayType(StringType())),  # and their files
+        StructField("packet", BinaryType()),
+        StructField("reached", LongType()),  # of a seam: behind the last record of its part
+        StructField("details", BinaryType()),  # workq: what adds say beyond other records
+    ]
+)
+
 
 ZTICK, WORKQ, KESTREL, KEYSPACE = DIALECTS = ("ztick", "workq", "kestrel", "keyspace")
 

@@ -19,10 +19,10 @@ from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, SealKind, fit
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
 from journeyman.spark.source.dialects import bulk_decoder, codec_of, seals_of
+from journeyman.spark.source.filesystem import Window
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.scouting import FEW, Step
 from journeyman.spark.source.splits import Piece, Stretch
-from journeyman.spark.source.windows import Window
 
 # Items; in the end where reading goes on, and the stamp if what is there is sealed.
 Items: TypeAlias = Generator[Chunk | Damage | Stretch, None, tuple[int, int | None]]
@@ -184,7 +184,7 @@ def _shifted(chunk: Chunk, by: int) -> Chunk:
     if by == 0:
         return chunk
     from journeyman.columnar.arrays import numbers
-    from journeyman.spark.source.columns import raw_numbers
+    from journeyman.spark.source.schemas import raw_numbers
 
     batch = chunk.batch
     at = batch.schema.get_field_index("offset")
@@ -194,7 +194,7 @@ def _shifted(chunk: Chunk, by: int) -> Chunk:
 
 def _before(chunk: Chunk, end: int) -> Chunk:
     """Only the rows that begin before ``end``."""
-    from journeyman.spark.source.columns import raw_numbers
+    from journeyman.spark.source.schemas import raw_numbers
 
     offsets = raw_numbers(chunk.batch.column("offset"))
     rows = int(np.searchsorted(offsets, end))

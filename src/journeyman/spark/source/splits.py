@@ -25,8 +25,6 @@ from pyspark.sql.datasource import InputPartition
 from journeyman.formats.framing import Buffer
 from journeyman.spark.source.layout import LogFile
 
-__all__ = ["LogPartition", "Piece", "Seam", "SplitContext", "Stretch"]
-
 
 @dataclass(frozen=True, slots=True)
 class SplitContext:

@@ -22,19 +22,15 @@ from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
 from journeyman.logs.damage import Damage
 from journeyman.spark.seams import seam_row
-from journeyman.spark.source.columns import texts
 from journeyman.spark.source.dialects import no_records
 from journeyman.spark.source.filesystem import read_range
 from journeyman.spark.source.options import DROPMALFORMED, FAILFAST, SourceOptions
-from journeyman.spark.source.piece_reader import Stretch, read_damages, read_piece, read_reduced
+from journeyman.spark.source.piece_reader import read_damages, read_piece, read_reduced
 from journeyman.spark.source.reduction import reducer_of
-from journeyman.spark.source.row_maker import RowMaker
+from journeyman.spark.source.row_maker import RowMaker, Selection
 from journeyman.spark.source.rows import MAX_CORRUPT_BYTES
-from journeyman.spark.source.schemas import arrow_schema
-from journeyman.spark.source.selection import Selection
-from journeyman.spark.source.splits import Piece, Seam, SplitContext
-
-__all__ = ["read_pieces"]
+from journeyman.spark.source.schemas import arrow_schema, texts
+from journeyman.spark.source.splits import Piece, Seam, SplitContext, Stretch
 
 T = TypeVar("T")
 

@@ -32,12 +32,10 @@ from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
 from journeyman.spark.source.dialects import seals_of
 from journeyman.spark.source.schemas import KESTREL, WORKQ
-from journeyman.spark.streams.fingerprints import read_at
+from journeyman.spark.streams.holds import read_at
 
 if TYPE_CHECKING:
     from journeyman.columnar.seals import SealKernels
-
-__all__ = ["Walk", "walk"]
 
 _CHUNK_BYTES = 8 * 1024 * 1024
 _FIRST_LOOK_BYTES = 64 * 1024

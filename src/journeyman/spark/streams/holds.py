@@ -20,16 +20,58 @@ behind is its markers, and the links they keep: remove ``_held`` when no stream 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from journeyman.disk import RealDisk
 from journeyman.logs.replaced_files import HELD_DIRECTORY, forget_replacement
+from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
+from journeyman.spark.source.schemas import DAMAGE, arrow_schema
+from journeyman.spark.streams.offsets import StreamOffset
 
-__all__ = ["Holds", "held_path"]
+# ----------------------------------------
+# Telling whether a file still is the file that was read, by a little of what was read.
+#
+#     [0 .......... 256)  ...  [end - 256 .......... end)      a hash of these, and of ``end``
+#
+# A log only grows, so what was read never changes. A file that is shorter, or whose bytes in front
+# of ``end`` differ, was cut or replaced: a writer took back what it could not make durable, or
+# somebody put another file there. Inodes alone do not tell: a removed file's number is soon given
+# to the next one.
+
+_EDGE_BYTES = 256
+_MARK_BYTES = 8
+
+
+def fingerprint(file: BinaryIO, end: int) -> str:
+    """Of the first ``end`` bytes; empty when the file does not have as many."""
+    head = read_at(file, 0, min(end, _EDGE_BYTES))
+    tail = read_at(file, max(0, end - _EDGE_BYTES), min(end, _EDGE_BYTES))
+    if len(tail) < min(end, _EDGE_BYTES):
+        return ""
+    digest = hashlib.blake2b(digest_size=_MARK_BYTES)
+    digest.update(end.to_bytes(8, "big") + head + tail)
+    return digest.hexdigest()
+
+
+def read_at(file: BinaryIO, offset: int, length: int) -> bytes:
+    """Up to ``length`` bytes; fewer only at the end of the file."""
+    file.seek(offset)
+    pieces = []
+    while length > 0 and (piece := file.read(length)):
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
 
 _LOCK_TIMEOUT_S = 30.0
 
@@ -113,3 +155,52 @@ def _locked(link: str) -> Iterator[None]:
 
 def _touch(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+
+# ----------------------------------------
+# One row for every time that history was lost and the stream was told to go on.
+#
+# A hole in the history is damage of the stream: what was there cannot be shown, but that it is
+# missing is a row that is counted, never silence. It has the envelope of the file the hole is in
+# front of, and in ``_damage`` the word ``lost``.
+
+_REASON = "compacted, cleaned or removed before it was read"
+
+
+class Holes(InputPartition):
+    """What one task has to tell of: rows as values by column."""
+
+    def __init__(self, rows: list[dict[str, object]]) -> None:
+        super().__init__(None)
+        self.rows = rows
+
+
+def holes_between(start: StreamOffset, end: StreamOffset) -> list[Holes]:
+    """At most one partition, for all holes that opened between two offsets."""
+    before = end.origin or start
+    rows: list[dict[str, object]] = []
+    for name, place in sorted(end.logs.items()):
+        known = before.logs.get(name)
+        opened = place.holes - (known.holes if known is not None else 0)
+        newest = place.files[-1]
+        row: dict[str, object] = {
+            **dict(place.partitions),
+            "_log": name,
+            "_file": newest.path,
+            "_segment": newest.segment,
+            "_offset": 0,
+            "_length": 0,
+            "_position": newest.segment << SEGMENT_SHIFT,
+            "kind": DAMAGE_KIND,
+            "queue": place.queue,
+            DAMAGE: f"lost: {place.lost or _REASON}",
+        }
+        rows += [row] * opened
+    return [Holes(rows)] if rows else []
+
+
+def lost_rows(holes: Holes, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows themselves, with the columns that were asked for."""
+    arrow = arrow_schema(schema)
+    columns = [pa.array([row.get(field.name) for row in holes.rows], field.type) for field in arrow]
+    yield pa.RecordBatch.from_arrays(columns, schema=arrow)

@@ -23,8 +23,6 @@ from typing import Any, Final
 
 from journeyman.errors import UsageError
 
-__all__ = ["VERSION", "FilePlace", "LogPlace", "StreamOffset", "Stretch", "stretches", "with_file"]
-
 VERSION: Final = 1
 
 
@@ -124,7 +122,7 @@ class StreamOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BatchStretch:
     """Bytes ``begin`` to ``file.end`` of one file, to be read by one batch."""
 
     log: str
@@ -137,7 +135,7 @@ class Stretch:
         return self.file.end - self.begin
 
 
-def stretches(start: StreamOffset, end: StreamOffset) -> Iterator[Stretch]:
+def stretches(start: StreamOffset, end: StreamOffset) -> Iterator[BatchStretch]:
     """What lies between two offsets, log by log, in reading order."""
     before = end.origin or start
     for name, place in sorted(end.logs.items()):
@@ -146,7 +144,7 @@ def stretches(start: StreamOffset, end: StreamOffset) -> Iterator[Stretch]:
         for file in place.files:
             begin = begins.get(file.segment, file.begin)
             if file.end > begin:
-                yield Stretch(name, place, file, begin)
+                yield BatchStretch(name, place, file, begin)
 
 
 def _log_to_json(place: LogPlace) -> dict[str, Any]:

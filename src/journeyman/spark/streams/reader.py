@@ -30,16 +30,13 @@ from journeyman.errors import UsageError
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KEYSPACE
 from journeyman.spark.source.splits import LogPartition
-from journeyman.spark.streams.admission import Allowance, advanced
-from journeyman.spark.streams.lost import Holes, holes_between, lost_rows
+from journeyman.spark.streams.admission import Allowance, advanced, partitions_of
+from journeyman.spark.streams.chains import Watch
+from journeyman.spark.streams.holds import Holes, holes_between, lost_rows
 from journeyman.spark.streams.offsets import LogPlace, StreamOffset, stretches
-from journeyman.spark.streams.pieces import partitions_of
-from journeyman.spark.streams.watch import Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["LogStreamReader"]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

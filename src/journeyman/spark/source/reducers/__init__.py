@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
-from journeyman.spark.source.packet_schema import PACKET_SCHEMA
+from journeyman.spark.source.schemas import PACKET_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from journeyman.columnar.chunks import Chunk
-    from journeyman.spark.source.piece_reader import Stretch
-    from journeyman.spark.source.splits import SplitContext
+    from journeyman.spark.source.splits import SplitContext, Stretch
 
 __all__ = ["REDUCERS", "PacketReducer"]
 
@@ -46,7 +45,8 @@ class PacketReducer:
         """The packets of one partition."""
         from journeyman.spark.source.reducers.combining import combined
 
-        combiner = import_module(f"{__name__}.{self.dialect}").Combiner
+        module = import_module(f"{__name__}.{self.dialect}")
+        combiner = getattr(module, f"{self.dialect.capitalize()}Combiner")
         return combined(pieces, combiner)
 
 

@@ -14,10 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
-from journeyman.spark.source.piece_reader import Stretch
-from journeyman.spark.source.splits import SplitContext
-
-__all__ = ["LogCombiner", "RowCombiner", "combined"]
+from journeyman.spark.source.splits import SplitContext, Stretch
 
 
 class LogCombiner(Protocol):

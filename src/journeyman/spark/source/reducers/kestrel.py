@@ -15,15 +15,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from journeyman.columnar.arrays import numbers_in
 from journeyman.columnar.kernels.take import column_of, joined
 from journeyman.columnar.kestrel.items import puts_in
-from journeyman.columnar.views import numbers_in
-from journeyman.spark.source.packets import Source, by_bucket, pack, presence
+from journeyman.spark.source.packets import PacketSource, by_bucket, pack, presence
 from journeyman.spark.source.reducers.combining import RowCombiner
 from journeyman.spark.source.rows import SEGMENT_SHIFT
 from journeyman.spark.source.splits import SplitContext
-
-__all__ = ["CHECKPOINTS", "ITEMS_TABLE", "READERS_TABLE", "Combiner"]
 
 ITEMS_TABLE: Final = "items"
 READERS_TABLE: Final = "readers"
@@ -41,11 +39,11 @@ _BLOCK_BITS: Final = 12  # 4,096 ids
 _MAX_ROWS: Final = 1_000_000  # held; about 60 bytes each
 
 
-class Combiner(RowCombiner):
+class KestrelCombiner(RowCombiner):
     """Makes packets of one queue."""
 
     def __init__(self, context: SplitContext) -> None:
-        self._source = Source(context.log, context.queue)
+        self._source = PacketSource(context.log, context.queue)
         self._buckets = context.buckets
         self._puts: list[pa.RecordBatch] = []
 
@@ -78,7 +76,7 @@ def _checkpoint(
 ) -> Iterator[pa.RecordBatch]:
     positions = column_of(numbers_in(batch.column("offset")) + first_position)
     rows = batch.append_column("position", positions).select(CHECKPOINTS.names)
-    source = Source(
+    source = PacketSource(
         context.log,
         context.queue,
         context.reader,

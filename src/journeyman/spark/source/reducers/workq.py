@@ -15,28 +15,26 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar.arrays import numbers_in, text_in
 from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
 from journeyman.columnar.kernels.take import joined
-from journeyman.columnar.views import numbers_in, text_in
-from journeyman.columnar.workq.states import events_and_adds
+from journeyman.columnar.workq.fold import events_and_adds
 from journeyman.formats.workq import Command
-from journeyman.spark.source.packets import Source, by_bucket, pack
+from journeyman.spark.source.packets import PacketSource, by_bucket, pack
 from journeyman.spark.source.reducers.combining import RowCombiner
 from journeyman.spark.source.rows import SEGMENT_SHIFT
 from journeyman.spark.source.splits import SplitContext
-
-__all__ = ["JOBS_TABLE", "Combiner"]
 
 JOBS_TABLE: Final = "jobs"
 
 _MAX_ROWS: Final = 1_000_000  # held; about 80 bytes each
 
 
-class Combiner(RowCombiner):
+class WorkqCombiner(RowCombiner):
     """Makes packets of one log."""
 
     def __init__(self, context: SplitContext) -> None:
-        self._source = Source(context.log)
+        self._source = PacketSource(context.log)
         self._buckets = context.buckets
         self._events: list[pa.RecordBatch] = []
         self._adds: list[pa.RecordBatch] = []

@@ -15,17 +15,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from journeyman.columnar.arrays import text_in
 from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
 from journeyman.columnar.kernels.take import joined
-from journeyman.columnar.views import text_in
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
-from journeyman.spark.source.packets import Buckets, Source, by_bucket, pack
-from journeyman.spark.source.piece_reader import Stretch
+from journeyman.spark.source.packets import Buckets, PacketSource, by_bucket, pack
 from journeyman.spark.source.rows import SEGMENT_SHIFT
-from journeyman.spark.source.splits import SplitContext
-
-__all__ = ["JOBS_TABLE", "RULES_TABLE", "Combiner"]
+from journeyman.spark.source.splits import SplitContext, Stretch
 
 JOBS_TABLE: Final = "jobs"
 RULES_TABLE: Final = "rules"
@@ -36,11 +33,11 @@ _WORTH: Final = 0.7  # more jobs than this share of the rows: combining does not
 _MAX_ROWS: Final = 500_000  # of rules, and of jobs that are passed on
 
 
-class Combiner:
+class ZtickCombiner:
     """Makes packets of one log."""
 
     def __init__(self, context: SplitContext) -> None:
-        self._source = Source(context.log)
+        self._source = PacketSource(context.log)
         self._buckets = context.buckets
         self._jobs = LatestJobs()
         self._rules: list[pa.RecordBatch] = []

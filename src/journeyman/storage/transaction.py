@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from journeyman.errors import FormatError
@@ -28,15 +29,18 @@ from journeyman.formats.keyspace import (
     STATUS_FIFO,
     STATUSES,
     CounterKey,
+    QueueKey,
     QueueTimeKey,
     StatusFifoKey,
     decode_key,
     encode_key,
     prefix_range,
+    status_bytes,
 )
 from journeyman.formats.keyspace.listing import LISTINGS, listing, listing_of, place_of, whole
-from journeyman.storage.contract import Reader
-from journeyman.storage.ranks import changed
+from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_value
+from journeyman.storage.contract import StoreReader
+from journeyman.storage.pages import changed
 from journeyman.storage.records import (
     MARKER_BYTES,
     Facts,
@@ -44,16 +48,86 @@ from journeyman.storage.records import (
     listed_keys,
     look,
     old_queue_time_key,
+    prepared,
     queue_time_key,
 )
 
-__all__ = ["Draft", "Outcome"]
+# ----------------------------------------
+# What can be asked of jobs and queues: operations, made ready by the caller, and run in a turn.
+#
+#     Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before anybody waits
+#     PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise
+#     SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Store a record, whether there is one of its uuid or not."""
+
+    record: JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    """Give a stored job another status. Its place in the order stays."""
+
+    job_uuid: UUID
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveJob:
+    """Remove a job with everything about it."""
+
+    job_uuid: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class PutQueue:
+    """Store the record of a queue, whether there is one of its name or not."""
+
+    queue: QueueRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQueue:
+    """A PutQueue as key and value."""
+
+    key: bytes
+    value: bytes
+
+
+Operation: TypeAlias = Upsert | SetStatus | RemoveJob | PutQueue
+Ready: TypeAlias = Prepared | SetStatus | RemoveJob | PreparedQueue
+
+
+def ready_to_run(operation: Operation) -> Ready:
+    """What can be found wrong with an operation is found before it waits."""
+    if isinstance(operation, Upsert):
+        return prepared(operation.record)
+    if isinstance(operation, SetStatus):
+        status_bytes(operation.status)
+    if isinstance(operation, PutQueue):
+        queue = operation.queue
+        return PreparedQueue(encode_key(QueueKey(queue.name)), encode_value(queue))
+    return operation
+
+
+def run(draft: Draft, operation: Ready) -> OperationOutcome:
+    if isinstance(operation, Prepared):
+        return draft.upsert(operation)
+    if isinstance(operation, SetStatus):
+        return draft.set_status(operation.job_uuid, operation.status)
+    if isinstance(operation, PreparedQueue):
+        return draft.put(operation.key, operation.value)
+    return draft.remove(operation.job_uuid)
+
 
 _COUNT = Struct(">Q")
 _NOT_LOOKED: Final = None
 
 
-class Outcome(Enum):
+class OperationOutcome(Enum):
     """What became of an operation."""
 
     DONE = "done"
@@ -62,7 +136,7 @@ class Outcome(Enum):
 
 
 class Draft:
-    def __init__(self, reader: Reader, job_uuids: Iterable[UUID]) -> None:
+    def __init__(self, reader: StoreReader, job_uuids: Iterable[UUID]) -> None:
         self._reader = reader
         self._texts = {uuid: str(uuid) for uuid in job_uuids}
         keys = [JOBS + text.encode() for text in self._texts.values()]
@@ -75,40 +149,40 @@ class Draft:
 
     # -- operations --
 
-    def upsert(self, new: Prepared) -> Outcome:
+    def upsert(self, new: Prepared) -> OperationOutcome:
         old = self._take_out(new.job_uuid, new.facts)
         if old != new.facts:
             self._put_in(new.job_uuid, new.facts)
         self._set_raw(new.job_uuid, new.raw)
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
-    def set_status(self, job_uuid: UUID, status: str) -> Outcome:
+    def set_status(self, job_uuid: UUID, status: str) -> OperationOutcome:
         raw = self._raw[job_uuid]
         if raw is None:
-            return Outcome.ABSENT
+            return OperationOutcome.ABSENT
         text = self._texts[job_uuid]
         facts, changed = look(job_uuid, text, raw, status)
         if facts is None:
-            return Outcome.UNREADABLE
+            return OperationOutcome.UNREADABLE
         if facts.status != status:
             place = place_of(facts.created_at_ns, job_uuid)
             self._unlist(facts.queue, facts.status, place)
             self._list(facts.queue, status, place, text)
             self._set_raw(job_uuid, changed)
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
-    def remove(self, job_uuid: UUID) -> Outcome:
+    def remove(self, job_uuid: UUID) -> OperationOutcome:
         if self._raw[job_uuid] is None:
-            return Outcome.ABSENT
+            return OperationOutcome.ABSENT
         self._take_out(job_uuid, None)
         self._changes[STATUSES + self._texts[job_uuid].encode()] = None
         self._set_raw(job_uuid, None)
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
-    def put(self, key: bytes, value: bytes) -> Outcome:
+    def put(self, key: bytes, value: bytes) -> OperationOutcome:
         """A key that no index follows from."""
         self._changes[key] = value
-        return Outcome.DONE
+        return OperationOutcome.DONE
 
     # -- one job --
 
