@@ -18,9 +18,9 @@ from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.crash.cuts import crashes
+from tests.support.crash.cuts import crashes
 from tests.support.effort import cases
-from tests.workq_logs import (
+from tests.support.workq_logs import (
     DIRECTORY,
     added,
     as_of,

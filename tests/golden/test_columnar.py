@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from journeyman.columnar.keyspace import decode
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
 from tests.property.test_columnar import assert_same_keys
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
 
 DATA = Path(__file__).parent / "data"
 ZTICK_LOGS = sorted(DATA.glob("ztick/*.log"))

@@ -14,7 +14,7 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.servers.workq.persistence import OpenedWorkQueue, open_log
 from journeyman.testing import ManualClock
-from tests.workq_views import expected_orders, folded, jobs_of, orders_of
+from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
 DATA = Path(__file__).parent / "data" / "workq"
 LOGS = sorted(path.name for path in DATA.iterdir() if path.is_dir())

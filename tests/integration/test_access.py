@@ -22,8 +22,8 @@ import pytest
 from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.errors import AccessDenied, NotFound, Refused
 from journeyman.formats.ztick.runners import Shell
-from tests.integration.schedule_process import ScheduleProcess
-from tests.unit.cli_commands import run, run_script
+from tests.support.cli_commands import run, run_script
+from tests.support.servers.schedule_process import ScheduleProcess
 
 DATA = Path(__file__).parent / "data"
 FAR_NS = 4_000_000_000_000_000_000

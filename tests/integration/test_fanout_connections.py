@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.servers.kestrel import stats as facts
-from tests.integration.fanout_process import FanOutClient, FanOutProcess
+from tests.support.servers.fanout_process import FanOutClient, FanOutProcess
 
 MIB = 1024 * 1024
 LITTLE_KEPT = f"""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
 TOKENS = """

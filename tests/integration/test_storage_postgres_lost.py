@@ -16,8 +16,8 @@ from journeyman.errors import StorageError, StorageLocked, StorageUnavailable
 from journeyman.storage import Storage
 from journeyman.storage import postgres as postgres_module
 from journeyman.storage.postgres import PostgresBackend
-from tests.integration.services import PostgresService
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.services import PostgresService
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 COMMIT = b"COMMIT"
 READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"

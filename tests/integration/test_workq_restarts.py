@@ -12,7 +12,7 @@ import pytest
 
 from journeyman.formats.framing import scan
 from journeyman.formats.workq import CODEC, Command, JobAdded, Record
-from tests.integration.workq_process import LeasedJob, WorkqClient, WorkqProcess
+from tests.support.servers.workq_process import LeasedJob, WorkqClient, WorkqProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "workq"
 

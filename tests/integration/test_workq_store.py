@@ -15,7 +15,7 @@ import pytest
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.integration.test_schedule_http import TOKENS, ask
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 ENGINES = ("rocksdb", "sqlite")
 

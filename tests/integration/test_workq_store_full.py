@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.integration.test_schedule_trouble import limit
 from tests.integration.test_workq_store import is_whole
 from tests.integration.test_workq_trouble import READ_ONLY
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 STARTED_FULL = """
 import resource

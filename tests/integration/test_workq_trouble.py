@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_schedule_trouble import FAILING_SYNC, limit
-from tests.integration.workq_process import WorkqProcess
+from tests.support.servers.workq_process import WorkqProcess
 
 READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"
 

@@ -19,10 +19,10 @@ from journeyman.formats import keyspace as keys
 from journeyman.formats.framing import scan
 from journeyman.formats.workq import frame
 from journeyman.formats.workq import records as times
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
 from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
 from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
 from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
 from tests.support.effort import cases
 
 UNIX_EPOCH_S = times.UNIX_EPOCH_S

@@ -31,7 +31,7 @@ from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
 from tests.property.test_folds import ZTICK, workq_records
-from tests.property.workq_original import JOB_ID
+from tests.support.workq_original import JOB_ID
 
 arrow: Any = pa  # the stubs do not know concat_batches
 

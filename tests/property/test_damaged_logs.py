@@ -27,13 +27,20 @@ from journeyman.logs.recovery import recover_file
 from journeyman.spark.source import piece_reader, scouting
 from journeyman.spark.source.piece_reader import read_reduced
 from journeyman.spark.source.splits import Piece, Seam, Stretch
-from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
-from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
-from tests.specimens import KESTREL as KESTREL_LOG
-from tests.specimens import WORKQ as WORKQ_LOG
-from tests.specimens import ZTICK as ZTICK_LOG
-from tests.specimens import Dialect
+from tests.support.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
 from tests.support.effort import cases
+from tests.support.spark.pieces import (
+    Item,
+    expected_items,
+    items_of,
+    log_file,
+    options_of,
+    pieces_of,
+)
+from tests.support.specimens import KESTREL as KESTREL_LOG
+from tests.support.specimens import WORKQ as WORKQ_LOG
+from tests.support.specimens import ZTICK as ZTICK_LOG
+from tests.support.specimens import Dialect
 
 RECORDS = 120
 SEEDS = range(cases(2))

@@ -18,7 +18,7 @@ from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFi
 from journeyman.formats.workq import Record as WorkqRecord
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Shell, Status
 from journeyman.formats.ztick import Record as ZtickRecord
-from tests.property.workq_original import JOB_ID, Original, ReplayError, history
+from tests.support.workq_original import JOB_ID, Original, ReplayError, history
 
 R = TypeVar("R")
 K = TypeVar("K")

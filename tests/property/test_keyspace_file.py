@@ -16,8 +16,8 @@ from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Ending, Entry, Stop, StreamDecoder, scan
 from journeyman.formats.keyspace import encode_key
 from journeyman.formats.keyspace.file import CODEC, HEADER, KeyValue
-from tests.columnar_twins import Twins, assert_twins
 from tests.property.test_columnar import KEYS
+from tests.support.columnar_twins import Twins, assert_twins
 
 # No deadline: the first call of a kernel compiles it.
 plain = settings(deadline=None)

@@ -16,8 +16,8 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import inspect_file, recover_file
 from journeyman.logs.sealing import Sealing
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
-from tests.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 from tests.support.effort import cases
+from tests.support.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 blobs = st.binary(max_size=40)

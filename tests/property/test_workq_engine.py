@@ -55,8 +55,8 @@ from journeyman.protocols.workq.replies import (
     ServerView,
 )
 from tests.support.effort import cases
-from tests.workq_model import MS, Model, PlainJob
-from tests.workq_views import expected_orders, folded, jobs_of, orders_of
+from tests.support.workq_model import MS, Model, PlainJob
+from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
 START_NS = 1_700_000_000 * 10**9
 IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{n}") for n in range(6))

@@ -25,7 +25,7 @@ from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requ
 from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.effort import cases
-from tests.workq_views import expected_orders, folded, jobs_of, orders_of
+from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
 START_NS = 1_700_000_000 * 10**9
 MS = 1_000_000

@@ -32,7 +32,7 @@ from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.property.test_workq_engine import START_NS, WorkQueueMachine
 from tests.support.effort import cases
-from tests.workq_views import folded_facts, jobs_of
+from tests.support.workq_views import folded_facts, jobs_of
 
 RETENTION_MS = 30
 STATUSES = {0: "waiting", 1: "completed", 2: "failed", 3: "waiting", 4: "active"}

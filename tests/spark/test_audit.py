@@ -24,7 +24,7 @@ from journeyman.spark.audit.findings import (
     summary,
 )
 from tests.spark.test_history import random_log, types
-from tests.spark.written_logs import (
+from tests.support.spark.written_logs import (
     SECOND_NS,
     added,
     event,

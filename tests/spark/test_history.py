@@ -29,7 +29,7 @@ from journeyman.spark.history.summaries import (
 )
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.source.options import SourceOptions
-from tests.spark.written_logs import (
+from tests.support.spark.written_logs import (
     SECOND_NS,
     added,
     event,

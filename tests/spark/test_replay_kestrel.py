@@ -24,8 +24,16 @@ from journeyman.formats.kestrel import (
 from journeyman.logs.segments import kestrel_queues, kestrel_readers, kestrel_segments
 from journeyman.spark import read, tables
 from journeyman.spark.replay import kestrel
-from tests.spark.replay_world import Found, by_host, copied, cut, gathered, mangled, read_log
 from tests.support.effort import cases
+from tests.support.spark.replay_world import (
+    Found,
+    by_host,
+    copied,
+    cut,
+    gathered,
+    mangled,
+    read_log,
+)
 
 GOLDEN = Path("tests/golden/data/kestrel")
 

@@ -24,12 +24,20 @@ from journeyman.formats.workq import (
 )
 from journeyman.spark import read, tables
 from journeyman.spark.replay import workq
-from tests.columnar_twins import clamped, workq_row
 from tests.property.test_columnar_folds import WORKQ, encodable
 from tests.property.test_folds import workq_records
-from tests.property.workq_original import history
-from tests.spark.replay_world import Found, by_host, copied, cut, gathered, mangled, read_log
+from tests.support.columnar_twins import clamped, workq_row
 from tests.support.effort import cases
+from tests.support.spark.replay_world import (
+    Found,
+    by_host,
+    copied,
+    cut,
+    gathered,
+    mangled,
+    read_log,
+)
+from tests.support.workq_original import history
 
 GOLDEN = Path("tests/golden/data/workq")
 IDS = st.integers(0, 5).map(lambda number: bytes(15) + bytes([number]))

@@ -27,9 +27,9 @@ from journeyman.formats.ztick import (
 )
 from journeyman.spark import read, tables
 from journeyman.spark.replay import ztick
-from tests.columnar_twins import runner_fields
-from tests.spark.replay_world import by_host, cut, gathered, mangled, read_log
+from tests.support.columnar_twins import runner_fields
 from tests.support.effort import cases
+from tests.support.spark.replay_world import by_host, cut, gathered, mangled, read_log
 
 GOLDEN = Path("tests/golden/data/ztick")
 RUNNERS = ("shell", "amqp", "direct", "awf", "http", "redis")

@@ -20,7 +20,7 @@ from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark import read, register
 from journeyman.spark.sinks import write
-from tests.specimens import kestrel_record, workq_record, ztick_record
+from tests.support.specimens import kestrel_record, workq_record, ztick_record
 
 COUNT = 3000
 

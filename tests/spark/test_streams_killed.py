@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.stream_program import LOGS
+from tests.support.spark.stream_program import LOGS
 
 KILLS = 5
 PATIENCE_S = 300
@@ -63,7 +63,7 @@ def test_nothing_is_lost_or_doubled_by_five_kills_rotation_and_compaction(tmp_pa
 
 @contextmanager
 def _running(module: str, *arguments: Path | str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", f"tests.spark.{module}", *map(str, arguments)]
+    command = [sys.executable, "-m", f"tests.support.spark.{module}", *map(str, arguments)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

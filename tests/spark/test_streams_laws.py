@@ -16,7 +16,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.spark.stream_driver import (
+from tests.support.effort import cases
+from tests.support.spark.stream_driver import (
     Query,
     keys,
     open_kestrel,
@@ -25,8 +26,7 @@ from tests.spark.stream_driver import (
     put_items,
     set_jobs,
 )
-from tests.support.effort import cases
-from tests.workq_logs import added, job_id
+from tests.support.workq_logs import added, job_id
 
 STEPS = ("write", "compact", "plan", "run", "crash")
 LIMITS = st.sampled_from([{}, {"maxBytesPerTrigger": "90"}, {"maxFilesPerTrigger": "1"}])

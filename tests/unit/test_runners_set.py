@@ -27,7 +27,7 @@ from journeyman.formats.ztick import (
 from journeyman.runners import RunnerSet, RunRequest, RunResult
 from journeyman.runners.http import HttpRunner
 from journeyman.runners.programs import ShellRunner
-from tests.runner_world import in_loop, settings
+from tests.support.runner_world import in_loop, settings
 
 RECORDS: list[Runner] = [
     Shell("exit 1"),

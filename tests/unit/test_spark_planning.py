@@ -18,9 +18,9 @@ from journeyman.spark.source.layout import Log, LogFile, find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.planning import MAX_SPLIT_BYTES, MIN_SPLIT_BYTES, plan_partitions
 from journeyman.spark.source.splits import LogPartition, Piece
-from tests.columnar_twins import ZTICK
-from tests.spark_pieces import expected_items, items_of, log_file
-from tests.specimens import ZTICK as SPECIMEN
+from tests.support.columnar_twins import ZTICK
+from tests.support.spark.pieces import expected_items, items_of, log_file
+from tests.support.specimens import ZTICK as SPECIMEN
 
 MIB = 1 << 20
 

@@ -26,13 +26,13 @@ from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema,
 from journeyman.spark.source.sources import LogReader, full_schema
 from journeyman.spark.source.splits import SplitContext, Stretch
 from journeyman.spark.source.task import read_pieces
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
-from tests.spark_pieces import is_end
-from tests.spark_rows import Row, expected_row
-from tests.specimens import DIALECTS as SPECIMENS
-from tests.specimens import KESTREL
-from tests.specimens import WORKQ as WORKQ_SPECIMEN
-from tests.specimens import ZTICK as ZTICK_SPECIMEN
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
+from tests.support.spark.pieces import is_end
+from tests.support.spark.rows import Row, expected_row
+from tests.support.specimens import DIALECTS as SPECIMENS
+from tests.support.specimens import KESTREL
+from tests.support.specimens import WORKQ as WORKQ_SPECIMEN
+from tests.support.specimens import ZTICK as ZTICK_SPECIMEN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 CODECS = {"ztick": ZTICK.codec, "workq": WORKQ.codec}

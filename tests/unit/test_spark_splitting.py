@@ -15,11 +15,11 @@ from journeyman.formats.framing import scan
 from journeyman.logs.damage import Damage
 from journeyman.spark.source import piece_reader
 from journeyman.spark.source.piece_reader import first_boundary
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
-from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
-from tests.specimens import CREATED, KESTREL, kestrel_record, workq_record, ztick_record
-from tests.specimens import WORKQ as WORKQ_SPECIMEN
-from tests.specimens import ZTICK as ZTICK_SPECIMEN
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
+from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
+from tests.support.specimens import CREATED, KESTREL, kestrel_record, workq_record, ztick_record
+from tests.support.specimens import WORKQ as WORKQ_SPECIMEN
+from tests.support.specimens import ZTICK as ZTICK_SPECIMEN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 SPECIMENS = [

@@ -17,9 +17,9 @@ import random
 import time
 import uuid
 
-from tests.crash.kill_loop import LoadThread
-from tests.crash.work_ledger import Line, WorkBook
-from tests.integration.workq_process import WorkqClient
+from tests.support.crash.kill_loop import LoadThread
+from tests.support.crash.work_ledger import Line, WorkBook
+from tests.support.servers.workq_process import WorkqClient
 
 __all__ = ["QUEUES", "Producer", "WorkWire", "Worker"]
 

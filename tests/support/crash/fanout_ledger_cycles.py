@@ -22,10 +22,10 @@ from journeyman.folds.kestrel import fold_reader
 from journeyman.formats.framing import Codec, scan
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, Record
 from journeyman.logs.segments import kestrel_readers, kestrel_segments
-from tests.crash.fanout_ledger import FanBook
-from tests.crash.fanout_ledger_load import MAX_OPEN, FanProducer, FanReaderThread, FanWire
-from tests.crash.kill_loop import KillLoop, LoadThread
-from tests.integration.fanout_process import FanOutProcess
+from tests.support.crash.fanout_ledger import FanBook
+from tests.support.crash.fanout_ledger_load import MAX_OPEN, FanProducer, FanReaderThread, FanWire
+from tests.support.crash.kill_loop import KillLoop, LoadThread
+from tests.support.servers.fanout_process import FanOutProcess
 
 __all__ = ["KILLS", "FanCycles", "FanTally"]
 

@@ -30,12 +30,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.integration.services import SERVICES, Service
+from tests.support.servers.services import SERVICES, Service
 
 LONELY_LIMIT_S = 30.0  # whoever started the keeper is gone
 CONNECT_LIMIT_S = 30.0
 POLL_S = 0.02
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Membership:
@@ -91,7 +91,7 @@ def _start(meeting: Path, name: str) -> socket.socket:
     log = meeting / f"{name}.keeper.log"
     with log.open("ab") as output:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.keeper", name, str(meeting)],
+            [sys.executable, "-m", "tests.support.servers.keeper", name, str(meeting)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=output,

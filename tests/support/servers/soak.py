@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from tests.integration.workq_process import LeasedJob, WorkqClient, WorkqProcess
+from tests.support.servers.workq_process import LeasedJob, WorkqClient, WorkqProcess
 
 QUEUES = ("red", "green", "blue")
 WAIT_MS = 100

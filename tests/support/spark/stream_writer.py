@@ -1,6 +1,6 @@
 """A program that writes three logs without pause, and a ledger of what it wrote.
 
-    python -m tests.spark.stream_writer DIRECTORY
+    python -m tests.support.spark.stream_writer DIRECTORY
 
 It appends to a ztick log, a workq log and a kestrel queue under DIRECTORY until it is told to stop.
 On stdin ``compact`` compacts the ztick log, ``stop`` ends it; a line on stdout says when that is
@@ -18,7 +18,7 @@ from uuid import UUID
 from journeyman.clock import SystemClock
 from journeyman.formats.workq import CODEC, Command, Instant, JobAdded
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, Status
-from tests.spark.stream_driver import open_kestrel, open_workq, open_ztick
+from tests.support.spark.stream_driver import open_kestrel, open_workq, open_ztick
 
 BATCH = 20
 PAUSE_S = 0.1

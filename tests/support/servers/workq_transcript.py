@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-TRANSCRIPT = Path(__file__).parents[1] / "golden" / "data" / "transcripts" / "workq.txt"
+TRANSCRIPT = Path(__file__).parents[2] / "golden" / "data" / "transcripts" / "workq.txt"
 
 _STEP = re.compile(r"  ([ABCN]) ([CS]): ?(.*)")
 _REMARK = re.compile(r"   # .*$")

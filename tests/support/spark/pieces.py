@@ -18,7 +18,7 @@ from journeyman.spark.source.layout import LogFile
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.piece_reader import read_piece
 from journeyman.spark.source.splits import Piece, SplitContext
-from tests.columnar_twins import CHECKPOINT, JOURNAL, Twins
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, Twins
 
 Item = Any  # a row as a dict, or a Damage
 

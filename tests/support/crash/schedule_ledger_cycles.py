@@ -21,10 +21,18 @@ from pathlib import Path
 from unittest import mock
 
 from journeyman.formats.ztick import CODEC, JobSet, Status
-from tests.crash.kill_loop import KillLoop, LoadThread
-from tests.crash.ledger import Key, Page, RunBook, Value, page_number
-from tests.crash.ledger_load import FAR_AWAY_NS, RUN_RULE, Jobs, Moments, Observer, Wire, Writer
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.crash.kill_loop import KillLoop, LoadThread
+from tests.support.crash.schedule_ledger import Key, Page, RunBook, Value, page_number
+from tests.support.crash.schedule_ledger_load import (
+    FAR_AWAY_NS,
+    RUN_RULE,
+    Jobs,
+    Moments,
+    Observer,
+    Wire,
+    Writer,
+)
+from tests.support.servers.schedule_process import ScheduleProcess
 
 __all__ = ["KILLS", "Cycles", "Tally"]
 

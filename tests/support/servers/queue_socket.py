@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from typing import Self
 
-from tests.integration.schedule_process import ANSWER_TIMEOUT_S
+from tests.support.servers.schedule_process import ANSWER_TIMEOUT_S
 
 
 class QueueSocket:

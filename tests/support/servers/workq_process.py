@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.integration.queue_socket import QueueSocket
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.queue_socket import QueueSocket
+from tests.support.servers.schedule_process import ScheduleProcess
 
 _LISTENS = re.compile(r"the work queue listens on [^\s\"]+?:(\d+)")
 

@@ -16,8 +16,8 @@ import time
 from collections import deque
 from typing import TypeAlias
 
-from tests.crash.kill_loop import LoadThread
-from tests.crash.ledger import Change, Key, Page, RunBook, Value
+from tests.support.crash.kill_loop import LoadThread
+from tests.support.crash.schedule_ledger import Change, Key, Page, RunBook, Value
 
 __all__ = ["FAR_AWAY_NS", "RUN_RULE", "Jobs", "Moments", "Observer", "Wire", "Writer"]
 

@@ -10,9 +10,9 @@ import random
 import time
 from collections import deque
 
-from tests.crash.fanout_ledger import FanBook
-from tests.crash.kill_loop import LoadThread
-from tests.integration.fanout_process import FanOutClient
+from tests.support.crash.fanout_ledger import FanBook
+from tests.support.crash.kill_loop import LoadThread
+from tests.support.servers.fanout_process import FanOutClient
 
 __all__ = ["MAX_OPEN", "FanProducer", "FanReaderThread", "FanWire"]
 

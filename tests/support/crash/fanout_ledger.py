@@ -21,7 +21,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tests.crash.kill_loop import tell_wrong
+from tests.support.crash.kill_loop import tell_wrong
 
 __all__ = ["FanBook"]
 

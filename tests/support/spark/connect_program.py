@@ -1,6 +1,6 @@
 """What tests.spark.test_connect runs: the pipeline by a client that has no Java of its own.
 
-python -m tests.spark.connect_program LOG DIRECTORY
+python -m tests.support.spark.connect_program LOG DIRECTORY
 
 A session of Spark Connect knows DataFrames only: no context, no RDDs, no way into the JVM. What it
 prints is compared with what the log holds.

@@ -1,6 +1,6 @@
 """What tests.integration.test_object_store runs: the pipeline on logs that are in a bucket.
 
-python -m tests.integration.object_store_program BUCKET DIRECTORY
+python -m tests.support.servers.object_store_program BUCKET DIRECTORY
 
 Where the store is, and the keys to it, are in the environment, as they are on a cluster: Python
 workers have it from Java, and Java from this process. What it prints is compared with what the same

@@ -1,6 +1,6 @@
 """A driver of one query over three streams, to be killed: logs of three dialects to Parquet.
 
-    python -m tests.spark.stream_program DIRECTORY [--until-now]
+    python -m tests.support.spark.stream_program DIRECTORY [--until-now]
 
 Without ``--until-now`` it runs until it is killed; with it, until what is there has been read.
 """

@@ -28,7 +28,7 @@ from pathlib import Path
 START_LIMIT_S = 120.0  # a cold disk and two busy cores
 POLL_S = 0.05
 
-INSTALL_SCRIPT = Path(__file__).parents[2] / "scripts" / "install-services.sh"
+INSTALL_SCRIPT = Path(__file__).parents[3] / "scripts" / "install-services.sh"
 # Not every PATH has the directories of servers. Debian's /usr/sbin/rabbitmq-server changes the
 # user and the environment; the program behind it does not.
 PLACES = [

@@ -9,7 +9,7 @@ from typing import Any
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.spark.source.splits import SplitContext
-from tests.columnar_twins import clamped, kestrel_row, runner_fields, workq_row
+from tests.support.columnar_twins import clamped, kestrel_row, runner_fields, workq_row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUNNERS = ("shell", "amqp", "direct", "awf", "http", "redis")

@@ -17,7 +17,7 @@ import pytest
 
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners import RunnerSet, RunRequest, RunResult
-from tests.runner_world import POLL_S, WAIT_LIMIT_S, in_loop, settings
+from tests.support.runner_world import POLL_S, WAIT_LIMIT_S, in_loop, settings
 
 PASSWORD = "s3cr3t-Pa55"
 EXECUTION_NS = 1_711_612_800_000_000_001

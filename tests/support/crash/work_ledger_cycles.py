@@ -20,10 +20,10 @@ from pathlib import Path
 
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
-from tests.crash.kill_loop import KillLoop
-from tests.crash.work_ledger import Found, WorkBook
-from tests.crash.work_ledger_load import QUEUES, Producer, Worker, WorkWire
-from tests.integration.workq_process import WorkqProcess
+from tests.support.crash.kill_loop import KillLoop
+from tests.support.crash.work_ledger import Found, WorkBook
+from tests.support.crash.work_ledger_load import QUEUES, Producer, Worker, WorkWire
+from tests.support.servers.workq_process import WorkqProcess
 
 __all__ = ["KILLS", "KILLS_IN_STORE", "WorkCycles", "WorkTally"]
 
