@@ -6,9 +6,12 @@ import os
 import signal
 import sys
 
+import pytest
 from hypothesis import settings
 
-from tests.support.effort import cases
+pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
+
+from tests.support.effort import cases  # noqa: E402
 
 # Speed is measured in bench/, not in tests. A run that gates a change must not depend on luck:
 # there the examples are the same every time; at a desk they are new ones. HYPOTHESIS_PROFILE=deep

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.formats.ztick.run_history import decode
-from tests.integration.test_schedule_http import ask
+from tests.support.servers.http_client import ask
 from tests.support.servers.schedule_process import ScheduleProcess
 
 

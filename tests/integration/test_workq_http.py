@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.test_schedule_http import TOKENS, ask
+from tests.support.servers.http_client import TOKENS, ask
 from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 

@@ -21,7 +21,6 @@ from journeyman.formats.seals import SealKind, make_seal
 from journeyman.logs.damage import Damage
 from journeyman.logs.recovery import inspect_file, recover_file
 from journeyman.logs.sealed_reading import read_file
-from tests.property.test_damaged_logs import WOUNDS, Wound, borders, run, several, short_memory
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, ZTICK, Twins
 from tests.support.effort import cases
 from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
@@ -29,6 +28,7 @@ from tests.support.specimens import KESTREL as KESTREL_LOG
 from tests.support.specimens import ZTICK as ZTICK_LOG
 from tests.support.specimens import Dialect
 from tests.support.unsealed import without_seals
+from tests.support.wounds import WOUNDS, Wound, borders, run, several, short_memory
 
 RECORDS = 90
 SEEDS = range(cases(2))

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.spark.source import piece_reader
-from tests.property.test_columnar import draw_log
-from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
-from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
-from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
+from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
+from tests.support.drawn_logs import draw_log
+from tests.support.drawn_workq import RECORDS as WORKQ_RECORDS
+from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
 from tests.support.effort import cases
 from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
 

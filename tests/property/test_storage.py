@@ -27,7 +27,7 @@ from journeyman.storage.checking import check
 from journeyman.storage.pages import rank_before
 from journeyman.storage.rebuilding import rebuild
 from journeyman.storage.records import job_key
-from tests.crash.test_storage_killed import copy_files
+from tests.support.crash.copies import copy_files
 from tests.support.effort import cases
 
 UUIDS = st.integers(0, 60).map(lambda n: UUID(int=n * 0x9E3779B97F4A7C15F39CC0605CEDC834 % 2**128))

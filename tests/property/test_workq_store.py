@@ -30,8 +30,8 @@ from journeyman.servers.workq.store import StoreJournal, load_store
 from journeyman.servers.workq.upkeep import Retention
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
-from tests.property.test_workq_engine import START_NS, WorkQueueMachine
 from tests.support.effort import cases
+from tests.support.workq_machine import START_NS, WorkQueueMachine
 from tests.support.workq_views import folded_facts, jobs_of
 
 RETENTION_MS = 30

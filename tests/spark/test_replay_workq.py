@@ -24,9 +24,9 @@ from journeyman.formats.workq import (
 )
 from journeyman.spark import read, tables
 from journeyman.spark.replay import workq
-from tests.property.test_columnar_folds import WORKQ, encodable
-from tests.property.test_folds import workq_records
 from tests.support.columnar_twins import clamped, workq_row
+from tests.support.drawn_columnar import WORKQ, encodable
+from tests.support.drawn_folds import workq_records
 from tests.support.effort import cases
 from tests.support.spark.replay_world import (
     Found,

@@ -20,10 +20,10 @@ from journeyman.spark.source.piece_reader import read_reduced
 from journeyman.spark.source.splits import Seam, SplitContext
 from tests.support.columnar_twins import WORKQ, ZTICK, Twins
 from tests.support.spark.pieces import Item, expected_items, log_file, pieces_of
+from tests.support.spark.quoted_logs import quoted_logs
 from tests.support.specimens import CREATED
 from tests.support.specimens import WORKQ as WORKQ_SPECIMEN
 from tests.support.specimens import ZTICK as ZTICK_SPECIMEN
-from tests.unit.test_spark_splitting import quoted_logs
 
 each_dialect = pytest.mark.parametrize(
     ("twins", "specimen"),
