@@ -19,9 +19,12 @@ from importlib import import_module
 from typing import Any
 
 from journeyman.clock import Clock
+from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.formats.framing import Buffer, Codec
+from journeyman.formats.seals import SealFormat
 from journeyman.logs.publication import finish, journal_path
+from journeyman.logs.sealing import has_seals
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
 from journeyman.spark.sinks.commit import locked, settle_tail
 from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale, staging_name
@@ -79,6 +82,11 @@ def held(disk: SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[Hands
 
 def directory_of(dialect: str, log: Log) -> str:
     return log.name if dialect == WORKQ else posixpath.dirname(log.name)
+
+
+def is_sealed(disk: Disk, format_: SealFormat, log: Log) -> bool:
+    """Whether any file of the log has seals, so that what it is rewritten to gets them too."""
+    return any(has_seals(format_, disk.view(file.path)) for file in log.files)
 
 
 def _locks(dialect: str, log: Log) -> list[str]:
