@@ -133,6 +133,22 @@ def test_a_torn_tail_is_put_aside_and_the_rest_compacted(spark, tmp_path):
     assert [each.read_bytes() for each in (tmp_path / "quarantine").iterdir()] == [record[:-2]]
 
 
+def test_a_batch_without_its_seal_is_put_aside_and_the_rest_compacted(spark, tmp_path):
+    path = tmp_path / "logfile"
+    with open_ztick(path) as log:
+        set_jobs(log, *range(5))
+    assert ztick.CODEC.seals is not None
+    seal = ztick.CODEC.seals.size
+    record = ztick.CODEC.encode(ztick.JobSet("never.acknowledged", 1, ztick.Status.PLANNED))
+    path.write_bytes(path.read_bytes()[:-seal] + record)  # a crash: neither its seal nor a stop
+    (outcome,) = compact(spark, "ztick", [str(path)])
+    assert outcome.error is None
+    assert {each.identifier for each in records_in(ztick.CODEC, path)} == {
+        f"job.{number}" for number in range(5)
+    }
+    assert [each.read_bytes() for each in (tmp_path / "quarantine").iterdir()] == [record]
+
+
 def assert_flipped_bits_are_noticed(codec: Codec[Any], path: Path) -> None:
     """By ``verify``, wherever they stand between the opening and the closing seal."""
     assert codec.seals is not None

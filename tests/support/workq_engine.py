@@ -23,10 +23,10 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import JobList, JobView, Leased
+from journeyman.units import DAY_MS
 
 START_NS = 1_700_000_000 * 10**9
 MS = 1_000_000
-DAY_MS = 86_400_000
 
 
 def job_id(number: int) -> bytes:

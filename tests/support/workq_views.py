@@ -10,7 +10,6 @@ from journeyman.engines.workq.job import (
     FAILED,
     IS_SCHEDULE,
     LEASED,
-    NS_PER_MS,
     Entry,
     fields_of,
     is_run,
@@ -21,6 +20,7 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.folds import workq as fold
 from journeyman.formats.workq import Record
+from journeyman.units import NS_PER_MS
 
 
 def facts(entry: Entry, names: dict[int, str]) -> tuple[object, ...]:

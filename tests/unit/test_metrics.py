@@ -38,6 +38,7 @@ from journeyman.formats.ztick import (
     Shell,
     WorkQueueRunner,
 )
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.protocols.kestrel.commands import Confirm, Key
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import NOT_FOUND
@@ -59,7 +60,6 @@ from journeyman.servers.telemetry.metrics import (
     Histogram,
     Point,
     ServerMetrics,
-    runner_word,
     text_of,
 )
 from journeyman.servers.workq.metrics import WorkqMetrics

@@ -18,11 +18,10 @@ from journeyman.spark.source.layout import Log, LogFile, find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.planning import MAX_SPLIT_BYTES, MIN_SPLIT_BYTES, plan_partitions
 from journeyman.spark.source.splits import LogPartition, Piece
+from journeyman.units import MIB
 from tests.support.columnar_twins import ZTICK
 from tests.support.spark.pieces import expected_items, items_of, log_file
 from tests.support.specimens import ZTICK as SPECIMEN
-
-MIB = 1 << 20
 
 
 def log_of(*sizes: int, name: str = "/log", local: bool = True) -> Log:

@@ -36,6 +36,7 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
 from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
@@ -77,7 +78,7 @@ class RunnerSet:
         except Exception as error:  # noqa: BLE001 - the last net; nothing is hidden by it
             output = BoundedOutput(self._settings.output_bytes)
             output.feed("".join(traceback.format_exception(error)).encode(errors="replace"))
-            name = type(request.runner).__name__.lower()
+            name = runner_word(request.runner)
             reason = f"the {name} runner broke: {type(error).__name__}: {error}"
             return failed(reason, output.text())
 

@@ -49,8 +49,7 @@ from journeyman.spark.sinks.commit import (
     settle_tail,
 )
 from journeyman.spark.sinks.staging import SinkDisk, Stream
-
-_NS_PER_MS = 1_000_000
+from journeyman.units import NS_PER_MS
 
 
 def check_free(disk: SinkDisk, path: str, queues: Iterable[str] = ()) -> None:
@@ -128,7 +127,7 @@ class _Plan:
     def _number(self, queue: str, paths: list[str]) -> None:
         """Named by the clock, but above every number in use."""
         numbers = [kestrel_number(queue, name) or 0 for name in self._there]
-        first = max(max(numbers, default=0) + 1, self._write.clock.now_ns() // _NS_PER_MS)
+        first = max(max(numbers, default=0) + 1, self._write.clock.now_ns() // NS_PER_MS)
         for number, path in enumerate(paths, first):
             self.names[path] = kestrel_segment_name(queue, number)
 
