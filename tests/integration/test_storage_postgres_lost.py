@@ -26,7 +26,7 @@ READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresService]:
     """One of its own: tests stop it, and start it again."""
-    service = PostgresService(tmp_path_factory.mktemp("postgres"))
+    service = PostgresService(tmp_path_factory.mktemp("lost") / "postgres")
     service.start()
     yield service
     service.stop()
