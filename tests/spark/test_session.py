@@ -30,7 +30,7 @@ from journeyman.spark.session.java import (
 )
 from journeyman.spark.session.progress import Bar
 from journeyman.spark.source.sources import SERVER_FORMAT, registered
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")
 
@@ -389,7 +389,7 @@ def test_what_is_not_of_spark_is_left_alone():
 
 
 def test_a_log_reads_in_this_session(spark, tmp_path):
-    from tests.unit.cli_commands import job, write_ztick
+    from tests.support.cli_commands import job, write_ztick
 
     log = write_ztick(tmp_path / "logfile", job("a"), job("b"), job("a"))
 

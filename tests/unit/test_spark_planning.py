@@ -24,9 +24,9 @@ from journeyman.spark.source.splits import (
     plan_partitions,
 )
 from journeyman.units import MIB
-from tests.columnar_twins import ZTICK
-from tests.spark_pieces import expected_items, items_of, log_file
-from tests.specimens import ZTICK as SPECIMEN
+from tests.support.columnar_twins import ZTICK
+from tests.support.spark.pieces import expected_items, items_of, log_file
+from tests.support.specimens import ZTICK as SPECIMEN
 
 
 def log_of(*sizes: int, name: str = "/log", local: bool = True) -> Log:
