@@ -35,7 +35,7 @@ from journeyman.spark.maintenance.holding import logs_at
 from journeyman.spark.maintenance.reports import refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
 from journeyman.spark.sinks.stores import store_of
-from journeyman.spark.source.dialects import codec_of
+from journeyman.spark.source.decoding import codec_of
 from journeyman.spark.source.filesystem import absolute, filesystem_of, read_range
 from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets
