@@ -10,19 +10,19 @@
     orphans or None  kept !        kept !              kept !           kept !, or None !
 
 ``!`` is reported, ``-`` changes nothing. An add begins a life: of an unknown id, of orphans (which
-are applied to it), or anew when it differs from the add of the living job. The original refuses a
-log with most of the marked cases, though its own races write them; here each has a rule, given in
+are applied to it), or again when it differs from the add of the existing job. The original refuses
+a log with most of the marked cases, though its own races write them; here each has a rule, given in
 docs/folds.md with its reason. Three ideas carry them all:
 
  - A record says what a server did. That a job was leased or finished is a fact; that a lease or
-   all attempts ran out is what the fold makes of it, and gives way to facts.
- - Once the add was seen, the order of the log rules. Only records before their add need times.
+   all attempts ran out is the fold's conclusion, and gives way to facts.
+ - After the add, log order rules. Only records before their add need times.
  - A start while leased means that the timeout of the lease before is still to come. It is owed,
    and when it comes it does not end the new lease.
 
 A retry after ``fail`` (max-fails; the original has none) is the fail and a timeout-attempt with
 the same time. ``retry_of`` makes the second; nothing else may come between. The fail is hidden
-from the original (formats.workq_retry); to the fold a hidden record is like any other.
+from the original (formats/workq/retry.py); to the fold a hidden record is like any other.
 
 ``apply`` changes the state it is given. Expiry and queues are views: see below.
 """
@@ -58,7 +58,7 @@ from journeyman.units import NS_PER_MS
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
-MAX_RETRY_DELAY_MS = 86_400_000  # ours, kept with max-fails: see formats.workq_retry
+MAX_RETRY_DELAY_MS = 86_400_000  # our extension, kept with max-fails: see formats/workq/retry.py
 MAX_COUNT = 255  # of max-attempts and max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 
@@ -106,7 +106,7 @@ def _is_uuid4(job_id: bytes) -> bool:
 # A ``FoldedJob`` and ``Orphans`` are changed in place by the fold, which owns them; they are equal
 # when all their fields are. What depends on the time is never in them. Ask a view:
 #
-#     visible(state, as_of_ns)     the job, unless its TTL has run out (then nobody may see it)
+#     visible(state, as_of_ns)     the job, unless its TTL has ended
 #     queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
 #     lease_deadline_ns(job)       when a lease runs out
 #     queue_order(job)             the sort key of all queues and listings
@@ -240,7 +240,7 @@ def fold(records: Iterable[Record], notes: Notes = None) -> State:
 
 
 def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, FoldedJob | Orphans]:
-    """The states of a whole log. What was added and has ended leaves nothing behind."""
+    """The states of a whole log. What was added and has ended leaves nothing."""
     states: dict[bytes, FoldedJob | Orphans] = {}
     for record in records:
         key = record.job_id
@@ -363,7 +363,7 @@ def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
 def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout is that of an earlier lease, which a later start has cut off.
 
-    Not so if it comes when the present lease is over too: then nothing is left to tell apart.
+    Unless the present lease has ended too: then it ends that lease and the debt.
     """
     if not job.owed_timeouts:
         return False
@@ -374,7 +374,7 @@ def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
 def _is_retry(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout takes back the failure just before it.
 
-    The equal time tells it from a timeout that a race of the original wrote behind its fail.
+    The equal time distinguishes it from a timeout that a race of the original wrote after its fail.
     """
     return (
         job.state == _FAILED
@@ -431,7 +431,7 @@ def _note(
 #     (start timeout) * n  start * m    attempts; the last start bears the true time
 #     complete | fail | timeout         how it ended
 #
-# What cannot be told apart in the state is told in the simplest way. Where the state is one that
+# Histories that give the same state are written in the simplest way. Where the state is one that
 # the original can reach, it can load these records too: attempts that ended are pairs of start and
 # timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
 # written only for states that its own races, or attempts over the limit, have made. Retried
@@ -461,7 +461,7 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
     started = born if job.started is None else job.started
     pairs = _attempts_in_pairs(job)
     open_starts = job.attempts - pairs
-    # Beyond max-attempts only a retried failure queues a job again; then it is told last.
+    # Beyond max-attempts only a retried failure queues a job again; then it is written last.
     fail_last = job.state == JobState.PENDING and open_starts > 0
 
     yield added
@@ -494,7 +494,7 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
 
 
 def _attempts_in_pairs(job: FoldedJob) -> int:
-    """How many attempts are told as a start and its timeout.
+    """How many attempts are written as a start and its timeout.
 
     All that have ended, but never as many as max-attempts: that timeout would end the job.
     """

@@ -2,7 +2,7 @@
 
     bytes --codec.decode--> Entry(offset, length, record)   until an Ending
 
-A codec decodes one entry at an offset. It answers with one of three things, never confused:
+A codec decodes one entry at an offset. It returns one of three things:
 
     Entry            a whole record
     None             the end of the data is here (no byte left; for kestrel also a zero byte)
@@ -10,7 +10,7 @@ A codec decodes one entry at an offset. It answers with one of three things, nev
                      any other:       corruption
 
 ``scan`` reads a whole buffer and stops at the first fault. ``StreamDecoder`` does the same for
-bytes that arrive in any split. Reading on behind damage is recovery, not format: see
+bytes that arrive in any split. Reading on after damage is recovery, not format: see
 journeyman.logs.recovery.
 """
 
@@ -118,7 +118,7 @@ class Codec(Protocol[R]):
         ...
 
     def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
-        """The first place at or after ``offset`` where an entry begins, as far as can be told.
+        """The first place at or after ``offset`` where an entry seems to begin.
 
         With a checksum that is proof; without one it takes a chain of plausible entries, or, if
         ``lone``, a single one.
@@ -160,7 +160,7 @@ class StreamDecoder(Generic[R]):
     """
 
     def __init__(self, codec: Codec[R], *, start: int | None = None) -> None:
-        """``start``: the stream begins at this offset of a file, behind its header."""
+        """``start``: the stream begins at this offset of a file, after its header."""
         self._codec = codec
         self._buffer = bytearray()
         self._base = start or 0  # stream offset of the first byte in the buffer

@@ -2,7 +2,7 @@
 
     byte  0 Shell   1 Amqp   2 Direct   3 Awf   4 Http   5 Redis   6 Queue   7 Journal
 
-The last two are ours: the original does not know them.
+The last two are new: the original does not know them.
 
 Part of journeyman.formats.ztick, which reads and writes them and is where to import them from.
 """

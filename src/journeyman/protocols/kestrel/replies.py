@@ -1,4 +1,4 @@
-r"""What the server says to clients of the kestrel protocol, as bytes. Lines end in CR LF.
+r"""Replies of the kestrel protocol, as bytes. Lines end in CR LF.
 
     set                STORED | NOT_STORED
     get                VALUE <key> 0 <size>\r\n<item>\r\nEND, or END

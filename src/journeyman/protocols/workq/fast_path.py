@@ -1,11 +1,11 @@
-"""The commands as nearly all clients write them, read in one step: for speed, and nothing else.
+"""The commands as nearly all clients write them, parsed in one step, for speed only.
 
     add ID NAME TTR TTL SIZE\r\n payload \r\n      lease NAME WAIT\r\n
     complete ID SIZE\r\n result \r\n
 
 One such command, whole, without flags, with single spaces and an id in lower case with dashes.
-Whatever is not exactly so, or out of range, is None, and is read the long way (workq.Parser), which
-would give the same for these.
+Anything else, or out of range, is None and goes through the parser, which would give the same
+for these.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
     add 0f..1a mail 1000 60000 4 -priority=2\r\n    a line whose last word but flags is a SIZE,
     ping\r\n                                        that many raw bytes, and an end of line
 
-        +--------+ a line that is whole in itself -> its command, or Refused
+        +--------+ a line without a payload -> its command, or Refused
         |  line  | ----------------------------------------------------------> line
         |        | a line with a SIZE    +---------+ whole -> its command, or Refused
         |        | --------------------> | payload | ----------------------------------> line
@@ -12,19 +12,19 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | -> Refused            +---------+ passed
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
-             | LF without CR, a line over      | no CR LF behind the bytes
+             | LF without CR, a line over      | no CR LF after the bytes
              | the limit: -> Hangup;           | -> Refused (payload), Hangup; but if CR LF
              | a line of HTTP: -> Foreign      |    ends one byte early: -> Refused, line
              +----------------> closed <-------+
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
-- No bytes raise. Whatever is wrong with a command, its payload is passed over if its SIZE can be
+- No bytes raise. Whatever is wrong with a command, its payload is skipped if its SIZE can be
   read: payloads are never taken for commands. Once bytes and SIZE disagree nothing is certain any
-  more, and the connection ends. The first byte behind the payload is enough to see that. Only if
-  CR LF ends one byte early the next line begins behind it, as in the original.
+  more, and the connection ends. The first byte after the payload is enough to see that. Only if
+  CR LF ends one byte early the next line begins after it, as in the original.
 - Between feeds at most one unfinished line or payload is kept. Oversized payloads are not kept.
 
-The order in which fields are complained about is that of the original. The contract, with every
+Faults are reported in the order of the original. The contract, with every
 reply: docs/protocols/workq.md.
 """
 
@@ -60,7 +60,7 @@ from journeyman.protocols.workq.readers import read_flags, read_size
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000
 LINE_END = b"\r\n"
-AUTH_LINE_LIMIT_BYTES = 4096  # as long as nobody knows who it is
+AUTH_LINE_LIMIT_BYTES = 4096  # before the client is authenticated
 
 _AUTH = b"auth "
 _HANGUP = Hangup()

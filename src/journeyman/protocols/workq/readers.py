@@ -1,9 +1,9 @@
 """Readers of the workq protocol: the words, flags and payload of a command -> itself, or Refused.
 
 ``words[0]`` is the command and their number has been checked; ``flags`` have keys and values. A
-command that is only a line takes no flags. The checks stand in the order in which the original
-complains: first what each field is, then whether it is in range. Unknown flags are passed over,
-but only so many may be there.
+command that is only a line takes no flags. The checks follow the order of the original:
+first the form of each field, then its range. Unknown flags are ignored, but their number is
+limited.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from journeyman.protocols.workq.commands import (
 from journeyman.units import NS_PER_S
 
 # ----------------------------------------
-# The fields of a workq line: bytes -> values. What is no such value is None.
+# The fields of a workq line: bytes -> values. None if it is not such a value.
 #
 #     id        at least 32 characters: urn:uuid: or { or nothing, then hex groups of 8-4-4-4-12,
 # each

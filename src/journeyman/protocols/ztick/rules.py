@@ -6,17 +6,16 @@
     http   GET|POST|PUT|DELETE <url>             http:// or https://
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
-    queue  <name> [-flag=value]...               see queue_runner.py
+    queue  <name> [-flag=value]...               flags of the work queue's add
     journal <queue>                              a fan-out queue of this server
 
-Runner names, methods and commands are exact, case included. Words behind the last argument of
-http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. What is
-checked is what can be told without running the rule: an address that could never be reached is
-refused here, where the client sees it, and not at every run. Empty commands, names and keys pass,
-as in the original.
+Runner names, methods and commands are exact, case included. Words after the last argument of
+http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. An address
+that could never be reached is refused here, where the client sees it, and not at every
+run. Empty commands, names and keys pass, as in the original.
 
 A runner is refused with one phrase, the text of ``ERROR invalid_args``. The phrases never repeat
-an address: it may hold a password.
+an address, which may contain a password.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def read_queue(words: Sequence[str]) -> WorkQueueRunner | str:
 
 
 def queue_job(runner: WorkQueueRunner, job_id: str, execution_ns: int) -> Add | str:
-    """The job to add, or why there is none. A log may hold rules that nobody has checked."""
+    """The job to add, or why it is invalid. A log may hold rules that were never checked."""
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
         return flags

@@ -161,7 +161,7 @@ def join(tokens: Iterable[bytes]) -> bytes:
 # exist, a moment outside 64 bits, a zone by name. A refused SET can be seen by the client; one that
 # is taken for another moment cannot.
 #
-# Words behind a number are ignored, as everywhere in the protocol. Words behind a date and time
+# Words after a number are ignored, as everywhere in the protocol. Words after a date and time
 # could only mean a zone, so there they are refused unless they are an offset.
 
 MIN_NS = -(2**63)
