@@ -1,8 +1,8 @@
-"""Records out of quarantine/ and back into their log, because somebody asks for them.
+"""Records from quarantine/ back into their log, on request.
 
-A start sets aside what stands after the last seal of a log: nobody was told that it is stored. It
-may be whole all the same, and so may most of a block that one flipped bit has spoilt. What can be
-read of such a file is appended to the log, as its newest records; items of a queue get new ids.
+A start sets aside what follows the last seal of a log, because it was never acknowledged. It may
+still be whole, and so may most of a block with one flipped bit. What can be read of such a file is
+appended to the log as its newest records; items of a queue get new ids.
 """
 
 from __future__ import annotations

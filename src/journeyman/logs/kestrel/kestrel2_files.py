@@ -1,9 +1,9 @@
-"""Journals of kestrel 1.x and 2.x in a directory: which there are, and what is left in each.
+"""Journals of kestrel 1.x and 2.x in a directory: which exist, and what is left in each.
 
     <queue>              the newest file
     <queue>.<ms>         older ones, replayed before it in the order of their numbers
     <queue>.<ms>.pack    stands for every <queue>.<n> with n <= ms
-    <queue>~~<ms>        unfinished; not looked at
+    <queue>~~<ms>        unfinished; ignored
 
 A fan-out reader is a queue of its own, called ``queue+reader``. Segments of libkestrel have names
 like those of older files, so the content decides: see formats/kestrel2. Nothing here changes a
@@ -65,7 +65,7 @@ class Replayed:
     opened: int = 0  # how many of them were open: they are the first
     records: int = 0
     strays: int = 0
-    kept: int = 0  # removals behind damage, which were not done
+    kept: int = 0  # removals after damage, which were not applied
     damages: list[Damage] = field(default_factory=list)
 
 
