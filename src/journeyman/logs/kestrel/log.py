@@ -110,7 +110,8 @@ class KestrelJournal:
         ``seal``: what is written is sealed, see journeyman.formats.seals.
         ``thorough``: all of every segment is read, and not only its index. ``names`` are the
         files of the queue, if the directory has been listed already. ``notes`` gets the anomalies
-        of readers that are not where their checkpoints said. LogLocked: another process has the queue.
+        of readers that are not where their checkpoints said.
+        LogLocked: another process has the queue.
         """
         check_queue_name(queue)
         disk.make_dirs(directory)

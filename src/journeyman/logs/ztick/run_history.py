@@ -4,7 +4,8 @@
                    1794855600123.jsonl       the newest: lines are appended here
 
 A new file begins when one is full or a day old. Then the oldest are removed: all beyond
-``keep_files``, and those whose runs are all older than ``keep_days``. Names only grow, also when the clock steps back.
+``keep_files``, and those whose runs are all older than ``keep_days``. Names only grow,
+also when the clock steps back.
 
 History is not a log. It is not synced line by line, and nothing is decided by it: losing it loses
 knowledge, not work. A crash may cut off the last line of a file: the next writer ends that line,
