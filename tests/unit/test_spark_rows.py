@@ -18,8 +18,8 @@ from journeyman.formats import kestrel, workq
 from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.spark.files import find_logs
 from journeyman.spark.source import reducers, sources
-from journeyman.spark.source.layout import find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.planning import plan_partitions
 from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema, narrowed

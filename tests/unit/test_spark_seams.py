@@ -10,11 +10,11 @@ import pytest
 from journeyman.columnar.kernels.boundaries import SEEKS
 from journeyman.formats import workq, ztick
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
+from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.spark.seams import PartsDoNotMeet, check_seams, seam_row
 from journeyman.spark.source import piece_reader, splits
 from journeyman.spark.source.dialects import SELF_EVIDENT
-from journeyman.spark.source.layout import LogFile
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.piece_reader import read_reduced
 from journeyman.spark.source.splits import Seam, SplitContext

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman import moments
-from journeyman.cli.dialects import WORKQ, ZTICK, LogFile
 from journeyman.cli.output import json_line
 from journeyman.clock import SystemClock
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
+from journeyman.logs.catalog import WORKQ, ZTICK, LogFile
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:

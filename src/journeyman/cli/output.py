@@ -15,6 +15,12 @@ from typing import Any, Self, TypeVar
 
 import click
 
+from journeyman.logs.catalog import DIALECTS
+
+dialect_option = click.option(
+    "--dialect", type=click.Choice(DIALECTS), help="Do not guess what kind of log it is."
+)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BATCH_CHARS = 256 * 1024  # lines gathered before they are written

@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.directories import relisted
 from journeyman.cli.errors import warn
 from journeyman.cli.progress import Advance
 from journeyman.disk import ReadFile, RealDisk
 from journeyman.errors import LogError
 from journeyman.formats.framing import Buffer, Entry
+from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
+from journeyman.logs.detection import relist
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
 from journeyman.units import NS_PER_MS
@@ -63,9 +63,9 @@ def map_log(disk: RealDisk, log: Log, *, compacted: bool = False) -> MappedLog:
     """Map the files of a log; ``compacted`` adds those that ztick's compaction put beside it."""
     with _no_cleaning(disk, log):
         for _ in range(_TRIES):
-            current = relisted(disk, log, compacted=compacted)
+            current = relist(disk, log, compacted=compacted)
             views = _views(disk, current)
-            if views is not None and relisted(disk, log, compacted=compacted) == current:
+            if views is not None and relist(disk, log, compacted=compacted) == current:
                 return MappedLog(current, views)
     raise LogError(log.where, "its files change all the time; try again")
 

@@ -10,19 +10,18 @@ import posixpath
 
 import click
 
-from journeyman.cli.detection import find_whole_logs
-from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
-from journeyman.cli.directories import relisted
-from journeyman.cli.errors import DAMAGED
+from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
+from journeyman.cli.output import Output, as_json, dialect_option, format_options, json_line
 from journeyman.cli.progress import progress, quiet_option, working
 from journeyman.cli.reading import map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage
+from journeyman.logs.detection import LogFinder, relist
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
 from journeyman.logs.segments import kestrel_lock_name
 
@@ -64,12 +63,12 @@ def repair(
     if take_back is not None:
         if dry_run:
             raise UsageError("--take-back does not go with --dry-run")
-        named = find_whole_logs(disk, path, dialect=dialect, queue=queue)
+        named = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
         _take_back(disk, clock, named, take_back, json=as_json(format_, json_))
         return
     reports = []
-    for log in find_whole_logs(disk, path, dialect=dialect, queue=queue):
-        whole = relisted(disk, log, compacted=True)
+    for log in LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue):
+        whole = relist(disk, log, compacted=True)
         with working(f"reading {log.title}", quiet=quiet):
             report = _foretell(disk, whole) if dry_run else _recover(disk, clock, whole)
         reports.append((log, report, _is_clean(disk, log, quiet)))

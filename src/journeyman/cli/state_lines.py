@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from journeyman.cli import kestrel_lines, workq_lines, ztick_lines
-from journeyman.cli.dialects import WORKQ, ZTICK, Log, LogFile
 from journeyman.cli.lines import iso, snippet
 from journeyman.cli.output import json_line
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut
+from journeyman.logs.catalog import WORKQ, ZTICK, Log, LogFile
 
 # Reads files one after the other; answers with the entries of each.
 Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]

@@ -10,19 +10,19 @@ from typing import Any
 
 import click
 
-from journeyman.cli.detection import find_logs
-from journeyman.cli.dialects import LogFile, dialect_option
-from journeyman.cli.errors import DAMAGED
+from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import MOMENT, counted, kind_of
 from journeyman.cli.live_bytes import Account, account_for
-from journeyman.cli.output import Output, as_json, format_options, json_line
+from journeyman.cli.output import Output, as_json, dialect_option, format_options, json_line
 from journeyman.cli.progress import Advance, progress, quiet_option
 from journeyman.cli.reading import MappedLog, is_end, map_log
 from journeyman.cli.workq_lines import uuid_text
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.folds.anomaly import Anomaly
+from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
+from journeyman.logs.detection import LogFinder
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 
 # ----------------------------------------
@@ -243,7 +243,7 @@ def verify(
     disk = RealDisk()
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
     reports = []
-    for log in find_logs(disk, [path], dialect=dialect, queue=queue):
+    for log in LogFinder(disk, warn).find([path], dialect=dialect, queue=queue):
         mapped = map_log(disk, log, compacted=True)
         with progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
             reports.append(inspect_log(mapped, as_of_ns, advance))

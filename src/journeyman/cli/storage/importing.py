@@ -21,8 +21,6 @@ from zlib import crc32
 
 import click
 
-from journeyman.cli.detection import find_logs
-from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import counted
 from journeyman.cli.output import Output, json_line
@@ -47,7 +45,9 @@ from journeyman.formats.keyspace.file import CODEC, MAGIC
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
+from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.detection import LogFinder
 from journeyman.logs.workq import pauses
 from journeyman.storage import Storage, Upsert
 from journeyman.units import NS_PER_MS
@@ -96,7 +96,7 @@ def import_(
     disk, now_ns = RealDisk(), SystemClock().now_ns()
     stores = [path for path in logs if dialect == KEYSPACE or _is_keyspace(path)]
     others = [path for path in logs if path not in stores]
-    found = find_logs(disk, others, dialect=dialect, queue=queue) if others else []
+    found = LogFinder(disk, warn).find(others, dialect=dialect, queue=queue) if others else []
     with Storage.from_settings(ctx.obj) as storage, Output() as output:
         be_alone(storage.backend)
         jobs = 0

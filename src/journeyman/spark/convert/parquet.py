@@ -22,13 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from journeyman.errors import EncodeError
+from journeyman.logs.catalog import Log
 from journeyman.spark import read
+from journeyman.spark.files import absolute, filesystem_of
 from journeyman.spark.maintenance.holding import logs_at
 from journeyman.spark.maintenance.reports import refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
-from journeyman.spark.sinks.stores import store_of
-from journeyman.spark.source.filesystem import absolute
-from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets
 
 MANIFEST: Final = "_log.json"
@@ -48,7 +47,7 @@ def log_to_parquet(
     )
     frame.write.mode("overwrite" if force else "errorifexists").parquet(place)
     manifest = json.dumps({"dialect": dialect, "logs": [_described(log) for log in logs]})
-    file = store_of(place).create(posixpath.join(place, MANIFEST))
+    file = filesystem_of(place).create(posixpath.join(place, MANIFEST))
     file.write(manifest.encode())
     file.close()
     return records

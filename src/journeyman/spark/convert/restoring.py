@@ -25,10 +25,9 @@ from journeyman.clock import SystemClock
 from journeyman.errors import LogError, UsageError
 from journeyman.logs.publication import put_in_place
 from journeyman.spark.convert.parquet import MANIFEST, RAW
+from journeyman.spark.files import absolute, filesystem_of
 from journeyman.spark.sinks.parts import header_of
 from journeyman.spark.sinks.staging import LocalDisk, Stream, remove_staging, staging_name
-from journeyman.spark.sinks.stores import store_of
-from journeyman.spark.source.filesystem import absolute, filesystem_of
 
 _ANSWER: Final = "file string, first_position long, path string, size long"
 
@@ -84,7 +83,7 @@ def _write_parts(
 ) -> dict[str, list[str]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
-        store = store_of(staging)
+        store = filesystem_of(staging)
         for batch in batches:
             for file, piece in _by_file(batch):
                 path = posixpath.join(staging, f"part-{secrets.token_hex(8)}")
@@ -147,7 +146,7 @@ def _assembled(
         stream = Stream("", file.reader) if dialect == "kestrel" else Stream()
         header = posixpath.join(staging, f"header-{file.name}")
         content = header_of(dialect, stream) if file.size else b""
-        part = store_of(staging).create(header)
+        part = filesystem_of(staging).create(header)
         part.write(content)
         part.close()
         path = posixpath.join(building, file.name)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.formats.framing import Buffer, Codec
-from journeyman.spark.source.layout import LogFile
+from journeyman.logs.catalog import LogFile
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 
 if TYPE_CHECKING:

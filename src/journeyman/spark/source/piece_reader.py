@@ -46,12 +46,13 @@ from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.logs.sealed_reading import is_in_flight, sealed_inside, unsealed_end
+from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.dialects import seek_of, walk_of
-from journeyman.spark.source.filesystem import Window, filesystem_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.scouting import FEW, Scout, Step
 from journeyman.spark.source.sealed_stretches import Items, SealedReading
 from journeyman.spark.source.splits import Piece, Seam, Stretch
+from journeyman.spark.source.window import Window
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64

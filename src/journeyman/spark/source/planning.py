@@ -17,8 +17,8 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import Log
 from journeyman.spark.source.dialects import SELF_EVIDENT
-from journeyman.spark.source.layout import Log
 from journeyman.spark.source.options import AsOfPosition, SourceOptions
 from journeyman.spark.source.piece_reader import first_boundary
 from journeyman.spark.source.splits import LogPartition, Piece, SplitContext

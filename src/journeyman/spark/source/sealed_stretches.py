@@ -19,10 +19,10 @@ from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, SealKind, fit
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
 from journeyman.spark.source.dialects import bulk_decoder, codec_of, seals_of
-from journeyman.spark.source.filesystem import Window
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.scouting import FEW, Step
 from journeyman.spark.source.splits import Piece, Stretch
+from journeyman.spark.source.window import Window
 
 # Items; in the end where reading goes on, and the stamp if what is there is sealed.
 Items: TypeAlias = Generator[Chunk | Damage | Stretch, None, tuple[int, int | None]]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from journeyman.formats.framing import Buffer
-from journeyman.spark.source.layout import LogFile
+from journeyman.logs.catalog import LogFile
 
 
 @dataclass(frozen=True, slots=True)
