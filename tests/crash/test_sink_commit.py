@@ -36,6 +36,7 @@ from journeyman.testing import ManualClock
 from tests.crash.cuts import Crash, crashes
 from tests.sink_disk import SimulatedSinkDisk
 from tests.specimens import kestrel_record, workq_record, ztick_record
+from tests.unsealed import scan_records
 
 NOW_NS = 1_800_000_000 * 10**9
 LOG = "/data/log"
@@ -129,7 +130,8 @@ def plant_workq(disk: SimulatedSinkDisk) -> None:
 def read_all(disk: SimulatedSinkDisk, codec: Codec[Any], names: list[str]) -> list[Any]:
     found = []
     for name in names:
-        entries, _ = scan(codec, disk.read_bytes(posixpath.join(LOG, name)))
+        data = disk.read_bytes(posixpath.join(LOG, name))
+        entries, _ = (scan_records if codec.seals else scan)(codec, data)
         found += [entry.record for entry in entries]
     return found
 

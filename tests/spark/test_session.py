@@ -124,7 +124,10 @@ def test_a_cluster_gets_no_setting_of_a_single_machine(starting):
     assert "spark.sql.shuffle.partitions" not in starting
     assert "spark.shuffle.compress" not in starting
     assert "spark.python.daemon.module" not in starting
-    assert "spark.driver.extraJavaOptions" not in starting
+    # The driver is here: it is as quiet as any other, and gets nothing else.
+    options = starting["spark.driver.extraJavaOptions"]
+    assert "-Dlog4j2.configurationFile=" in options
+    assert "-XX:" not in options
 
 
 def test_little_is_not_shuffled_into_many_parts_on_a_cluster(starting):

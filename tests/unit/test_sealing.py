@@ -127,7 +127,7 @@ def test_compaction_writes_one_seal_for_each_block_and_closes():
             write(log, *(job(f"job.{n}.{i}") for i in range(200)))
         log.compact()
     data = disk.read_bytes(f"{PATH}.compressed")
-    assert kinds(data) == "o" + "b" * (len(data) // BLOCK_BYTES) + "c"
+    assert kinds(data) == "o" + "b" * -(-len(data) // BLOCK_BYTES) + "c"
     assert len(loaded(disk)) == 6000
 
 
