@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.folds.kestrel2 import OldQueue
-from journeyman.formats.framing import Stop, StreamDecoder, scan
+from journeyman.formats.framing import Stop, scan
 from journeyman.formats.kestrel.kestrel2 import (
     CODEC,
     Add,
@@ -73,16 +73,6 @@ def test_any_prefix_gives_exactly_the_whole_records_in_it(records: list[Record],
     assert CODEC.is_torn(whole[:cut], ending.offset) == (ending.offset < cut)
     if isinstance(ending.error, IncompleteEntry):
         assert ending.error.needed > cut - ending.offset
-
-
-@given(FILES, st.data())
-def test_pieces_are_read_as_the_whole(records: list[Record], data: Any):
-    whole = written(records)
-    cut = data.draw(st.integers(0, len(whole)))
-    decoder = StreamDecoder(CODEC)
-    found = decoder.feed(whole[:cut]) + decoder.feed(whole[cut:])
-    assert [entry.record for entry in found] == records
-    assert decoder.finish().stop is Stop.EOF
 
 
 @given(st.binary(max_size=200))

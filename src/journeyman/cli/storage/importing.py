@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from zlib import crc32
@@ -39,13 +39,12 @@ from journeyman.folds.keyspace import (
     record_of_payload,
     record_of_workq,
 )
-from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace.file import CODEC, MAGIC
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
-from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
+from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder
 from journeyman.logs.workq import pauses
@@ -59,7 +58,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _DEFAULT_NAME: Final = "default"
 
 Found: TypeAlias = "JobRecord | QueueRecord | ImportLoss"
-Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ from journeyman.formats.ztick.layout import (
     JOB_EXTRA,
     JOB_REMOVAL,
     JOB_TAIL,
-    LENGTH,
     LIST_RUNNERS,
     MAX_STRING_BYTES,
     REMOVAL_EXTRA,
@@ -50,7 +49,6 @@ STATUSES = {status.word: int(status) for status in Status}
 RUNNERS = {word: byte for byte, word in enumerate(RUNNER_WORDS)}
 
 # Plain numbers for the kernels, which cannot look inside a Struct.
-_LENGTH_BYTES = LENGTH.size
 _HEAD_BYTES = HEAD.size
 _JOB_TAIL_BYTES = JOB_TAIL.size
 

@@ -46,7 +46,6 @@ from journeyman.units import NS_PER_S
 # always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
 # ``read`` reports it in place of the next position instead of raising.
 
-MAX_BYTES = 10
 
 # Both are below every real position.
 CUT_SHORT = -1  # no last byte before the stop
