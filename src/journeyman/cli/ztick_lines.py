@@ -11,24 +11,12 @@ control characters as ``\\n \\r \\t`` or ``\\u00xx`` and leaves every other char
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
-from journeyman.formats.ztick import (
-    Amqp,
-    Awf,
-    Direct,
-    FanOutRunner,
-    Http,
-    JobRemoved,
-    JobSet,
-    Record,
-    Redis,
-    RuleRemoved,
-    RuleSet,
-    Runner,
-    Shell,
-    WorkQueueRunner,
-)
+from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet, Runner
+from journeyman.formats.ztick.runners import runner_word
+from journeyman.protocols.ztick.rules import runner_words
 
 _MUST_ESCAPE = re.compile(r'[\x00-\x1f"\\]')
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -42,28 +30,8 @@ def text(record: Record) -> str:
         return f"REMOVE {record.identifier}"
     if isinstance(record, RuleRemoved):
         return f"REMOVERULE {record.identifier}"
-    words = " ".join(_runner_words(record.runner))
+    words = " ".join(runner_words(record.runner))
     return f"RULE SET {record.identifier} {record.pattern} {words}"
-
-
-def _runner_words(runner: Runner) -> list[str]:
-    match runner:
-        case Shell(command):
-            return ["shell", command]
-        case Amqp(dsn, exchange, routing_key):
-            return ["amqp", dsn, exchange, routing_key]
-        case Direct(executable, args):
-            return ["direct", executable, *args]
-        case Awf(workflow, inputs):
-            return ["awf", workflow, *(word for value in inputs for word in ("--input", value))]
-        case Http(method, url):
-            return ["http", method, url]
-        case Redis(url, command, key):
-            return ["redis", url, command, key]
-        case WorkQueueRunner(name, flags):
-            return ["queue", name, *flags]
-        case FanOutRunner(queue):
-            return ["journal", queue]
 
 
 def json_text(record: Record) -> str:
@@ -80,34 +48,16 @@ def json_text(record: Record) -> str:
         return f'{{"type":"remove_rule","identifier":{identifier}}}'
     assert isinstance(record, RuleSet)
     pattern = _quoted(record.pattern)
-    runner = _object(_runner_fields(record.runner))
+    runner = _object(record.runner)
     return f'{{"type":"rule_set","identifier":{identifier},"pattern":{pattern},"runner":{runner}}}'
 
 
-def _runner_fields(runner: Runner) -> dict[str, str | tuple[str, ...]]:
-    match runner:
-        case Shell(command):
-            return {"type": "shell", "command": command}
-        case Amqp(dsn, exchange, routing_key):
-            return {"type": "amqp", "dsn": dsn, "exchange": exchange, "routing_key": routing_key}
-        case Direct(executable, args):
-            return {"type": "direct", "executable": executable, "args": args}
-        case Awf(workflow, inputs):
-            return {"type": "awf", "workflow": workflow, "inputs": inputs}
-        case Http(method, url):
-            return {"type": "http", "method": method, "url": url}
-        case Redis(url, command, key):
-            return {"type": "redis", "url": url, "command": command, "key": key}
-        case WorkQueueRunner(name, flags):
-            return {"type": "queue", "name": name, "flags": flags}
-        case FanOutRunner(queue):
-            return {"type": "journal", "queue": queue}
-
-
-def _object(fields: dict[str, str | tuple[str, ...]]) -> str:
+def _object(runner: Runner) -> str:
+    named = [("type", runner_word(runner))]
+    named += [(each.name, getattr(runner, each.name)) for each in dataclasses.fields(runner)]
     pairs = (
         f'"{name}":{_quoted(value) if isinstance(value, str) else _array(value)}'
-        for name, value in fields.items()
+        for name, value in named
     )
     return "{" + ",".join(pairs) + "}"
 
