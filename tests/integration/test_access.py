@@ -20,7 +20,7 @@ import pytest
 
 from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.errors import AccessDenied, NotFound, Refused
-from journeyman.formats.ztick.runners import Shell
+from journeyman.formats.ztick.layout import Shell
 from tests.integration.schedule_process import ScheduleProcess
 
 DATA = Path(__file__).parent / "data"

@@ -27,8 +27,7 @@ from journeyman.formats.kestrel.kestrel2 import (
     Unremove,
     begins_as_journal,
 )
-from journeyman.logs.kestrel.kestrel2_files import by_parent, find_old_journals
-from journeyman.logs.kestrel.kestrel2_import import import_queue
+from journeyman.logs.kestrel.kestrel2_import import by_parent, find_old_journals, import_queue
 from journeyman.logs.kestrel.opening import finish_publication
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.testing.simulated_disk import PowerCut

@@ -14,8 +14,15 @@ import click
 
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, dialect_option, format_options, json_line
-from journeyman.cli.progress import quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    json_line,
+    quiet_option,
+    working,
+)
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError

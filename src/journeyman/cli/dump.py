@@ -9,8 +9,14 @@ import click
 
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import MOMENT, line_maker
-from journeyman.cli.output import Output, as_json, dialect_option, format_options
-from journeyman.cli.progress import progress, quiet_option
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    progress,
+    quiet_option,
+)
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk

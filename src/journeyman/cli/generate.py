@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import click
 
 from journeyman.cli.lines import MOMENT, counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option
+from journeyman.cli.output import Output, as_json, format_options, json_line, progress, quiet_option
 from journeyman.cli.synthetic import Plan, SyntheticBytes
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError

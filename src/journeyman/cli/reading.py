@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.cli.errors import warn
-from journeyman.cli.progress import Advance
+from journeyman.cli.output import Advance
 from journeyman.disk import ReadFile, RealDisk
 from journeyman.errors import LogError
 from journeyman.formats.framing import Buffer, Entry

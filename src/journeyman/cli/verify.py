@@ -11,12 +11,19 @@ from typing import Any
 import click
 
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.lines import MOMENT, counted, kind_of
+from journeyman.cli.lines import MOMENT, counted, kind_of, uuid_text
 from journeyman.cli.live_bytes import Account, account_for
-from journeyman.cli.output import Output, as_json, dialect_option, format_options, json_line
-from journeyman.cli.progress import Advance, progress, quiet_option
+from journeyman.cli.output import (
+    Advance,
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+)
 from journeyman.cli.reading import MappedLog, is_end, map_log
-from journeyman.cli.workq_lines import uuid_text
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.folds.anomaly import Anomaly

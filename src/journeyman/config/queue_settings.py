@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from journeyman.config.addresses import Address
 from journeyman.config.data_directory import default_place
 from journeyman.config.kinds import (
+    Address,
     Choice,
     Flag,
     Integer,

@@ -20,9 +20,9 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from journeyman.config.addresses import Address
 from journeyman.config.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.config.kinds import (
+    Address,
     Choice,
     Flag,
     Integer,

@@ -37,7 +37,7 @@ from journeyman.logs.catalog import (
     load_order,
     reading_order,
 )
-from journeyman.logs.kestrel.kestrel2_files import find_old_journals, is_old_journal
+from journeyman.logs.kestrel.kestrel2_import import find_old_journals, is_old_journal
 from journeyman.logs.segments import (
     APPEND_LOCK,
     is_kestrel_name,

@@ -31,7 +31,7 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.runners.amqp import AmqpRunner
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.http import HttpRunner

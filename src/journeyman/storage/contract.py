@@ -27,10 +27,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from journeyman.config import StorageMode
-from journeyman.errors import UsageError
+from journeyman.disk import Lock, RealDisk
+from journeyman.errors import LogLocked, StorageError, StorageLocked, UsageError
 
 # ----------------------------------------
 # What can be asked of an engine besides its name and place.
@@ -163,3 +164,16 @@ class Backend(ABC):
         """An atomic batch that depends on nothing that is there."""
         with self.turn() as turn:
             turn.commit(changes)
+
+
+LOCK_NAME: Final = "workq.lock"
+
+
+def lock_directory(directory: str) -> Lock:
+    """Held until it is released or the process ends. StorageLocked: another process has it."""
+    try:
+        return RealDisk().lock(f"{directory}/{LOCK_NAME}")
+    except LogLocked as error:
+        raise StorageLocked(directory, "a work queue has its jobs here") from error
+    except OSError as error:
+        raise StorageError(directory, f"{LOCK_NAME}: {error.strerror or error}") from error

@@ -8,8 +8,15 @@ import click
 
 from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+    working,
+)
 from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import EncodeError, StorageLocked, UsageError
 from journeyman.formats.keyspace import queue_bytes, status_bytes

@@ -23,8 +23,7 @@ import click
 
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, json_line
-from journeyman.cli.progress import Advance, progress, quiet_option
+from journeyman.cli.output import Advance, Output, json_line, progress, quiet_option
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.cli.storage.checking import be_alone

@@ -40,9 +40,10 @@ from journeyman.formats.ztick.layout import (
     REMOVAL_EXTRA,
     RULE,
     RULE_REMOVAL,
+    RUNNER_CLASSES,
     RUNNER_STRINGS,
+    RUNNER_WORDS,
 )
-from journeyman.formats.ztick.runners import RUNNER_CLASSES, RUNNER_WORDS
 
 KINDS = {"set": JOB, "rule_set": RULE, "remove": JOB_REMOVAL, "remove_rule": RULE_REMOVAL}
 STATUSES = {status.word: int(status) for status in Status}

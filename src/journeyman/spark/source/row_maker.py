@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from journeyman.columnar.arrays import numbers
 from journeyman.columnar.chunks import Chunk
-from journeyman.formats.ztick.runners import RUNNER_WORDS
+from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.logs.damage import Damage
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.rows import (
