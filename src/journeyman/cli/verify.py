@@ -1,4 +1,17 @@
-"""``journeyman verify``: is this log whole, what is in it, and how much of it is still needed?"""
+"""``journeyman verify``: is this log whole, what is in it, and how much of it is still needed?
+
+What ``verify`` finds out about a log: records, damage, what is still needed, what is odd.
+
+    file   [header][live][dead][dead][#### damage ####][live][dead][padding]
+
+A byte is live when the effective state needs its record: the last SET of a job that exists, every
+record of a workq job that exists, an item that some reader still has to be given. Dead bytes are
+what compaction, cleaning or retention would free. Live, dead, damaged and other bytes (header,
+padding, end mark, seals) add up to the size of a file.
+
+Nothing is written, and a file is mapped and read entry by entry; what grows with the log is the
+state alone. Damage is read past in the way recovery does it, so that verify foretells repair.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +44,6 @@ from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import LogFinder
 from journeyman.logs.sealed_reading import is_in_flight, read_file
-
-# ----------------------------------------
-# What ``verify`` finds out about a log: records, damage, what is still needed, what is odd.
-#
-#     file   [header][live][dead][dead][#### damage ####][live][dead][padding]
-#
-# A byte is live when the effective state needs its record: the last SET of a job that exists, every
-# record of a workq job that exists, an item that some reader still has to be given. Dead bytes are
-# what compaction, cleaning or retention would free. Live, dead, damaged and other bytes (header,
-# padding, end mark, seals) add up to the size of a file.
-#
-# Nothing is written, and a file is mapped and read entry by entry; what grows with the log is the
-# state alone. Damage is read past in the way recovery does it, so that verify foretells repair.
 
 FIRST_ANOMALIES = 5  # shown in full; the others are only counted
 MAX_LISTED_DAMAGES = 1000

@@ -19,6 +19,8 @@ whole world is not for a server to guess.
 
     127.0.0.1:5678   localhost:5678   0.0.0.0:5678       a name or an IPv4 address
     [::1]:5678       ::1:5678         [::]:5678          IPv6, with or without brackets
+
+``setting`` makes one row of the table of settings: a field of a dataclass that says what it is.
 """
 
 from __future__ import annotations
@@ -82,9 +84,6 @@ def _ipv6(host: str) -> str:
         raise ValueError(f"{host!r} is no IPv6 address") from None
     return host
 
-
-# ----------------------------------------
-# One row of the table of settings: a field of a dataclass that says what it is.
 
 T = TypeVar("T")
 

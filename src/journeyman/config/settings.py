@@ -40,9 +40,6 @@ from journeyman.config.queue_settings import (
 )
 from journeyman.units import DAY_MS, MIB
 
-# ----------------------------------------
-# The section [access] of the table: who may reach the server at all.
-
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:

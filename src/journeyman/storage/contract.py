@@ -18,6 +18,13 @@ Keys are bytes in the order of their bytes, 1 to MAX_KEY_BYTES long; ranges are
 ``start <= key < end``. What a scan gives is read while it is asked for, inside the ``with``.
 
 The same suite runs on every engine: journeyman.testing.storage_contract.
+
+What can be asked of an engine besides its name and place.
+
+Where a store is: ``storage.path`` as it is written -> a directory, or an address.
+
+    ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it
+    anything else    as it is         (also ~ alone, ~someone, and $HOMEX)
 """
 
 from __future__ import annotations
@@ -33,9 +40,6 @@ from journeyman.config import StorageMode
 from journeyman.disk import Lock, RealDisk
 from journeyman.errors import LogLocked, StorageError, StorageLocked, UsageError
 
-# ----------------------------------------
-# What can be asked of an engine besides its name and place.
-
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
@@ -43,13 +47,6 @@ class EngineOptions:
 
     cache_capacity_bytes: int | None = None
     mode: StorageMode | None = None
-
-
-# ----------------------------------------
-# Where a store is: ``storage.path`` as it is written -> a directory, or an address.
-#
-#     ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it
-#     anything else    as it is         (also ~ alone, ~someone, and $HOMEX)
 
 
 def expanded(path: str, environ: Mapping[str, str] | None = None) -> str:

@@ -1,4 +1,13 @@
-"""``journeyman storage check`` and ``rebuild``."""
+"""``journeyman storage check`` and ``rebuild``.
+
+``journeyman storage list``: how many jobs there are, and which, a page at a time.
+
+    list                               every queue and status, with its number of jobs
+    list --status failed               jobs of a status, oldest first
+    list --status failed --queue mail  of one queue; --page 7, or --after CURSOR, for another page
+
+The last line of a page that is not the last one says how to get the next.
+"""
 
 from __future__ import annotations
 
@@ -112,17 +121,6 @@ def existing_backend(settings: StorageSettings) -> Backend:
             raise UsageError(f"there is no store at {place}: see storage.path")
     options = EngineOptions(settings.cache_capacity_bytes, settings.mode)
     return open_backend(settings.engine, place, options)
-
-
-# ----------------------------------------
-# ``journeyman storage list``: how many jobs there are, and which, a page at a time.
-#
-#     list                               every queue and status, with its number of jobs
-#     list --status failed               jobs of a status, oldest first
-#     list --status failed --queue mail  of one queue; --page 7, or --after CURSOR, for another
-# page
-#
-# The last line of a page that is not the last one says how to get the next.
 
 
 @click.command("list")
