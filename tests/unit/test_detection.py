@@ -9,7 +9,7 @@ from journeyman.errors import UsageError
 from journeyman.formats import ztick
 from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
 from journeyman.logs.detection import LogFinder, relist
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     DISK,
     GOLDEN,
     added,

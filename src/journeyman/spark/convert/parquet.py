@@ -36,7 +36,7 @@ from journeyman.spark.files import absolute, filesystem_of
 from journeyman.spark.maintenance.holding import logs_at
 from journeyman.spark.maintenance.reports import refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
-from journeyman.spark.source.dialects import codec_of
+from journeyman.spark.source.decoding import codec_of
 from journeyman.spark.tables import packets
 
 MANIFEST: Final = "_log.json"
