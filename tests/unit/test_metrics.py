@@ -38,7 +38,7 @@ from journeyman.formats.ztick import (
     Shell,
     WorkQueueRunner,
 )
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.protocols.kestrel.commands import Confirm, Key
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import NOT_FOUND

@@ -59,9 +59,9 @@ from journeyman.formats.ztick.layout import (
     MIN_ENTRY_BYTES,
     RULE,
     RULE_REMOVAL,
+    RUNNER_CLASSES,
     RUNNER_STRINGS,
 )
-from journeyman.formats.ztick.runners import RUNNER_CLASSES
 
 # ----------------------------------------
 # Entries of a ztick log that the codec is sure to take, without asking it: most of any log.

@@ -26,7 +26,6 @@ CLIENT_ERROR = b"CLIENT_ERROR\r\n"
 SERVER_ERROR = b"SERVER_ERROR\r\n"
 DELETED = b"DELETED\r\n"
 FLUSHED_ALL = b"Flushed all queues.\r\n"
-RELOADED = b"Reloaded config.\r\n"
 
 
 def value(key: Key, data: bytes) -> bytes:
