@@ -210,7 +210,8 @@ def _add(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at: i
 @kernel
 def _begin(records: Ints, rows: Ints, walk: Ints, job: Ints, at: int) -> None:
     """A life begins with the add at ``at``."""
-    fold.begin(job, at, at)
+    ttr_ms, max_attempts = records[TTR_MS, at], records[MAX_ATTEMPTS, at]
+    fold.begin(job, at, at, ttr_ms, max_attempts, records[MAX_FAILS, at])
     walk[_MODE] = _EXISTS
     walk[_LIVES] += 1
     ready_ns = max(records[CREATED_NS, at], records[DUE_NS, at])
@@ -240,22 +241,17 @@ def _adopt(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at:
         if records[KIND, orphan] > _SCHEDULE and records[LOGGED_NS, orphan] >= created_ns:
             _event(records, rows, anomaly, walk, job, orphan)
     walk[_FLOOR] = NO_TIME
-    if job[fold.STARTED] >= 0 and records[LOGGED_NS, job[fold.STARTED]] < logged_ns:
-        job[fold.STARTED] = at
-    if job[fold.FINISHED] >= 0 and records[LOGGED_NS, job[fold.FINISHED]] < logged_ns:
-        job[fold.FINISHED] = at
+    job[fold.STARTED_NS] = max(job[fold.STARTED_NS], logged_ns)
+    job[fold.FINISHED_NS] = max(job[fold.FINISHED_NS], logged_ns)
 
 
 @kernel
 def _event(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at: int) -> None:
     """start-attempt, timeout-attempt, complete or fail of a job that exists."""
     kind, add, logged_ns = records[KIND, at], job[fold.ADD], records[LOGGED_NS, at]
-    limit = records[MAX_ATTEMPTS, add]
-    did = fold.step(
-        job, kind, at, records[LOGGED_NS], records[TTR_MS, add], limit, records[MAX_FAILS, add]
-    )
+    did = fold.step(job, kind, at, logged_ns)
     if did == fold.LEASED or did == fold.LEASED_AGAIN:
-        if 0 < limit < job[fold.ATTEMPTS]:
+        if 0 < job[fold.MAX_ATTEMPTS] < job[fold.ATTEMPTS]:
             anomaly[at] = _OVER_LIMIT
         if did == fold.LEASED_AGAIN:
             anomaly[at] = _WHILE_LEASED

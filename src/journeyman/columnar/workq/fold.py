@@ -42,7 +42,8 @@ from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFi
 # What is known of a job.
 STATE, ADD, ADD_NUMBER, ATTEMPTS, FAILS, STARTED, FINISHED, RESULT = range(8)
 EXHAUSTED, OWED, ODD = range(8, 11)
-WORDS = 11
+STARTED_NS, FINISHED_NS, TTR_MS, MAX_ATTEMPTS, MAX_FAILS = range(11, 16)  # what ``step`` looks at
+WORDS = 16
 
 UNKNOWN = -1  # STATE: no such job; the others are those of folds.workq.JobState
 _NEW, _COMPLETED, _FAILED, _PENDING, _LEASED = range(5)
@@ -63,51 +64,47 @@ _NS_PER_MS = 1_000_000
 
 
 @kernel
-def begin(job: Ints, row: int, add: int) -> None:
+def begin(job: Ints, row: int, add: int, ttr_ms: int, max_attempts: int, max_fails: int) -> None:
     """A life begins: the add is at ``row``, and is the add of this number."""
     job[STATE], job[ADD], job[ADD_NUMBER] = _NEW, row, add
     job[ATTEMPTS], job[FAILS], job[EXHAUSTED], job[OWED] = 0, 0, 0, 0
     job[STARTED], job[FINISHED], job[RESULT] = _NONE, _NONE, _NONE
+    job[TTR_MS], job[MAX_ATTEMPTS], job[MAX_FAILS] = ttr_ms, max_attempts, max_fails
 
 
 @kernel
-def step(
-    job: Ints, kind: int, row: int, logged_ns: Ints, ttr_ms: int, max_attempts: int, max_fails: int
-) -> int:
-    """Apply a start, timeout, complete or fail to a job that exists; what that did.
-
-    ``logged_ns`` has the time of every row.
-    """
+def step(job: Ints, kind: int, row: int, logged_ns: int) -> int:
+    """Apply a start, timeout, complete or fail to a job that exists; what that did."""
     if kind == _START:
         if job[FINISHED] != _NONE:
             return NOTHING
         was_leased = job[STATE] == _LEASED
-        if was_leased and ttr_ms != 0:
+        if was_leased and job[TTR_MS] != 0:
             job[OWED] += 1
-        job[STATE], job[STARTED] = _LEASED, row
+        job[STATE], job[STARTED], job[STARTED_NS] = _LEASED, row, logged_ns
         job[ATTEMPTS] += 1
         return LEASED_AGAIN if was_leased else LEASED
     if kind == _TIMEOUT:
-        return _time_out(job, row, logged_ns, ttr_ms, max_attempts, max_fails)
+        return _time_out(job, row, logged_ns)
     was_exhausted = job[EXHAUSTED] == 1
     if job[FINISHED] != _NONE and not was_exhausted:
         return NOTHING
     job[STATE] = _COMPLETED if kind == _COMPLETE else _FAILED
-    job[RESULT], job[FINISHED], job[EXHAUSTED], job[OWED] = row, row, 0, 0
+    job[RESULT], job[EXHAUSTED], job[OWED] = row, 0, 0
+    job[FINISHED], job[FINISHED_NS] = row, logged_ns
     return FINISHED_AFTER_ALL if was_exhausted else FINISHED_JOB
 
 
 @kernel
-def _time_out(
-    job: Ints, row: int, logged_ns: Ints, ttr_ms: int, max_attempts: int, max_fails: int
-) -> int:
+def _time_out(job: Ints, row: int, logged_ns: int) -> int:
     if job[STATE] == _LEASED:
-        if job[OWED] > 0 and logged_ns[row] < _deadline_ns(logged_ns[job[STARTED]], ttr_ms):
+        if job[OWED] > 0 and logged_ns < _deadline_ns(job[STARTED_NS], job[TTR_MS]):
             job[OWED] -= 1
             return PAID_DEBT
         job[OWED] = 0
-        if 0 < max_attempts <= job[ATTEMPTS]:
-            job[STATE], job[FINISHED], job[EXHAUSTED] = _FAILED, row, 1
+        if 0 < job[MAX_ATTEMPTS] <= job[ATTEMPTS]:
+            job[STATE], job[EXHAUSTED] = _FAILED, 1
+            job[FINISHED], job[FINISHED_NS] = row, logged_ns
             return RAN_OUT
         job[STATE] = _PENDING
         return TIMED_OUT
@@ -117,8 +114,8 @@ def _time_out(
     if (
         job[STATE] == _FAILED
         and job[EXHAUSTED] == 0
-        and logged_ns[job[FINISHED]] == logged_ns[row]
-        and job[FAILS] + 1 < max_fails
+        and job[FINISHED_NS] == logged_ns
+        and job[FAILS] + 1 < job[MAX_FAILS]
     ):
         job[STATE], job[FINISHED], job[RESULT] = _PENDING, _NONE, _NONE
         job[FAILS] += 1
@@ -170,7 +167,7 @@ def fold_events(
             continue
         if kind <= _SCHEDULE:
             if job[STATE] == UNKNOWN or _differ(adds, add, job[ADD_NUMBER]):
-                begin(job, row, add)
+                begin(job, row, add, ttr_ms[add], max_attempts[add], max_fails[add])
             else:
                 job[ODD] = FROM_FILE
         elif job[STATE] == UNKNOWN:
@@ -179,8 +176,7 @@ def fold_events(
         elif kind in (_DELETE, _EXPIRE):
             job[STATE] = UNKNOWN
         else:
-            of = job[ADD_NUMBER]
-            step(job, kind, row, logged_ns, ttr_ms[of], max_attempts[of], max_fails[of])
+            step(job, kind, row, logged_ns[row])
 
 
 _EVENT: list[tuple[str, pa.DataType]] = [
