@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from journeyman.columnar.kernels.jit import kernel
-from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq import fold
 
+Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int8]
 

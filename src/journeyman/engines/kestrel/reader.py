@@ -23,7 +23,7 @@ from journeyman.formats.kestrel import ItemPut
 if TYPE_CHECKING:
     from journeyman.engines.kestrel.queue import ItemQueue
     from journeyman.engines.kestrel.settings import ReaderSettings
-    from journeyman.engines.kestrel.waits import Wait
+    from journeyman.engines.kestrel.state import Wait
 
 # ----------------------------------------
 # Sets of ids as ranges: what a reader has finished out of order.

@@ -15,26 +15,14 @@ one of them. A million jobs may expire at one moment: a step ends after so many,
 from __future__ import annotations
 
 from journeyman.engines.sorted_set import Order
-from journeyman.engines.workq.ending import expire, give_up_run
-from journeyman.engines.workq.finishing import exhaust
-from journeyman.engines.workq.job import (
-    LEASED,
-    NEW,
-    id_in,
-    is_run,
-    limits_of,
-    moment_of,
-    opened,
-    queue_of,
-)
-from journeyman.engines.workq.leasing import match, queue_again
+from journeyman.engines.workq.job import LEASED, NEW, id_in, moment_of, opened, queue_of
+from journeyman.engines.workq.lifecycle import expire, give_up_run, match, time_out
 from journeyman.engines.workq.messages import Client, WorkqDue
-from journeyman.engines.workq.state import State
-from journeyman.formats.workq import Command
+from journeyman.engines.workq.state import WorkqState
 from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
 
 
-def next_due_ns(state: State) -> int | None:
+def next_due_ns(state: WorkqState) -> int | None:
     """The first moment at which there is something to do."""
     jobs = state.jobs
     firsts = [moment_of(order.first()) for order in (jobs.expiries, jobs.leases, jobs.due) if order]
@@ -43,7 +31,7 @@ def next_due_ns(state: State) -> int | None:
     return min(firsts, default=None)
 
 
-def due(state: State, command: WorkqDue, _client: Client) -> Reply:
+def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
     steps = (_end_lives, _end_attempts, _awaken, _end_waits)
     left = command.limit
     share = max(left // len(steps), 1)
@@ -58,11 +46,11 @@ def due(state: State, command: WorkqDue, _client: Client) -> Reply:
     return DONE
 
 
-def _has_come(state: State, order: Order[bytes]) -> bool:
+def _has_come(state: WorkqState, order: Order[bytes]) -> bool:
     return order.size > 0 and moment_of(order.first()) <= state.now_ns
 
 
-def _end_lives(state: State, limit: int) -> int:
+def _end_lives(state: WorkqState, limit: int) -> int:
     expiries, done = state.jobs.expiries, 0
     while done < limit and _has_come(state, expiries):
         job_id = id_in(expiries.first())
@@ -73,29 +61,18 @@ def _end_lives(state: State, limit: int) -> int:
     return done
 
 
-def _end_attempts(state: State, limit: int) -> int:
+def _end_attempts(state: WorkqState, limit: int) -> int:
     leases, done = state.jobs.leases, 0
     while done < limit and _has_come(state, leases):
-        _end_attempt(state, id_in(leases.first()))
+        job_id = id_in(leases.first())
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        time_out(state, job_id, entry)
         done += 1
     return done
 
 
-def _end_attempt(state: State, job_id: bytes) -> None:
-    entry = state.jobs.get(job_id)
-    assert entry is not None
-    spec, _, attempts, fails, _, _, _ = opened(entry)
-    if is_run(spec):
-        give_up_run(state, job_id, entry)
-        return
-    state.record_event(job_id, Command.TIMEOUT_ATTEMPT)
-    if 0 < limits_of(spec)[0] <= attempts:
-        exhaust(state, job_id, entry)
-    else:
-        queue_again(state, job_id, entry, fails)
-
-
-def _awaken(state: State, limit: int) -> int:
+def _awaken(state: WorkqState, limit: int) -> int:
     waking, done = state.jobs.due, 0
     while done < limit and _has_come(state, waking):
         job_id = id_in(waking.first())
@@ -109,7 +86,7 @@ def _awaken(state: State, limit: int) -> int:
     return done
 
 
-def _end_waits(state: State, limit: int) -> int:
+def _end_waits(state: WorkqState, limit: int) -> int:
     deadlines, done = state.waiting.deadlines, 0
     while done < limit and deadlines and deadlines.first()[0] <= state.now_ns:
         waiter = state.waiting[deadlines.first()[1]]

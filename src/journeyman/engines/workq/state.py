@@ -30,7 +30,7 @@ SMALL_STEP_NS = 1_000_000_000
 _MULTIPLIER, _INCREMENT, _MASK64 = 6364136223846793005, 1442695040888963407, 2**64 - 1
 
 
-class State:
+class WorkqState:
     """See the module's docstring. The decisions are functions that take it."""
 
     __slots__ = (

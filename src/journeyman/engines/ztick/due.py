@@ -20,10 +20,9 @@ the batch ends, also the stale ones: they may be the present state again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-from journeyman.engines.sharded_dict import Drawers
 from journeyman.engines.ztick.job import PLANNED, Job, execution_ns_of, pack
 
 SLACK = 1_000  # so many stale jobs are never worth the work
@@ -31,12 +30,13 @@ MOVES = 4  # jobs that each change moves over; with 1, changes would add as fast
 
 
 class DueQueue:
-    """The planned jobs of some drawers, in the order in which they become due."""
+    """The planned jobs, in the order in which they become due."""
 
-    __slots__ = ("_coming", "_drawers", "_gone", "_leaving")
+    __slots__ = ("_coming", "_gone", "_holds", "_leaving")
 
-    def __init__(self, drawers: Drawers) -> None:
-        self._drawers = drawers
+    def __init__(self, holds: Callable[[Job], bool]) -> None:
+        """``holds`` tells whether a job is the present state of its identifier."""
+        self._holds = holds
         self._coming: list[Job] = []
         self._leaving: list[Job] = []
         self._gone: list[Job] | None = None  # what has left the heaps in this batch
@@ -59,7 +59,7 @@ class DueQueue:
         return execution_ns_of(heap[0]) if heap else None
 
     def count(self, now_ns: int) -> int:
-        bound, holds = pack(now_ns + 1, 0, PLANNED, ""), self._drawers.holds
+        bound, holds = pack(now_ns + 1, 0, PLANNED, ""), self._holds
         return sum(job < bound and holds(job) for job in (*self._coming, *self._leaving))
 
     def take(self, now_ns: int, limit: int) -> Iterator[Job]:
@@ -74,7 +74,7 @@ class DueQueue:
             job = heappop(heap)
             if self._gone is not None:
                 self._gone.append(job)
-            if self._drawers.holds(job):
+            if self._holds(job):
                 yield job
 
     def tidy(self, planned: int) -> None:
@@ -89,7 +89,7 @@ class DueQueue:
         leaving = self._leaving
         for _ in range(min(MOVES, len(leaving))):
             job = leaving.pop()
-            if self._drawers.holds(job):
+            if self._holds(job):
                 heappush(self._coming, job)
             elif self._gone is not None:
                 self._gone.append(job)
@@ -110,8 +110,8 @@ class DueQueue:
         self._gone = None
 
     def undo_batch(self) -> None:
-        """To be called when the drawers are again as they were."""
+        """To be called when the jobs are again as they were."""
         gone, self._gone = self._gone, None
         for job in gone or ():
-            if self._drawers.holds(job):
+            if self._holds(job):
                 heappush(self._coming, job)

@@ -5,8 +5,8 @@
     move      a run           planned -> triggered -> executed | failed      planned -> failed
     remove    REMOVE          any status  -> gone
 
-Which of these a command leads to is decided elsewhere (ztick.py); here they are done, all four in
-one place: the job lies in its drawer, the counts are right, the queue knows it if it is planned,
+Which of these a command leads to is decided elsewhere (engine.py); here they are done, all four in
+one place: the job is in its shard, the counts are right, the queue knows it if it is planned,
 and while a batch is open, what was there before is noted.
 
     len(due queue) >= counts[PLANNED]        the rest of the queue is stale
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from journeyman.engines.sharded_dict import Drawers, JobListing
+from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.due import DueQueue
 from journeyman.engines.ztick.job import (
     PLANNED,
@@ -29,6 +29,7 @@ from journeyman.engines.ztick.job import (
     order_of,
     pack,
 )
+from journeyman.engines.ztick.messages import JobListing
 
 NO_RUN = 0  # the run id of a triggered job whose run is yet to be made; real ones begin at 1
 
@@ -38,12 +39,24 @@ _Change: TypeAlias = tuple[str, Job | None]  # identifier, its state before
 class ScheduledJobTable:
     """The jobs by identifier. ``interrupted`` are those found triggered in the log, by time."""
 
-    __slots__ = ("_changes", "_counts", "_drawers", "_due", "_next_order", "_saved", "interrupted")
+    __slots__ = (
+        "_by_name",
+        "_changes",
+        "_counts",
+        "_due",
+        "_next_order",
+        "_saved",
+        "get",
+        "interrupted",
+    )
 
-    def __init__(self, drawers: Drawers | None = None, jobs: Sequence[Job] = ()) -> None:
-        """``jobs`` are all that lie in ``drawers``, in the order of the log."""
-        self._drawers = Drawers() if drawers is None else drawers
-        self._due = DueQueue(self._drawers)
+    def __init__(
+        self, by_name: ShardedDict[str, Job] | None = None, jobs: Sequence[Job] = ()
+    ) -> None:
+        """``jobs`` are all that are in ``by_name``, in the order of the log."""
+        self._by_name: ShardedDict[str, Job] = ShardedDict() if by_name is None else by_name
+        self.get = self._by_name.get
+        self._due = DueQueue(self.holds)
         planned = [job for job in jobs if job[STATUS_AT] == PLANNED]
         others = [job for job in jobs if job[STATUS_AT] != PLANNED]
         self._due.fill(planned)
@@ -62,15 +75,13 @@ class ScheduledJobTable:
         """How many jobs are planned, triggered, executed, failed."""
         return tuple(self._counts)
 
-    def get(self, identifier: str) -> Job | None:
-        return self._drawers.get(identifier)
-
     def holds(self, job: Job) -> bool:
         """Whether this is the present state of its job."""
-        return self._drawers.holds(job)
+        return self.get(identifier_of(job)) is job
 
     def listing(self, prefix: str | None) -> JobListing:
-        return self._drawers.listing(prefix)
+        """The jobs whose identifier begins with ``prefix``; None: no jobs."""
+        return JobListing(None if prefix is None else self._by_name.snapshot(), prefix or "")
 
     def next_due_ns(self) -> int | None:
         return self._due.next_ns()
@@ -91,15 +102,15 @@ class ScheduledJobTable:
 
     def plan(self, identifier: str, execution_ns: int) -> Job | None:
         """Create the job or plan it anew; its state before."""
-        drawer = self._drawers.opened(identifier)
-        before = drawer.get(identifier)
+        shard = self._by_name.shard_to_change(identifier)
+        before = shard.get(identifier)
         order = self._next_order
         self._next_order = order + 1
         self._counts[PLANNED] += 1
         if before is not None:
             self._counts[before[STATUS_AT]] -= 1
         job = pack(execution_ns, order, PLANNED, identifier)
-        drawer[identifier] = job
+        shard[identifier] = job
         self._due.push(job)
         if self._changes is not None:
             self._changes.append((identifier, before))
@@ -110,7 +121,7 @@ class ScheduledJobTable:
     def move(self, identifier: str, job: Job, status: int, order: int = NO_RUN) -> Job:
         """Give the job, now at ``job``, a status other than planned; its state then."""
         moved = pack(execution_ns_of(job), order, status, identifier)
-        self._drawers.opened(identifier)[identifier] = moved
+        self._by_name.shard_to_change(identifier)[identifier] = moved
         self._counts[job[STATUS_AT]] -= 1
         self._counts[status] += 1
         if self._changes is not None:
@@ -119,7 +130,7 @@ class ScheduledJobTable:
 
     def remove(self, identifier: str) -> Job | None:
         """Forget the job; its last state, None if there is no such job."""
-        before = self._drawers.opened(identifier).pop(identifier, None)
+        before = self._by_name.shard_to_change(identifier).pop(identifier, None)
         if before is None:
             return None
         self._counts[before[STATUS_AT]] -= 1
@@ -143,11 +154,11 @@ class ScheduledJobTable:
     def undo_batch(self) -> None:
         changes, self._changes = self._changes or [], None
         for identifier, before in reversed(changes):
-            drawer = self._drawers.opened(identifier)
+            shard = self._by_name.shard_to_change(identifier)
             if before is None:
-                del drawer[identifier]
+                del shard[identifier]
             else:
-                drawer[identifier] = before
+                shard[identifier] = before
         self._counts, self.interrupted = self._saved
         self._due.undo_batch()
         for _ in changes:  # each has left a stale job behind, if it was a SET

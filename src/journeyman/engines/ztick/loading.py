@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from journeyman.engines.sharded_dict import Drawers
+from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.engine import MAX_RUNS, ScheduleEngine
-from journeyman.engines.ztick.job import REMOVED, Job, order_of, pack_rows
+from journeyman.engines.ztick.job import REMOVED, STATUS_AT, Job, order_of, pack_rows
 from journeyman.engines.ztick.jobs import ScheduledJobTable
 from journeyman.engines.ztick.messages import Resume, Resumed, StartRun
 from journeyman.engines.ztick.rules import RuleBook
@@ -34,10 +34,10 @@ class ZtickLoader:
     """Takes the records of a log in order; ``finish`` ends it. Until then, every row about a job
     takes 8 bytes more than the jobs themselves."""
 
-    __slots__ = ("_drawers", "_rows", "_rules")
+    __slots__ = ("_by_name", "_rows", "_rules")
 
     def __init__(self) -> None:
-        self._drawers = Drawers()
+        self._by_name: ShardedDict[str, Job] = ShardedDict()
         self._rows: list[Job | None] = []  # as they came; None: not the state of its job any more
         self._rules = RuleBook()
 
@@ -59,8 +59,16 @@ class ZtickLoader:
         places = range(len(self._rows), len(self._rows) + len(identifiers))
         jobs = pack_rows(execution_ns, places, statuses, identifiers)
         self._rows += jobs
-        for job in self._drawers.lay(identifiers, jobs):
-            self._rows[order_of(job)] = None
+        rows, shard_of = self._rows, self._by_name.shard_of
+        for identifier, job in zip(identifiers, jobs, strict=True):
+            shard = shard_of(identifier)
+            before = shard.setdefault(identifier, job)
+            if before is not job:
+                rows[order_of(before)] = None
+                shard[identifier] = job
+            if job[STATUS_AT] == REMOVED:
+                rows[order_of(job)] = None
+                del shard[identifier]
 
     def finish(self, *, max_runs: int = MAX_RUNS) -> ScheduleEngine:
         """The Schedule. ``Resume`` is to be decided before the first ``Due``."""
@@ -69,7 +77,7 @@ class ZtickLoader:
         jobs = [job for job in self._rows if job is not None]
         self._rows = []
         return ScheduleEngine(
-            ScheduledJobTable(self._drawers, jobs), self._rules, max_runs=max_runs
+            ScheduledJobTable(self._by_name, jobs), self._rules, max_runs=max_runs
         )
 
 

@@ -13,9 +13,14 @@ import asyncio
 from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.kestrel.messages import Reply
-from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Put
+from journeyman.protocols.kestrel.replies import (
+    NOT_STORED,
+    STORED,
+    Reply,
+    ServerError,
+    ServerLines,
+)
 from journeyman.servers.http.api import ApiError, read_number
 from journeyman.servers.kestrel.stats import Described
 from journeyman.servers.kestrel.writer import FanOutWriter
@@ -39,12 +44,12 @@ class FanOutCalls:
         reply = await self.ask(Put(queue, 0, data))
         if reply is None:
             return "the fan-out queues have stopped"
-        if reply.data == words.STORED:
+        if reply is STORED:
             return ""
-        if reply.data == words.NOT_STORED:
+        if reply is NOT_STORED:
             return f"queue {queue} refused the item: it is full, or the item is too large"
-        said = reply.data.decode("latin-1").strip().partition(" ")[2]
-        return f"queue {queue} refused the item: {said}"
+        reason = reply.reason if isinstance(reply, ServerError) else ""
+        return f"queue {queue} refused the item: {reason}"
 
 
 class _Call:
@@ -106,6 +111,6 @@ async def _told(request: web.Request, calls: FanOutCalls, asked: Described) -> w
     reply = await calls.ask(asked)
     if reply is None:
         raise ApiError(503, "internal: the fan-out queues have stopped")
-    if not reply.data:
+    if not isinstance(reply, ServerLines) or not reply.data:
         raise ApiError(404, "not found")
     return web.Response(body=reply.data, content_type="application/json")
