@@ -40,6 +40,7 @@ from journeyman.protocols.kestrel.commands import (
     Put,
 )
 from journeyman.protocols.kestrel.replies import reply_bytes
+from tests.support.effort import cases
 
 MS = 1_000_000
 MAX_OPEN = 3
@@ -372,5 +373,7 @@ class FanOutMachine(RuleBasedStateMachine):
             assert len(queue.window) <= 3
 
 
-FanOutMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+FanOutMachine.TestCase.settings = settings(
+    max_examples=cases(60), stateful_step_count=40, deadline=None
+)
 TestFanOut = FanOutMachine.TestCase

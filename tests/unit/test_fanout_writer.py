@@ -13,37 +13,17 @@ from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
-from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
+from journeyman.protocols.kestrel.replies import line, reply_bytes
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.kestrel.writer import NO_ROOM, FanOutWriter
 from journeyman.testing import ManualClock, SimulatedDisk
+from tests.support.fanout_caller import Caller
 
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
 SETTINGS = FanOutSettings()
-
-
-class Caller:
-    """A client that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[bytes] = []
-        self.is_leaving = False
-        self.is_lost = False
-        self.is_slow = False
-        self.is_held_back = False
-        self.dropped = False
-
-    def answered(self, answers: list[tuple[Reply, bool]]) -> None:
-        self.told += [reply_bytes(reply) for reply, _ in answers]
-
-    def room(self) -> None:
-        raise AssertionError("nobody asked for room")
-
-    def drop(self) -> None:
-        self.dropped = True
 
 
 class Bench:

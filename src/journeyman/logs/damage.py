@@ -129,7 +129,6 @@ class Judge(Generic[R]):
         self._salvage = salvage
         self._may_reread = MAX_REREAD_BYTES
         self._last_fault = 0
-        self.has_reread = False  # bytes that were read before a fault already
 
     @property
     def holds_back(self) -> bool:
@@ -207,7 +206,6 @@ class Judge(Generic[R]):
         if cost > self._may_reread:
             return False
         self._may_reread -= cost
-        self.has_reread |= cost > 0
         return True
 
 

@@ -169,20 +169,15 @@ def pipeline_session(
     from journeyman.spark.session import active_session, build_session, cancel_all, end_session
 
     was_there = active_session() is not None
-    small = is_small(logs)
     spark = build_session(
         options.master,
         options.conf,
         remote=options.remote,
-        small=small,
+        small=is_small(logs),
         tiny=is_small(logs, TINY_BYTES),
         progress=not options.quiet and sys.stderr.isatty(),
         log_level="warn" if _is_debugging() else "fatal",
     )
-    if small and not (was_there or options.explain or options.remote):
-        from journeyman.spark.warming import warm_a_worker
-
-        warm_a_worker(spark)
     from journeyman.spark.source.sources import begin_command
 
     begin_command(spark, options.salvage)

@@ -38,6 +38,7 @@ from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.folds import workq
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
+from journeyman.units import NS_PER_MS
 
 # What is known of a job.
 STATE, ADD, ADD_NUMBER, ATTEMPTS, FAILS, STARTED, FINISHED, RESULT = range(8)
@@ -60,7 +61,6 @@ QUEUED, RETRIED, FINISHED_JOB, FINISHED_AFTER_ALL = range(6, 10)
 
 _CLAMPED = (-(2**63), 2**63 - 1)  # times that may stand for others, see columnar.workq
 _MAX_NS = 2**63 - 1
-_NS_PER_MS = 1_000_000
 
 
 @kernel
@@ -126,9 +126,9 @@ def _time_out(job: Ints, row: int, logged_ns: int) -> int:
 @kernel
 def _deadline_ns(started_ns: int, ttr_ms: int) -> int:
     """When the lease ends; at most what 64 bits hold, which no time that is not clamped reaches."""
-    if ttr_ms >= _MAX_NS // _NS_PER_MS or started_ns > _MAX_NS - ttr_ms * _NS_PER_MS:
+    if ttr_ms >= _MAX_NS // NS_PER_MS or started_ns > _MAX_NS - ttr_ms * NS_PER_MS:
         return _MAX_NS
-    return started_ns + ttr_ms * _NS_PER_MS
+    return started_ns + ttr_ms * NS_PER_MS
 
 
 @kernel

@@ -22,7 +22,7 @@ from journeyman.engines.kestrel.messages import (
 )
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader, NotHere
-from journeyman.engines.kestrel.state import NS_PER_MS, KestrelState, Wait
+from journeyman.engines.kestrel.state import KestrelState, Wait
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.commands import Key
@@ -37,8 +37,8 @@ from journeyman.protocols.kestrel.replies import (
     Reply,
     ServerError,
 )
+from journeyman.units import MS_PER_S, NS_PER_MS
 
-MS_PER_S = 1000
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
 RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
 

@@ -38,11 +38,12 @@ from journeyman.engines.kestrel.messages import (
 )
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.settings import FanOutSettings
-from journeyman.engines.kestrel.state import NS_PER_MS, KestrelState, LoadedReader
+from journeyman.engines.kestrel.state import KestrelState, LoadedReader
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import Reply
+from journeyman.units import NS_PER_MS
 
 _DECISIONS: dict[type, Callable[[KestrelState, Any, Client], Reply | None]] = {
     ask.Put: delivery.put,

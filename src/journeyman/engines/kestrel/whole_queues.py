@@ -22,7 +22,7 @@ from journeyman.engines.kestrel.messages import (
 )
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader
-from journeyman.engines.kestrel.state import NS_PER_MS, KestrelState, Wait
+from journeyman.engines.kestrel.state import KestrelState, Wait
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.commands import Key
@@ -35,6 +35,7 @@ from journeyman.protocols.kestrel.replies import (
     Reply,
     ServerError,
 )
+from journeyman.units import NS_PER_MS
 
 ERASING_COSTS = 50  # as much as so many items
 _SHUTDOWN_OFF = ServerError("shutdown by clients is switched off")

@@ -41,6 +41,7 @@ from typing import NamedTuple, TypeAlias
 from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq.retry import delay_ms_of
+from journeyman.units import NS_PER_MS
 
 Spec: TypeAlias = bytes
 Progress: TypeAlias = tuple[Spec, int, int, int, int, int, bytes | None]
@@ -51,7 +52,6 @@ EXHAUSTED = 5  # FAILED, for everyone outside
 WAITING = (NEW, PENDING)
 UNFINISHED = (NEW, PENDING, LEASED)
 
-NS_PER_MS = 1_000_000
 SHARED_BYTES = 16 * 1024  # a job this large is not copied into an answer
 BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes too
 _MOMENT_BYTES = 12

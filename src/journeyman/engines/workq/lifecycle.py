@@ -28,7 +28,6 @@ from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
     LEASED,
-    NS_PER_MS,
     PENDING,
     UNFINISHED,
     Entry,
@@ -70,6 +69,7 @@ from journeyman.protocols.workq.replies import (
     Leased,
     Reply,
 )
+from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
 _START = Command.START_ATTEMPT

@@ -28,8 +28,7 @@ from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
 from journeyman.spark.source.layout import Log
 from journeyman.spark.source.packets import unpack
-from journeyman.spark.source.rows import SEGMENT_SHIFT
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import SEGMENT_SHIFT, arrow_schema
 
 RANGE_BYTES: Final = 256 * 1024 * 1024  # of the log, at most
 FEW_RANGES: Final = 8  # at least, so that all cores are busy, unless they would be
@@ -55,9 +54,9 @@ _RANGED: Final = StructType(
 _MESSAGES: Final = StructType([StructField("message", BinaryType())])
 
 
-def write_compacted(packets: DataFrame, log: Log, target: str) -> None:
-    """What the packets of this log fold to, as a new log at ``target``."""
-    writer = new_writer("ztick", {"path": target}, ROWS.names)
+def write_compacted(packets: DataFrame, log: Log, target: str, *, seals: bool) -> None:
+    """What the packets of this log fold to, as a new log at ``target``, sealed or not."""
+    writer = new_writer("ztick", {"path": target, "seals": str(seals)}, ROWS.names)
     try:
         rows = writing(packets, log, writer).collect()
         writer.commit([pickle.loads(row["message"]) for row in rows])
@@ -95,7 +94,7 @@ def cuts_of(log: Log) -> list[int]:
 
 def _to_ranges(cuts: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a task that merges does: what is left of its groups, cut into ranges."""
-    from journeyman.spark.replay.ztick_rows import last_jobs, last_rules
+    from journeyman.spark.replay.ztick_tasks import last_jobs, last_rules
 
     last = {"jobs": last_jobs, "rules": last_rules}
     held: list[pa.RecordBatch] = []
