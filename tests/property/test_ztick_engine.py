@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journeyman.engines.ztick import due as ztick_due
+from journeyman.engines.ztick import jobs as ztick_due
 from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
 from journeyman.engines.ztick.job import REMOVED

@@ -20,7 +20,7 @@ from journeyman.engines.kestrel.messages import (
     StopServer,
     StopWaiting,
 )
-from journeyman.engines.kestrel.reader import Intervals
+from journeyman.engines.kestrel.queue import Intervals
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
@@ -588,3 +588,13 @@ def test_queues_that_are_too_old_go_a_few_at_a_time():
         assert len(erased) <= 10
         rounds += 1
         assert rounds < 50
+
+
+def test_a_batch_that_is_taken_back_leaves_the_queues_where_others_look_for_them():
+    world = World()
+    queues = world.engine.queues
+    world.engine.begin_batch()
+    world.engine.decide(Put("q", 0, b"x"), NOW)
+    world.engine.undo_batch()
+    world(Put("r", 0, b"x"))
+    assert list(queues) == ["r"]

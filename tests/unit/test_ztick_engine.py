@@ -7,8 +7,7 @@ import gc
 import pytest
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
-from journeyman.engines.ztick import due
-from journeyman.engines.ztick.due import DueQueue
+from journeyman.engines.ztick import jobs as due
 from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
 from journeyman.engines.ztick.job import (
     PLANNED,
@@ -18,6 +17,7 @@ from journeyman.engines.ztick.job import (
     order_of,
     pack,
 )
+from journeyman.engines.ztick.jobs import DueQueue
 from journeyman.engines.ztick.loading import ZtickLoader, load
 from journeyman.engines.ztick.messages import (
     DONE,

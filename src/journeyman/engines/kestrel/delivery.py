@@ -20,8 +20,7 @@ from journeyman.engines.kestrel.messages import (
     KestrelAnswer,
     KestrelGone,
 )
-from journeyman.engines.kestrel.queue import ItemQueue
-from journeyman.engines.kestrel.reader import FanReader, NotHere
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue, NotHere
 from journeyman.engines.kestrel.state import KestrelState, Wait
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import commands as ask

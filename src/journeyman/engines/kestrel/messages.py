@@ -5,7 +5,7 @@
 
     records   to be written, in order, before anything of this leaves: items to append, readers to
               register or forget, queues to erase
-    reply     what to answer the client; None: it waits, and an ``KestrelAnswer`` will come for it
+    reply     what to answer the client; None: it waits, and a ``KestrelAnswer`` will come for it
     effects   once the records are durable: answers to clients that have waited, items to read from
               the journal, checkpoints to save
 

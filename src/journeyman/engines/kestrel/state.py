@@ -29,8 +29,7 @@ from journeyman.engines.kestrel.messages import (
     KestrelAnswer,
     Write,
 )
-from journeyman.engines.kestrel.queue import ItemQueue
-from journeyman.engines.kestrel.reader import FanReader
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut

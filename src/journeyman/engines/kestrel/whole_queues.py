@@ -20,8 +20,7 @@ from journeyman.engines.kestrel.messages import (
     StopServer,
     StopWaiting,
 )
-from journeyman.engines.kestrel.queue import ItemQueue
-from journeyman.engines.kestrel.reader import FanReader
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.engines.kestrel.state import KestrelState, Wait
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.protocols.kestrel import commands as ask

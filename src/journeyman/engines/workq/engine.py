@@ -1,11 +1,11 @@
 """The work queue decides: state + command + time -> records, reply, effects.
 
-    queue = WorkQueue(seed=7)                       empty; loaded ones: Loader in loading.py
+    queue = WorkQueueEngine(seed=7)                 empty; loaded ones: loading.py
     queue.begin_batch()
     outcome = queue.decide(command, now_ns, client)     client: any hashable handle
     ... write outcome.records ...
     queue.commit_batch()  |  queue.undo_batch()
-    queue.next_due_ns()                             when to decide Due() next; None: not before more
+    queue.next_due_ns()                             when to decide WorkqDue() next, or None
     queue.paused                                    names of paused queues, for whoever keeps them
 
     state        records                 by
@@ -22,12 +22,12 @@
 
 - Whatever is decided is applied at once, and records say all of it: the fold of the records written
   is the state (``run`` jobs apart, of which nothing is written). A batch can be taken back.
-- While a client waits (reply None) it must not submit another command. One ``Answer`` ends its
-  wait; so does ``Gone(client)``, after which nothing comes for it.
+- While a client waits (reply None) it must not submit another command. One ``WorkqAnswer``
+  ends its wait; so does ``WorkqGone(client)``, after which nothing comes for it.
 - After every decision no client waits for a job beside a ready job that it could have, unless that
   queue is paused. Of those who wait for a queue the longest waiting one is served first.
-- Pauses are not in the log: they leave in ``PausesChanged``, come back through ``Loader.finish``.
-  The delay before a retry is (formats.workq_retry); it begins with the timeout-attempt's time.
+- Pauses are not in the log: they leave in ``PausesChanged``, come back in ``WorkqLoader.finish``.
+  The delay before a retry is (formats.workq.retry); it begins with the timeout-attempt's time.
 - Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
 """
 
@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from journeyman.engines.workq import adding, due, lifecycle, views
+from journeyman.engines.workq import adding, lifecycle, views
 from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
 from journeyman.engines.workq.messages import (
     Client,
@@ -113,7 +113,7 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Reply | None]] = {
     InspectJob: views.job,
     InspectDeadJobs: views.dead_jobs,
     InspectPausedQueues: views.paused_queues,
-    WorkqDue: due.due,
+    WorkqDue: lifecycle.due,
     WorkqGone: lifecycle.gone,
 }
 
@@ -147,7 +147,7 @@ class WorkQueueEngine:
 
     def next_due_ns(self) -> int | None:
         """When to decide ``WorkqDue`` next; None: not before another command."""
-        return due.next_due_ns(self._state)
+        return lifecycle.next_due_ns(self._state)
 
     @property
     def paused(self) -> frozenset[str]:

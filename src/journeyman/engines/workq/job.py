@@ -86,7 +86,7 @@ class SpecFields(NamedTuple):
     ttl_ms: int  # 0 for a run
     priority: int
     max_attempts: int
-    max_fails: int  # as in the log, with the delay before a retry: formats.workq_retry
+    max_fails: int  # as in the log, with the delay before a retry: formats.workq.retry
     created_ns: int
     time_ns: int | None
     flags: int

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from journeyman.engines.sharded_dict import ShardedDict
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import (
     COMPLETED,
     LEASED,
@@ -67,9 +67,9 @@ class WorkJobTable:
         self._shard_of = self._entries.shard_of
         self.get = self._entries.get
         self._changes: list[_Change] | None = None  # of the open batch
-        self.expiries: Order[bytes] = Order()
-        self.leases: Order[bytes] = Order()
-        self.due: Order[bytes] = Order()
+        self.expiries: SortedSet[bytes] = SortedSet()
+        self.leases: SortedSet[bytes] = SortedSet()
+        self.due: SortedSet[bytes] = SortedSet()
         self.runs = 0  # jobs without a TTL
         self.calm_until_ns = 0  # no job expires before; see look_for_calm
 

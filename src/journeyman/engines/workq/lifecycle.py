@@ -8,6 +8,11 @@
     fail, retried    back to the queue, at once or after a delay; nobody is answered
     result           answered at once, or when the job is finished or ended
     delete, expire   the job is not there any more
+    due              what the time brings, in this order:
+                     TTLs that are over                     expire
+                     TTRs that are over                     timeout-attempt; pending, or failed
+                     scheduled jobs, delays before a retry  no record: being due is no fact
+                     waits that are over                    no record
 
 After every decision a queue has ready jobs or clients that wait, not both. There are two
 exceptions. A paused queue gives nothing out. And a queue whose first jobs have all expired is
@@ -18,16 +23,22 @@ Neither complete nor fail asks for a lease; both are taken once. A fail is retri
 allows another one and max-attempts another attempt; that is written as the fail and a
 timeout-attempt of the same moment (folds.workq).
 
+Each step of ``due`` takes what is first in one of the orders. A million jobs may expire at one
+moment: a step ends after so many, and the next ``WorkqDue`` goes on, with the commands of clients
+in between. No kind of step starves another.
+
 A client that waits for a job that goes hears NOT_FOUND; the client of a run that is given up hears
 TIMED_OUT. Nothing is written of ``run`` jobs, and nothing is left of one that is finished.
 """
 
 from __future__ import annotations
 
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
     LEASED,
+    NEW,
     PENDING,
     UNFINISHED,
     Entry,
@@ -35,18 +46,20 @@ from journeyman.engines.workq.job import (
     Spec,
     begin_lease,
     end_lease,
+    id_in,
     is_run,
     job_id_of,
     keep_result,
     lease_fields_of,
     limits_of,
+    moment_of,
     opened,
     queue_of,
     shown_payload_of,
     spec_of,
     try_again,
 )
-from journeyman.engines.workq.messages import Client, WorkqAnswer, WorkqGone
+from journeyman.engines.workq.messages import Client, WorkqAnswer, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
@@ -268,3 +281,88 @@ def gone(state: WorkqState, command: WorkqGone, _client: Client) -> Reply:
         if entry is not None and opened(entry)[1] != LEASED:
             give_up_run(state, waiter.job_id, entry)
     return DONE
+
+
+# -- what the time brings --
+
+
+def next_due_ns(state: WorkqState) -> int | None:
+    """The first moment at which there is something to do."""
+    jobs = state.jobs
+    firsts = [moment_of(order.first()) for order in (jobs.expiries, jobs.leases, jobs.due) if order]
+    if state.waiting.deadlines:
+        firsts.append(state.waiting.deadlines.first()[0])
+    return min(firsts, default=None)
+
+
+def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
+    steps = (_end_lives, _end_attempts, _awaken, _end_waits)
+    left = command.limit
+    share = max(left // len(steps), 1)
+    for limit in (share, left):  # first each its share; then what the others have left
+        for step in steps:
+            left -= step(state, min(limit, left))
+    while state.starved:
+        queue = state.starved.pop()
+        match(state, queue)
+        if queue in state.starved:
+            break
+    return DONE
+
+
+def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:
+    return order.size > 0 and moment_of(order.first()) <= state.now_ns
+
+
+def _end_lives(state: WorkqState, limit: int) -> int:
+    expiries, done = state.jobs.expiries, 0
+    while done < limit and _has_come(state, expiries):
+        job_id = id_in(expiries.first())
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        expire(state, job_id, entry)
+        done += 1
+    return done
+
+
+def _end_attempts(state: WorkqState, limit: int) -> int:
+    leases, done = state.jobs.leases, 0
+    while done < limit and _has_come(state, leases):
+        job_id = id_in(leases.first())
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        time_out(state, job_id, entry)
+        done += 1
+    return done
+
+
+def _awaken(state: WorkqState, limit: int) -> int:
+    waking, done = state.jobs.due, 0
+    while done < limit and _has_come(state, waking):
+        job_id = id_in(waking.first())
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        spec, stage, attempts, fails, started_ns, _, _ = opened(entry)
+        ready = spec if stage == NEW else (spec, stage, attempts, fails, started_ns, 0, None)
+        state.jobs.replace(job_id, entry, ready)
+        match(state, state.queues.by_number[queue_of(spec)])
+        done += 1
+    return done
+
+
+def _end_waits(state: WorkqState, limit: int) -> int:
+    deadlines, done = state.waiting.deadlines, 0
+    while done < limit and deadlines and deadlines.first()[0] <= state.now_ns:
+        waiter = state.waiting[deadlines.first()[1]]
+        done += 1
+        if not waiter.is_run:
+            state.answer(waiter, TIMED_OUT)
+            continue
+        entry = state.jobs.get(waiter.job_id)
+        assert entry is not None
+        if opened(entry)[1] == LEASED:  # a worker is at it: the TTR counts from now on
+            state.waiting.remove(waiter)
+            state.waiting.add(waiter._replace(until_ns=None))
+        else:
+            give_up_run(state, waiter.job_id, entry)
+    return done

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.job import (
     COMPLETED,
@@ -128,11 +128,11 @@ class Assembly:
         queues, jobs = state.queues, state.jobs
         for number, lists in self._waiting.items():
             queue = queues.by_number[number]
-            queue.ready, queue.scheduled, queue.dead = (Order(sorted(each)) for each in lists)
+            queue.ready, queue.scheduled, queue.dead = (SortedSet(sorted(each)) for each in lists)
         self._waiting = {}
-        jobs.expiries = Order(sorted(self._expiries))
-        jobs.leases = Order(sorted(self._leases))
-        jobs.due = Order(sorted(self._due))
+        jobs.expiries = SortedSet(sorted(self._expiries))
+        jobs.leases = SortedSet(sorted(self._leases))
+        jobs.due = SortedSet(sorted(self._due))
         for name in sorted(self._paused):
             queues.set_paused(queues.named(name), True)
         state.begin(self._latest_ns)
@@ -261,7 +261,7 @@ class BulkLoader:
 def load(
     records: Iterable[Record], *, now_ns: int, paused: Iterable[str] = (), seed: int = 0
 ) -> WorkQueueEngine:
-    """The WorkQueue of a whole log."""
+    """The engine of a whole log."""
     loader = WorkqLoader()
     for record in records:
         loader.add(record)

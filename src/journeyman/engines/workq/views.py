@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import nlargest
 
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
@@ -135,7 +135,7 @@ def _figures(queue: JobQueue) -> QueueFigures:
     )
 
 
-def _oldest_ns(ready: Order[bytes]) -> int | None:
+def _oldest_ns(ready: SortedSet[bytes]) -> int | None:
     """Within a priority the first is the oldest. Of very many priorities the most urgent count.
 
     It may be asked from another thread while jobs come and go, so nothing is taken for granted.
@@ -153,7 +153,7 @@ def _oldest_ns(ready: Order[bytes]) -> int | None:
 
 def _page(
     state: WorkqState,
-    order: Order[bytes],
+    order: SortedSet[bytes],
     command: InspectJobs | InspectScheduledJobs | InspectDeadJobs,
 ) -> JobList:
     entries = (state.find(job_id_of(spec)) for spec in order.page(command.offset, command.limit))

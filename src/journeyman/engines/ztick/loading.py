@@ -1,9 +1,9 @@
-"""A log -> a Schedule, as it was when the log ended.
+"""A log -> a ScheduleEngine, as it was when the log ended.
 
-    Loader.add(record)           one record after another, of any kind
-    Loader.add_jobs(columns)     many rows about jobs at once, for logs of millions
-    Loader.finish() -> Schedule  nothing is queued yet that was running when the log ended
-    Resume -> Schedule.decide    now it is, or has failed: records to write, runs to start
+    ZtickLoader.add(record)      one record after another, of any kind
+    ZtickLoader.add_jobs(...)    many rows about jobs at once, for logs of millions
+    finish -> ScheduleEngine     nothing is queued yet that was running when the log ended
+    decide(Resume)               now it is, or has failed: records to write, runs to start
 
 The last record of a job, and of a rule, is its state, as in journeyman.folds.ztick; the two must
 agree (tests/property/test_ztick_engine.py). Jobs and rules are apart, so the order counts only
@@ -71,7 +71,7 @@ class ZtickLoader:
                 del shard[identifier]
 
     def finish(self, *, max_runs: int = MAX_RUNS) -> ScheduleEngine:
-        """The Schedule. ``Resume`` is to be decided before the first ``Due``."""
+        """``Resume`` is to be decided before the first ``TriggerDue``."""
         # In the order of the log, which is that in memory: in any other order, going through
         # millions of jobs takes several times as long.
         jobs = [job for job in self._rows if job is not None]
@@ -83,7 +83,7 @@ class ZtickLoader:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A Schedule that has resumed: write ``records``, then start ``effects``."""
+    """An engine that has resumed: write ``records``, then start ``effects``."""
 
     schedule: ScheduleEngine
     records: tuple[Record, ...]
@@ -97,7 +97,7 @@ def load(
     interrupted: Literal["run", "fail"] = "run",
     max_runs: int = MAX_RUNS,
 ) -> Loaded:
-    """The Schedule of a whole log, with its interrupted jobs seen to."""
+    """The engine of a whole log, with its interrupted jobs seen to."""
     loader = ZtickLoader()
     for record in records:
         loader.add(record)

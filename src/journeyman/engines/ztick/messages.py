@@ -1,18 +1,18 @@
-"""What goes into a Schedule besides the commands of clients, and what comes out of it.
+"""What goes into a ScheduleEngine besides the commands of clients, and what comes out of it.
 
-a client's command, or Due, Finished, Resume  -->  Outcome(records, reply, effects)
+a client's command, or TriggerDue, RunFinished, Resume  -->  ZtickOutcome(records, reply, effects)
 
 records   to be written and synced, in this order, before anything else happens
 reply     what to answer; nouns, not bytes: each protocol words them in its own way
 effects   runs to start, in this order, once the records are durable
 
 Set SetRule                  DONE
-Due                          DONE, NotRun if some of what was due is not run
+TriggerDue                   DONE, NotRun if some of what was due is not run
 Remove RemoveRule            DONE, JobNotFound, RuleNotFound
-Get                          JobState, JobNotFound
+Get                          ScheduledJobState, JobNotFound
 Query                        JobListing        ListRules   RuleListing
-Stat                         Stats             Resume      Resumed
-Finished                     RunEnded, or None for a run that nobody knows
+Stat                         ScheduleStats     Resume      Resumed
+RunFinished                  RunEnded, or None for a run that nobody knows
 each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's namespace
 """
 
@@ -69,7 +69,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """Run the job; answer with Finished(run_id, ...) when it has ended, however it did."""
+    """Run the job; answer with RunFinished(run_id, ...) when it has ended, however it did."""
 
     run_id: int
     identifier: str
@@ -151,7 +151,7 @@ class RuleListing:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStats:
-    """What a Schedule knows of STAT; the server knows the rest."""
+    """What the engine knows of STAT; the server knows the rest."""
 
     jobs_total: int
     jobs_planned: int

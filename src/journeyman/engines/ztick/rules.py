@@ -21,9 +21,9 @@ can stop after so much work.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable
 
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.formats.ztick import RuleSet
 
 
@@ -125,7 +125,7 @@ class RuleBook:
 
     def __init__(self) -> None:
         self._rules: dict[str, RuleSet] = {}
-        self._by_pattern: dict[str, list[str]] = {}  # identifiers, smallest first
+        self._by_pattern: dict[str, SortedSet[str]] = {}  # identifiers
         self._patterns = PrefixTree()  # the empty one is never among them
         self._changes: list[tuple[str, RuleSet | None]] | None = None  # rules before, by id
 
@@ -138,7 +138,7 @@ class RuleBook:
     def match(self, job_identifier: str) -> RuleSet | None:
         """The rule that this job runs by."""
         pattern = self._patterns.longest_prefix_of(job_identifier)
-        return None if pattern is None else self._rules[self._by_pattern[pattern][0]]
+        return None if pattern is None else self._rules[self._by_pattern[pattern].first()]
 
     @property
     def steps(self) -> int:
@@ -171,16 +171,16 @@ class RuleBook:
 
     def _join(self, pattern: str, identifier: str) -> None:
         if pattern and pattern not in self._by_pattern:
-            self._by_pattern[pattern] = []
+            self._by_pattern[pattern] = SortedSet()
             self._patterns.add(pattern)
         if pattern:
-            insort(self._by_pattern[pattern], identifier)
+            self._by_pattern[pattern].add(identifier)
 
     def _leave(self, pattern: str, identifier: str) -> None:
         if not pattern:
             return
         identifiers = self._by_pattern[pattern]
-        del identifiers[bisect_left(identifiers, identifier)]
+        identifiers.remove(identifier)
         if not identifiers:
             del self._by_pattern[pattern]
             self._patterns.remove(pattern)

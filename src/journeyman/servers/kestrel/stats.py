@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from journeyman import __version__
 from journeyman.clock import Clock
 from journeyman.engines.kestrel.engine import FanOutEngine
-from journeyman.engines.kestrel.queue import ItemQueue
-from journeyman.engines.kestrel.reader import FanReader
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.replies import Reply, ServerError, ServerLines
