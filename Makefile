@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Tests of the property lane are CPU bound; more workers than cores only slow them down.
 WORKERS ?= 2
+# Programs are started hundreds of times; half of a start would be spent on compiling sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup services demo test quick check format bench fuzz clean
@@ -25,6 +27,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry,storage,postgres]' --group dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/connect --group connect
+	@$(BIN)/journeyman pipeline prepare || echo "Spark starts slower without it; everything else works."
 	@touch $(STAMP)
 
 services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the tests start
@@ -35,7 +38,6 @@ demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline
 
 test: check services ## Lint, types, import rules, and all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
-	$(BIN)/python -m journeyman.spark.session.start_archive
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
 
 quick: $(STAMP) services ## The tests without the long sweeps

@@ -20,7 +20,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,10 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from bench.process_tree import Watch, cpu_seconds
 from journeyman.spark import tables
+from journeyman.spark.files import find_logs
 from journeyman.spark.maintenance.ztick_rewriting import write_compacted
-from journeyman.spark.replay.state_files import replay_to_files
+from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import build_session
-from journeyman.spark.source.layout import find_logs
 from journeyman.spark.source.options import SourceOptions
 
 MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
@@ -41,9 +40,9 @@ MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
 def replay_to_parquet(
     spark: SparkSession, dialect: str, log: str, output: Path, partitions: int | None
 ) -> None:
-    read = partial(tables.packets, spark, dialect, log, minPartitions=partitions)
+    packets = tables.packets(spark, dialect, log, minPartitions=partitions)
     targets = {name: str(output / name) for name in tables.TABLES[dialect]}
-    replay_to_files(read, dialect, targets, overwrite=True)
+    write_states(packets, dialect, targets, overwrite=True)
 
 
 def replay_to_log(spark: SparkSession, log: str, output: Path) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from journeyman.spark.session.launch import prepare_launch, spark_home
+from journeyman.spark.session.java import prepare_launch, spark_home
 
 HOST, PORT = "127.0.0.1", 17077
 MASTER = f"spark://{HOST}:{PORT}"

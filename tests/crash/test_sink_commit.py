@@ -33,10 +33,10 @@ from journeyman.spark.sinks.staging import (
     staging_name,
 )
 from journeyman.testing import ManualClock
-from tests.crash.cuts import Crash, crashes
-from tests.sink_disk import SimulatedSinkDisk
-from tests.specimens import kestrel_record, workq_record, ztick_record
-from tests.unsealed import scan_records
+from tests.support.crash.cuts import Crash, crashes
+from tests.support.spark.sink_disk import SimulatedSinkDisk
+from tests.support.specimens import kestrel_record, workq_record, ztick_record
+from tests.support.unsealed import scan_records
 
 NOW_NS = 1_800_000_000 * 10**9
 LOG = "/data/log"

@@ -14,7 +14,7 @@ import pytest
 
 from journeyman.servers.kestrel import stats as facts
 from journeyman.units import MIB
-from tests.integration.fanout_process import FanOutClient, FanOutProcess
+from tests.support.servers.fanout_process import FanOutClient, FanOutProcess
 
 LITTLE_KEPT = f"""
 from journeyman.servers.kestrel import session

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from journeyman.units import MIB
-from tests.integration.fanout_process import FanOutProcess
-from tests.integration.queue_socket import QueueSocket
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.workq_process import WorkqProcess
+from tests.support.servers.fanout_process import FanOutProcess
+from tests.support.servers.queue_socket import QueueSocket
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.workq_process import WorkqProcess
 
 BUDGET = 8 * MIB
 CLIENTS = 40

@@ -3,50 +3,25 @@
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats.framing import Codec, Ending, Entry, Stop, StreamDecoder, scan
+from journeyman.formats.framing import Codec, Ending, Entry, Stop, scan
 from journeyman.formats.kestrel import (
     MAX_DATA_BYTES,
     READER,
     WRITER,
     ItemPut,
-    ReadDone,
-    ReadHead,
     Record,
-    UnknownCommand,
 )
+from tests.support.drawn_kestrel import RECORDS
 
-I64 = st.integers(-(2**63), 2**63 - 1)
-I32 = st.integers(-(2**31), 2**31 - 1)
 CODECS = st.sampled_from([WRITER, READER])
 
 
-@st.composite
-def unknown_commands(draw: st.DrawFn) -> UnknownCommand:
-    command = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15]))
-    # A PUT with more words than those known, or another command.
-    words = draw(st.integers(9 if command == 8 else 1 if command > 8 else 0, 15))
-    header = draw(st.binary(min_size=4 * words, max_size=4 * words))
-    data = b""
-    if command >= 8:
-        data = draw(st.binary(max_size=50))
-        header = struct.pack("<i", len(data)) + header[4:]
-    return UnknownCommand(command << 4 | words, header, data)
-
-
-PUTS = st.builds(ItemPut, I64, I64, st.none() | I64, I32, st.binary(max_size=100))
-RECORDS: st.SearchStrategy[Record] = (
-    PUTS
-    | st.builds(ReadHead, I64)
-    | st.builds(ReadDone, st.lists(I64, max_size=5).map(tuple))
-    | unknown_commands()
-)
 FILES = st.lists(RECORDS, max_size=6)
 SOME = st.lists(RECORDS, min_size=1, max_size=6)
 # What a queue writes: ids that grow, times of this age, few errors.
@@ -112,27 +87,6 @@ def test_every_proper_prefix_of_an_entry_is_torn_and_asks_for_no_more_than_the_e
         assert cut < caught.value.needed <= len(encoded)
     assert not codec.is_torn(encoded, 0)
     assert not codec.is_torn(encoded, len(encoded))
-
-
-@given(CODECS, SOME, st.lists(st.integers(0, 800), max_size=8), st.data())
-def test_a_stream_in_any_split_reads_as_the_whole(
-    codec: Codec[Record], records: list[Record], cuts: list[int], draw: st.DataObject
-):
-    data, _ = write(codec, records)
-    if draw.draw(st.booleans()):
-        data = data[: draw.draw(st.integers(0, len(data)))]
-    if data and draw.draw(st.booleans()):
-        at = draw.draw(st.integers(0, len(data) - 1))
-        data = data[:at] + draw.draw(st.binary(min_size=1, max_size=3)) + data[at + 1 :]
-    expected, ending = scan(codec, data)
-    stream = StreamDecoder(codec)
-    found = []
-    for start, end in pairwise([0, *sorted(cuts), len(data)]):
-        found += stream.feed(data[start:end])
-    assert found == expected
-    streamed = stream.finish()
-    assert (streamed.stop, streamed.offset) == (ending.stop, ending.offset)
-    assert repr(streamed.error) == repr(ending.error)
 
 
 @given(CODECS, SOME, st.data())

@@ -1,7 +1,7 @@
 """One Spark session for all tests of a process.
 
-Before it starts, Spark's start archive is built if it is not there: the programs that tests of this
-lane start and kill start in half the time with it.
+Before it starts, Spark's start archive is built if it is not there (`journeyman pipeline prepare`):
+the programs that tests of this lane start and kill start in half the time with it.
 
 ``make test`` runs the lane in two processes, file by file: much of it is waiting for programs. The
 files that take longest come first, so that no process is left alone with one of them at the end.
@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from journeyman.spark.session import build_session
-from journeyman.spark.session.launch import prepare_launch
+from journeyman.spark.session.java import prepare_launch
 from journeyman.spark.session.start_archive import build_archive
 
 _LONGEST = ("test_streams_killed.py", "test_connect.py", "test_submit.py", "test_audit.py")

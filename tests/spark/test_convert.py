@@ -21,10 +21,16 @@ from journeyman.spark.convert.losses import WHOLE
 from journeyman.spark.convert.parquet import log_to_parquet
 from journeyman.spark.convert.restoring import parquet_to_log
 from journeyman.spark.maintenance.archive import archive
-from tests.spark.stream_driver import open_kestrel, open_workq, open_ztick, put_items, set_jobs
-from tests.specimens import kestrel_record
-from tests.unsealed import scan_records
-from tests.workq_logs import added, as_of, completed, deleted, job_id, started
+from tests.support.spark.stream_driver import (
+    open_kestrel,
+    open_workq,
+    open_ztick,
+    put_items,
+    set_jobs,
+)
+from tests.support.specimens import kestrel_record
+from tests.support.unsealed import scan_records
+from tests.support.workq_logs import added, as_of, completed, deleted, job_id, started
 
 NOW_NS = as_of(300)
 DAY_NS = 86_400 * 10**9

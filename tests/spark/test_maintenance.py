@@ -18,9 +18,24 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
 from journeyman.logs.segments import workq_segments
 from journeyman.spark.maintenance import clean, compact, verification
-from tests.spark.stream_driver import open_kestrel, open_workq, open_ztick, put_items, set_jobs
-from tests.unsealed import scan_records
-from tests.workq_logs import added, as_of, completed, deleted, event, expired, job_id, started
+from tests.support.spark.stream_driver import (
+    open_kestrel,
+    open_workq,
+    open_ztick,
+    put_items,
+    set_jobs,
+)
+from tests.support.unsealed import scan_records
+from tests.support.workq_logs import (
+    added,
+    as_of,
+    completed,
+    deleted,
+    event,
+    expired,
+    job_id,
+    started,
+)
 
 
 def records_in(codec: Codec[Any], *paths: Path) -> list[Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,12 +21,16 @@ from journeyman.spark import read
 from journeyman.spark.session import session as sessions
 from journeyman.spark.session import start_archive as archives
 from journeyman.spark.session.failures import in_one_sentence
-from journeyman.spark.session.java import Java, find_java
-from journeyman.spark.session.java_options import local_java_options
-from journeyman.spark.session.launch import prepare_launch, spark_home
+from journeyman.spark.session.java import (
+    Java,
+    find_java,
+    local_java_options,
+    prepare_launch,
+    spark_home,
+)
 from journeyman.spark.session.progress import Bar
 from journeyman.spark.source.sources import SERVER_FORMAT, registered
-from journeyman.spark.warming import warm_a_worker
+from tests.support.cli_commands import run
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")
 
@@ -123,7 +125,6 @@ def test_a_cluster_gets_no_setting_of_a_single_machine(starting):
     assert "spark.driver.host" not in starting
     assert "spark.sql.shuffle.partitions" not in starting
     assert "spark.shuffle.compress" not in starting
-    assert "spark.python.daemon.module" not in starting
     # The driver is here: it is as quiet as any other, and gets nothing else.
     options = starting["spark.driver.extraJavaOptions"]
     assert "-Dlog4j2.configurationFile=" in options
@@ -218,41 +219,45 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) 
     return tmp_path
 
 
-@pytest.fixture
-def builders(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The builders that would have been left behind."""
-    started: list[list[str]] = []
-    monkeypatch.setattr("subprocess.Popen", lambda words, **_: started.append(words))
-    return started
-
-
-def test_the_first_command_leaves_a_builder_behind_and_later_ones_use_the_archive(cache, builders):
-    assert archives.archive_options(JAVA) == []
-    archives.build_archive_soon(JAVA)
-    assert builders == [[sys.executable, "-m", archives.__name__, "--lazily"]]
-
+def test_the_archive_is_used_as_soon_as_it_is_there(cache):
     path = archives.archive_path(JAVA)
     assert path is not None
-    path.touch()
-    archives.build_archive_soon(JAVA)
+    assert archives.archive_options(JAVA) == []
 
-    assert len(builders) == 1
+    path.touch()
+
     assert f"-XX:SharedArchiveFile={path}" in archives.archive_options(JAVA)
 
 
-def test_a_builder_that_failed_is_not_started_again_the_same_day(cache, builders, monkeypatch):
+def test_prepare_builds_the_archive_once_and_says_where(cache, monkeypatch):
+    built: list[Path] = []
+
+    def train(_java: Java, unproved: Path, _path: Path) -> bool:
+        unproved.write_bytes(bytes(2_500_000))
+        built.append(unproved)
+        return True
+
+    monkeypatch.setattr(archives, "_train", train)
+    monkeypatch.setattr(archives, "_fits", lambda _: True)
+
+    first, second = run("pipeline", "prepare"), run("pipeline", "prepare")
+
+    path = archives.archive_path(find_java())
+    assert (first.exit_code, first.stdout) == (0, f"{path}: 2 MB, built\n")
+    assert (second.exit_code, second.stdout) == (0, f"{path}: 2 MB, there already\n")
+    assert len(built) == 1
+
+
+def test_prepare_says_so_when_there_can_be_no_archive(cache, monkeypatch):
     monkeypatch.setattr(archives, "_train", lambda *_: False)
+    failed = run("pipeline", "prepare")
+    assert failed.exit_code == 1
+    assert "commands work without it, only slower" in failed.stderr
 
-    assert archives.build_archive(JAVA) is False
-    archives.build_archive_soon(JAVA)
-    assert builders == []
-
-    path = archives.archive_path(JAVA)
-    assert path is not None
-    yesterday = time.time() - archives.RETRY_S - 1
-    os.utime(path.with_suffix(".failed"), (yesterday, yesterday))
-    archives.build_archive_soon(JAVA)
-    assert len(builders) == 1
+    monkeypatch.setenv(archives.SWITCH, "off")
+    refused = run("pipeline", "prepare")
+    assert refused.exit_code == 2
+    assert archives.SWITCH in refused.stderr
 
 
 def test_an_archive_gets_its_name_only_when_java_takes_it(cache, monkeypatch):
@@ -262,11 +267,11 @@ def test_an_archive_gets_its_name_only_when_java_takes_it(cache, monkeypatch):
 
     monkeypatch.setattr(archives, "_train", train)
     monkeypatch.setattr(archives, "_fits", lambda _: False)
-    assert archives.build_archive(JAVA) is False
+    assert archives.build_archive(JAVA) is None
     assert not list(cache.rglob("*.jsa"))
 
     monkeypatch.setattr(archives, "_fits", lambda _: True)
-    assert archives.build_archive(JAVA) is True
+    assert archives.build_archive(JAVA) == archives.archive_path(JAVA)
     assert [path.read_bytes() for path in cache.rglob("*.jsa")] == [b"half an archive"]
 
 
@@ -301,25 +306,6 @@ def test_spark_on_this_machine_is_given_no_zipped_copy_of_pyspark(spark):
     assert find_java().major >= 17
 
 
-def test_workers_on_this_machine_are_those_of_our_daemon(spark):
-    def name_of_daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            name = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
-            yield pa.RecordBatch.from_pydict({"name": [name]})
-
-    found = spark.range(1, numPartitions=1).mapInArrow(name_of_daemon, "name string").collect()
-    assert [row["name"] for row in found] == ["journeyman.spark.worker_daemon"]
-
-
-def test_a_worker_is_warmed_beside_the_work(spark):
-    warming = warm_a_worker(spark)
-
-    assert spark.range(10).count() == 10
-    warming.join(timeout=120)
-
-    assert not warming.is_alive()
-
-
 def test_progress_of_a_connect_server_is_one_line_that_goes_away():
     terminal = io.StringIO()
     bar = Bar(terminal)
@@ -331,8 +317,9 @@ def test_progress_of_a_connect_server_is_one_line_that_goes_away():
     drawn = terminal.getvalue()
     bar(stages, 0, "id", done=True)
 
-    assert drawn == f"\r[{'=' * 13}>{' ' * 26}] 33 % of 3 tasks"
-    assert terminal.getvalue() == f"{drawn}\r{' ' * (len(drawn) - 1)}\r"
+    assert "33 % of 3 tasks" in drawn
+    assert drawn.count("\n") == 0
+    assert terminal.getvalue().endswith("\x1b[2K")  # the line is erased
 
 
 # -- failures ------------------------------------------------------------------------------------
@@ -402,7 +389,7 @@ def test_what_is_not_of_spark_is_left_alone():
 
 
 def test_a_log_reads_in_this_session(spark, tmp_path):
-    from tests.unit.cli_commands import job, write_ztick
+    from tests.support.cli_commands import job, write_ztick
 
     log = write_ztick(tmp_path / "logfile", job("a"), job("b"), job("a"))
 

@@ -24,8 +24,8 @@ from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark import read, register
 from journeyman.spark.sinks import write
-from tests.specimens import kestrel_record, workq_record, ztick_record
-from tests.unsealed import without_seals
+from tests.support.specimens import kestrel_record, workq_record, ztick_record
+from tests.support.unsealed import without_seals
 
 COUNT = 3000
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
 from journeyman.spark import tables
 from journeyman.spark.replay import state_files
-from journeyman.spark.seams import PartsDoNotMeet
 from journeyman.spark.source.schemas import arrow_schema
-from tests.specimens import CREATED, workq_record
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
+from tests.support.specimens import CREATED, workq_record
 
 
 def rows_of(frame: DataFrame) -> list[str]:
@@ -131,7 +129,7 @@ def test_files_that_nobody_told_of_are_not_published(tmp_path):
 
 
 def self_quoting_log(path: Path) -> Path:
-    """Most of it are results that quote more of a log than a guess is based on."""
+    """Most of it are results that quote a log, so records seem to begin in them."""
     records = b"".join(map(workq.CODEC.encode, map(workq_record, range(100))))
     quote = records * (500_000 // len(records))
     finished = [
@@ -144,28 +142,23 @@ def self_quoting_log(path: Path) -> Path:
     return path
 
 
-def test_a_guess_that_was_wrong_is_found_out_and_all_is_read_again(spark, tmp_path):
+def test_parts_of_a_log_that_quotes_itself_begin_where_records_do(spark, tmp_path):
     log = str(self_quoting_log(tmp_path / "log"))
-    read = partial(tables.packets, spark, "workq", log, splitBytes="200k")
+    packets = tables.packets(spark, "workq", log, splitBytes="200k")
     targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "orphans")}
-    with pytest.raises(PartsDoNotMeet):
-        state_files.write_states(read(seams=True), "workq", targets)
-    assert list((tmp_path / "state").iterdir()) == []
-    state_files.replay_to_files(read, "workq", targets)
+    state_files.write_states(packets, "workq", targets)
     for name, frame in tables.states(spark, "workq", log).items():
         assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
 
 
 @pytest.mark.parametrize("dialect", ["ztick", "workq", "kestrel"])
-def test_parts_of_a_good_log_meet(spark, logs, tmp_path, dialect):
+def test_a_log_in_many_parts_is_the_whole_log(spark, logs, tmp_path, dialect):
     log = str(next((logs / dialect / "host=a").iterdir()))
-    read = partial(tables.packets, spark, dialect, log, splitBytes="10k")
-    seams = read(seams=True).filter("kind = 'seam'").count()
+    packets = tables.packets(spark, dialect, log, splitBytes="10k")
     targets = {name: str(tmp_path / name) for name in tables.TABLES[dialect]}
-    state_files.write_states(read(seams=True), dialect, targets)
+    state_files.write_states(packets, dialect, targets)
     for name, frame in tables.states(spark, dialect, log).items():
         assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
-    assert seams > 2
 
 
 @pytest.mark.usefixtures("spark")

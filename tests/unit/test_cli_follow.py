@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from journeyman.cli import follow as follow_module
+from journeyman.cli.errors import warn
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     CLOCK,
     DISK,
     added,
@@ -349,10 +350,10 @@ def test_an_entry_longer_than_one_read_is_printed(tmp_path, monkeypatch):
         def sleep(self, seconds: float) -> None:
             raise KeyboardInterrupt
 
-    from journeyman.cli.detection import find_logs
+    from journeyman.logs.detection import LogFinder
 
     lines: list[str] = []
-    logs = find_logs(DISK, [str(directory)])
+    logs = LogFinder(DISK, warn).find([str(directory)])
     with pytest.raises(KeyboardInterrupt):
         follow_module.follow(DISK, OneRound(), logs, lines.append, json=True)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.kestrel.service import FanOutServer
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.unit.test_fanout_writer import Caller
+from tests.support.fanout_caller import Caller
 
 FOLDER = "/q"
 

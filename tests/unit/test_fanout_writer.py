@@ -10,41 +10,22 @@ from typing import Any
 import pytest
 
 from journeyman.engines.kestrel.engine import FanOutEngine
-from journeyman.engines.kestrel.messages import Effect, Reply
+from journeyman.engines.kestrel.messages import Effect
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
+from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.kestrel.writer import NO_ROOM, FanOutWriter
 from journeyman.testing import ManualClock, SimulatedDisk
+from tests.support.fanout_caller import Caller
 
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
 SETTINGS = FanOutSettings()
-
-
-class Caller:
-    """A client that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[bytes] = []
-        self.is_leaving = False
-        self.is_lost = False
-        self.is_slow = False
-        self.is_held_back = False
-        self.dropped = False
-
-    def answered(self, answers: list[tuple[Reply, bool]]) -> None:
-        self.told += [reply.data for reply, _ in answers]
-
-    def room(self) -> None:
-        raise AssertionError("nobody asked for room")
-
-    def drop(self) -> None:
-        self.dropped = True
 
 
 class OnlyVersion:
@@ -53,7 +34,7 @@ class OnlyVersion:
     usual: frozenset[type] = frozenset()
 
     def answer(self, request: Any) -> Reply | None:
-        return Reply(b"V\r\n") if type(request) is Version else None
+        return line("V") if type(request) is Version else None
 
 
 class Bench:
@@ -149,8 +130,8 @@ def test_queue_that_cannot_be_made_is_refused_and_made_later(kind: str, code: in
         client = Caller()
         assert await bench.tell(client, Put("p", 0, b"x")) == [STORED]
         bench.disk.fail(kind, error=code, times=1000)
-        assert await bench.tell(client, Put("q", 0, b"x")) == [NO_ROOM.data]
-        assert await bench.tell(client, GetItem(Key("r", "a"))) == [NO_ROOM.data]
+        assert await bench.tell(client, Put("q", 0, b"x")) == [reply_bytes(NO_ROOM)]
+        assert await bench.tell(client, GetItem(Key("r", "a"))) == [reply_bytes(NO_ROOM)]
         assert await bench.tell(client, GetItem(P)) == [value("p", b"x")]
         bench.disk.heal()
         assert await bench.tell(client, Put("q", 0, b"y"), GetItem(Q)) == [STORED, value("q", b"y")]
@@ -175,7 +156,7 @@ def test_queue_that_was_deleted_in_a_batch_that_failed_is_deleted(put_first: boo
         )
         bench.disk.heal()
         assert told[len(before) :][0] == DELETED
-        assert told[-2:] == [NO_ROOM.data, value("p", b"x")]
+        assert told[-2:] == [reply_bytes(NO_ROOM), value("p", b"x")]
         assert await bench.tell(client, Put("q", 0, b"again")) == [STORED]
         found = await bench.tell(client, GetItem(Q), GetItem(Q), GetItem(Q))
         left = [b"z", b"again"] if told[len(before) + 1 :][0] == STORED else [b"again"]
@@ -191,7 +172,7 @@ def test_reads_of_a_batch_that_failed_are_answered_in_order():
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
         requests = [GetItem(Q, open=True), Put("q", 0, b"c"), Confirm(Q, 1), Version(), GetItem(Q)]
         told = await bench.tell(client, *requests)
-        assert told == [value("q", b"a"), NO_ROOM.data, END, b"V\r\n", value("q", b"b")]
+        assert told == [value("q", b"a"), reply_bytes(NO_ROOM), END, b"V\r\n", value("q", b"b")]
         bench.disk.heal()
         assert await bench.tell(client, GetItem(Q)) == [END]
 
@@ -261,7 +242,7 @@ def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
         slow.is_slow = True
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
         bench.writer.submit(slow, [GetItem(Q), Version()])
-        assert await bench.tell(other, Put("q", 0, b"b")) == [NO_ROOM.data]
+        assert await bench.tell(other, Put("q", 0, b"b")) == [reply_bytes(NO_ROOM)]
         bench.disk.heal()
         slow.is_slow = False
         bench.writer.resume(slow)

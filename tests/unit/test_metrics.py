@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from journeyman.engines.kestrel.messages import ERROR, Counts, FanOutStats
+from journeyman.engines.kestrel.messages import Counts, FanOutStats
 from journeyman.engines.workq.messages import QueueFigures, WorkStats
 from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import (
@@ -39,8 +39,9 @@ from journeyman.formats.ztick import (
     Shell,
     WorkQueueRunner,
 )
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.protocols.kestrel.commands import Confirm, Key
+from journeyman.protocols.kestrel.replies import ERROR
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import NOT_FOUND
 from journeyman.protocols.ztick import (
@@ -66,27 +67,11 @@ from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.writer import Request, ZtickOwner, ZtickWriter
 from journeyman.testing import ManualClock
+from tests.support.stat_lines import STAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
 MS = 1_000_000
 SHELL = Shell("true")
-STAT = Metrics(
-    uptime_ns=1_500_000_000,
-    connections=3,
-    jobs_total=100,
-    jobs_planned=40,
-    jobs_triggered=30,
-    jobs_executed=20,
-    jobs_failed=10,
-    rules_total=7,
-    executions_pending=5,
-    executions_inflight=25,
-    persistence="logfile",
-    compression="running",
-    auth_enabled=False,
-    tls_enabled=False,
-    framerate=512,
-)
 
 
 def read(metrics: ServerMetrics, stat: Metrics = STAT) -> dict[tuple[str, str], float]:

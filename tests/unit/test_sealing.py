@@ -28,7 +28,7 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.spark.streams.boundaries import walk
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.unsealed import without_seals
+from tests.support.unsealed import without_seals
 
 PATH = "/data/log"
 GOLDEN = Path(__file__).parent.parent / "golden" / "data" / "sealed"

@@ -119,7 +119,7 @@ def test_options_that_contradict_each_other_are_refused():
         parse("workq", queue="jobs")
     with pytest.raises(UsageError, match="name is taken"):
         parse("workq", columnNameOfCorruptRecord="name")
-    with pytest.raises(UsageError, match="seams are told of by reads with reduce only"):
+    with pytest.raises(UsageError, match="no option seams"):
         parse("workq", seams="true")
     with pytest.raises(UsageError, match="no option pushFilters"):
         parse("workq", pushFilters="true")

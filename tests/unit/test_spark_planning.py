@@ -13,23 +13,37 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 from journeyman.formats.ztick import JobSet
-from journeyman.spark.source import piece_reader, planning
-from journeyman.spark.source.layout import Log, LogFile, find_logs
+from journeyman.logs.catalog import Log, LogFile
+from journeyman.spark.files import find_logs
+from journeyman.spark.source import piece_reader, splits
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.planning import MAX_SPLIT_BYTES, MIN_SPLIT_BYTES, plan_partitions
-from journeyman.spark.source.splits import LogPartition, Piece
+from journeyman.spark.source.splits import (
+    MAX_SPLIT_BYTES,
+    MIN_SPLIT_BYTES,
+    LogPartition,
+    Piece,
+    plan_partitions,
+)
 from journeyman.units import MIB
-from tests.columnar_twins import ZTICK
-from tests.spark_pieces import expected_items, items_of, log_file
-from tests.specimens import ZTICK as SPECIMEN
+from tests.support.columnar_twins import ZTICK
+from tests.support.spark.pieces import expected_items, items_of, log_file
+from tests.support.specimens import ZTICK as SPECIMEN
 
 
 def log_of(*sizes: int, name: str = "/log", local: bool = True) -> Log:
     files = [
-        LogFile(f"{name}/{at}", size, 0, at if local else None, at, at == len(sizes) - 1)
+        LogFile(
+            "ztick",
+            f"{name}/{at}",
+            size=size,
+            modified_ns=0,
+            identity=at if local else None,
+            segment=at,
+            is_last=at == len(sizes) - 1,
+        )
         for at, size in enumerate(sizes)
     ]
-    return Log(name, tuple(files))
+    return Log("ztick", name, tuple(files))
 
 
 def plan(*logs: Log, **options: object) -> list[LogPartition]:
@@ -75,7 +89,7 @@ def test_a_small_log_is_one_partition():
 
 
 def test_a_huge_file_is_cut_into_equal_parts_within_the_limit(monkeypatch):
-    monkeypatch.setattr(planning, "first_boundary", lambda piece, _: piece.begin + 5)
+    monkeypatch.setattr(piece_reader, "first_boundary", lambda piece, _: piece.begin + 5)
     log = log_of(10 * 1024 * MIB + 7)
     partitions = plan(log)
     assert len(partitions) == 41
@@ -88,29 +102,10 @@ def test_a_reducer_gets_larger_splits():
     assert len(plan(log_of(1000 * MIB))) == 4
 
 
-def test_what_has_to_be_walked_to_is_smaller_when_it_is_reduced():
-    log = log_of(300 * MIB)
-    partitions = plan(log, reduce="latest", minPartitions=3)
-    first, second, third = sizes(partitions)
-    assert first > second > third > 0.6 * first
-    # What each walks over takes about as long as what it has less to read.
-    assert first - second == pytest.approx(planning._WALKING * first, rel=0.01)
-    assert second - third == pytest.approx(planning._WALKING * second, rel=0.01)
-    assert_covers(partitions, log)
-
-
 def test_a_size_that_was_asked_for_is_kept_to():
     log = log_of(1000 * MIB)
     partitions = plan(log, reduce="latest", splitBytes="100m")
     assert max(sizes(partitions)) <= 100 * MIB
-    assert_covers(partitions, log)
-
-
-def test_no_part_is_so_small_that_it_is_not_worth_a_task():
-    log = log_of(1000 * MIB)
-    partitions = plan(log, reduce="latest", minPartitions=60)
-    assert len(partitions) > 50
-    assert min(sizes(partitions)) >= max(sizes(partitions)) // 2
     assert_covers(partitions, log)
 
 
@@ -163,18 +158,8 @@ def test_buckets_grow_with_the_log_and_are_the_same_in_all_of_it():
 
 
 def test_planning_reads_no_file_that_its_readers_can_walk(monkeypatch):
-    monkeypatch.setattr(planning, "first_boundary", None)
+    monkeypatch.setattr(piece_reader, "first_boundary", None)
     assert {piece.anchor for piece in pieces(plan(log_of(1000 * MIB)))} == {0}
-
-
-@pytest.mark.parametrize("local", [True, False])
-def test_planning_reads_nothing_where_readers_may_guess(monkeypatch, local):
-    monkeypatch.setattr(planning, "first_boundary", None)
-    log = log_of(5000 * MIB, local=local)
-    partitions = plan(log, reduce="latest", seams="true")
-    assert {piece.anchor for piece in pieces(partitions)} == {0}
-    assert max(sizes(partitions)) - min(sizes(partitions)) <= 1
-    assert_covers(partitions, log)
 
 
 def test_a_remote_file_is_walked_once_by_the_planner(monkeypatch):
@@ -184,7 +169,7 @@ def test_a_remote_file_is_walked_once_by_the_planner(monkeypatch):
         asked.append((piece.anchor, piece.begin))
         return piece.begin + 3
 
-    monkeypatch.setattr(planning, "first_boundary", boundary)
+    monkeypatch.setattr(piece_reader, "first_boundary", boundary)
     found = pieces(plan(log_of(1000, local=False), splitBytes=250))
     assert asked == [(0, 250), (253, 500), (503, 750)]
     assert [(piece.begin, piece.end, piece.anchor) for piece in found] == [
@@ -196,7 +181,7 @@ def test_a_remote_file_is_walked_once_by_the_planner(monkeypatch):
 
 
 def test_a_part_in_which_nothing_begins_is_left_out(monkeypatch):
-    monkeypatch.setattr(planning, "first_boundary", lambda piece, _: max(piece.begin, 760))
+    monkeypatch.setattr(piece_reader, "first_boundary", lambda piece, _: max(piece.begin, 760))
     found = pieces(plan(log_of(1000, local=False), splitBytes=250))
     assert [(piece.begin, piece.end) for piece in found] == [(0, 250), (760, 1000)]
 
@@ -204,7 +189,7 @@ def test_a_part_in_which_nothing_begins_is_left_out(monkeypatch):
 @pytest.mark.parametrize("walk_bytes", [0, 40, 100, 10**9])
 @pytest.mark.parametrize("split_bytes", [1, 7, 50, 300])
 def test_anchors_of_the_planner_change_no_row(tmp_path, monkeypatch, walk_bytes, split_bytes):
-    monkeypatch.setattr(planning, "MAX_WALK_BYTES", walk_bytes)
+    monkeypatch.setattr(splits, "MAX_WALK_BYTES", walk_bytes)
     data = SPECIMEN.encode(SPECIMEN.records(20)) + b"\xff\xff\xff\xff damage"
     path = tmp_path / "log"
     path.write_bytes(data)
@@ -216,9 +201,9 @@ def test_anchors_of_the_planner_change_no_row(tmp_path, monkeypatch, walk_bytes,
 
 MEASURE = """
 import resource, sys
-from journeyman.spark.source.layout import find_logs
+from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.planning import plan_partitions
+from journeyman.spark.source.splits import plan_partitions
 from journeyman.spark.source.sources import LogReader, full_schema
 
 def read(path):

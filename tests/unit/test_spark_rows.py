@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,36 +13,24 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, workq
-from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace import file as keyspace_file
-from journeyman.logs.damage import Damage, read_past_damage
-from journeyman.spark.source import reducers, sources
-from journeyman.spark.source.layout import find_logs
+from journeyman.spark.files import find_logs
+from journeyman.spark.source import packets, sources
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.planning import plan_partitions
 from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema, narrowed
 from journeyman.spark.source.sources import LogReader, full_schema
-from journeyman.spark.source.splits import SplitContext, Stretch
+from journeyman.spark.source.splits import SplitContext, plan_partitions
 from journeyman.spark.source.task import read_pieces
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
-from tests.spark_pieces import is_end
-from tests.spark_rows import Row, expected_row
-from tests.specimens import DIALECTS as SPECIMENS
-from tests.specimens import KESTREL
-from tests.specimens import WORKQ as WORKQ_SPECIMEN
-from tests.specimens import ZTICK as ZTICK_SPECIMEN
+from tests.support.spark.local_rows import local_rows, options_for
+from tests.support.spark.rows import Row
+from tests.support.specimens import DIALECTS as SPECIMENS
+from tests.support.specimens import KESTREL
+from tests.support.specimens import WORKQ as WORKQ_SPECIMEN
+from tests.support.specimens import ZTICK as ZTICK_SPECIMEN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
-CODECS = {"ztick": ZTICK.codec, "workq": WORKQ.codec}
-
-
-def options_for(dialect: str, path: Path | str, **options: object) -> SourceOptions:
-    return SourceOptions.parse(
-        dialect, {"path": str(path), **{name: str(value) for name, value in options.items()}}
-    )
 
 
 def batches(options: SourceOptions, schema: StructType | None = None) -> list[pa.RecordBatch]:
@@ -53,39 +42,6 @@ def batches(options: SourceOptions, schema: StructType | None = None) -> list[pa
 def rows(dialect: str, path: Path | str, **options: object) -> list[Row]:
     parsed = options_for(dialect, path, **options)
     return [row for batch in batches(parsed) for row in batch.to_pylist()]
-
-
-def local_rows(dialect: str, path: Path, *, payloads: bool) -> list[Row]:
-    """The same by the codecs alone."""
-    found: list[Row] = []
-    for log in find_logs(options_for(dialect, path)):
-        for file in log.files:
-            context = SplitContext(log.name, file.path, file.segment, file.queue, file.reader)
-            codec = CODECS.get(dialect, JOURNAL.codec if file.reader is None else CHECKPOINT.codec)
-            data = Path(file.path).read_bytes()
-            for item in read_past_damage(codec, data, file=file.path):
-                if isinstance(item, Entry):
-                    found.append(expected_row(context, item, payloads=payloads))
-                elif not is_end(item, file):
-                    found.append(_damage_row(dialect, context, item, data))
-    return found
-
-
-def _damage_row(dialect: str, context: SplitContext, damage: Damage, data: bytes) -> Row:
-    row = dict.fromkeys(base_schema(dialect).fieldNames())
-    if dialect == "kestrel":
-        row |= {"queue": context.queue, "reader": context.reader}
-    return row | {
-        "_log": context.log,
-        "_file": context.file,
-        "_segment": context.segment,
-        "_offset": damage.offset,
-        "_length": damage.length,
-        "_position": context.segment * 2**44 + damage.offset,
-        "kind": "damage",
-        "_corrupt_record": data[damage.offset : damage.end][:65_536],
-        "_damage": f"{damage.kind}: {damage.reason}",
-    }
 
 
 GOLDEN_LOGS = [
@@ -356,52 +312,39 @@ def test_damage_alone_is_read_without_rows(log):
 # -- reducers ------------------------------------------------------------------------------------
 
 
-class CountingReducer:
+class Counting(packets.RowCombiner):
     """One row a log: how many records it has in this partition, be it none."""
 
-    schema = StructType(
-        [
-            StructField("_log", StringType()),
-            StructField("kind", StringType()),
-            StructField("records", LongType()),
-        ]
-    )
+    def __init__(self, context: SplitContext) -> None:
+        self._source = packets.PacketSource(context.log)
 
-    def reduce(self, pieces):
-        counts: dict[str, int] = {}
-        for context, item in pieces:
-            assert isinstance(item, Chunk | Stretch)
-            if isinstance(item, Chunk):  # bytes that are not taken come as chunks next
-                counts[context.log] = counts.get(context.log, 0) + item.batch.num_rows
-        columns: list[Any] = [list(counts), ["count"] * len(counts), list(counts.values())]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column) for column in columns], schema=arrow_schema(self.schema)
-        )
+    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        assert context.log == self._source.log
+        self._source.records += batch.num_rows
+        return iter(())
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield packets.presence(self._source, "counts")
 
 
 @pytest.fixture
 def counting(monkeypatch):
-    known = {**reducers.REDUCERS, ("ztick", "count"): CountingReducer()}
-    monkeypatch.setattr(reducers, "REDUCERS", known)
+    monkeypatch.setattr(packets, "combiner_class", lambda _dialect: Counting)
 
 
 @pytest.mark.usefixtures("counting")
 def test_a_reducer_sees_the_records_of_a_partition_and_damage_is_put_behind(log):
-    found = rows("ztick", log, reduce="count")
-    assert found[0] | {"_log": ""} == {
-        "_log": "",
-        "kind": "count",
-        "records": 10,
-        "host": "a",
-        "_corrupt_record": None,
-        "_damage": None,
-    }
-    assert [row["kind"] for row in found] == ["count", "damage"]
+    found = rows("ztick", log, reduce="latest")
+    told = {"kind": "packet", "table": "counts", "records": 10, "host": "a", "packet": None}
+    assert told.items() <= found[0].items()
+    assert (found[0]["_corrupt_record"], found[0]["_damage"]) == (None, None)
+    assert [row["kind"] for row in found] == ["packet", "damage"]
+    assert found[1]["source"] is None
     assert found[1]["_log"] == found[0]["_log"]
     assert found[1]["host"] == "a"
-    assert rows("ztick", log, reduce="count", mode="DROPMALFORMED")[0]["records"] == 10
-    assert rows("ztick", log, reduce="count", kinds="set")[0]["records"] == 6
-    split = rows("ztick", log, reduce="count", splitBytes=60)
+    assert rows("ztick", log, reduce="latest", mode="DROPMALFORMED")[0]["records"] == 10
+    assert rows("ztick", log, reduce="latest", kinds="set")[0]["records"] == 6
+    split = rows("ztick", log, reduce="latest", splitBytes=60)
     assert sum(row["records"] or 0 for row in split) == 10
 
 
@@ -410,7 +353,7 @@ def test_a_reducer_is_shown_files_without_a_record(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "one").write_bytes(ZTICK_SPECIMEN.encode(ZTICK_SPECIMEN.records(1)))
     for split_bytes in (1, 1000):
-        found = rows("ztick", tmp_path, reduce="count", splitBytes=split_bytes)
+        found = rows("ztick", tmp_path, reduce="latest", splitBytes=split_bytes)
         by_log: dict[str, int] = {}
         for row in found:
             name = Path(row["_log"]).name

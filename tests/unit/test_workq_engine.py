@@ -34,8 +34,8 @@ from journeyman.protocols.workq.replies import (
     ServerView,
 )
 from journeyman.units import DAY_MS
-from tests.property.workq_original import Original
-from tests.workq_engine import MS, START_NS, Story, job_id
+from tests.support.workq_engine import MS, START_NS, Story, job_id
+from tests.support.workq_original import Original
 
 NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
 

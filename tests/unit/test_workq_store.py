@@ -33,7 +33,7 @@ from journeyman.storage import Storage
 from journeyman.storage.memory import MemoryBackend
 from journeyman.testing import ManualClock
 from journeyman.units import DAY_MS
-from tests.workq_engine import MS, Story, job_id
+from tests.support.workq_engine import MS, Story, job_id
 
 
 class FailingBackend(MemoryBackend):

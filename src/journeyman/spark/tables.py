@@ -25,6 +25,7 @@ from journeyman.errors import UsageError
 from journeyman.spark import read
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.point_reads import with_payloads
+from journeyman.spark.source.schemas import REDUCERS
 
 Replay = Callable[[DataFrame], DataFrame]
 
@@ -41,7 +42,6 @@ _SCHEMAS: Final = {
     "kestrel.items": kestrel.ITEMS,
     "kestrel.readers": kestrel.READERS,
 }
-_REDUCERS: Final = {"ztick": "latest", "workq": "events", "kestrel": "items"}
 _WITH_PAYLOADS: Final = {("workq", "jobs"), ("kestrel", "items")}
 
 
@@ -67,7 +67,7 @@ def packets(
     if dialect not in TABLES:
         raise UsageError(f"{dialect} has no state tables: it is a state itself")
     listed = [paths] if isinstance(paths, str) else list(paths)
-    return read(spark, dialect, *listed, reduce=_REDUCERS[dialect], **options)
+    return read(spark, dialect, *listed, reduce=REDUCERS[dialect], **options)
 
 
 def table_schema(name: str) -> StructType:

@@ -130,7 +130,7 @@ def _replay(
         if straight:
             from journeyman.spark.replay.state_files import writing
 
-            frames = {"*": writing(read(seams=True), dialect, str(options.output))}
+            frames = {"*": writing(read(), dialect, str(options.output))}
         else:
             frames = tables.tables_of(read(), dialect, payloads=asked.payloads)
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
@@ -170,12 +170,12 @@ def _write_files(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
-    from journeyman.spark.replay.state_files import replay_to_files
+    from journeyman.spark.replay.state_files import write_states
     from journeyman.spark.source.sources import knows_no_damage
 
     prefix = f"{dialect}." if several else ""
     names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}
-    if not replay_to_files(read, dialect, names, overwrite=answer.force).damaged_places:
+    if not write_states(read(), dialect, names, overwrite=answer.force).damaged_places:
         knows_no_damage(spark, dialect)
 
 

@@ -6,6 +6,16 @@
 def replay(logs, options: SessionOptions):
     with pipeline_session(options) as spark:
         ...
+
+Ctrl-C while Spark works: its jobs are cancelled, then the command, or the statement, ends.
+
+    SIGINT --> a thread cancels all jobs, again and again --> the main thread's call fails
+           --> KeyboardInterrupt, once it is safe            (a second SIGINT: at once)
+
+pyspark's own handler cancels from the middle of whatever call it interrupts, over the connection
+which that call is using: that leaves the job running and a trace on stderr. So the signal only
+wakes a thread here, which has a connection of its own. It asks more than once because a job may
+begin between two of the calls of one command.
 """
 
 from __future__ import annotations
@@ -28,17 +38,6 @@ from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     from journeyman.spark.session import SparkSession
-
-# ----------------------------------------
-# Ctrl-C while Spark works: its jobs are cancelled, then the command, or the statement, ends.
-#
-#     SIGINT --> a thread cancels all jobs, again and again --> the main thread's call fails
-#            --> KeyboardInterrupt, once it is safe            (a second SIGINT: at once)
-#
-# pyspark's own handler cancels from the middle of whatever call it interrupts, over the connection
-# which that call is using: that leaves the job running and a trace on stderr. So the signal only
-# wakes a thread here, which has a connection of its own. It asks more than once because a job may
-# begin between two of the calls of one command.
 
 _AGAIN_S = 0.2
 
@@ -169,20 +168,15 @@ def pipeline_session(
     from journeyman.spark.session import active_session, build_session, cancel_all, end_session
 
     was_there = active_session() is not None
-    small = is_small(logs)
     spark = build_session(
         options.master,
         options.conf,
         remote=options.remote,
-        small=small,
+        small=is_small(logs),
         tiny=is_small(logs, TINY_BYTES),
         progress=not options.quiet and sys.stderr.isatty(),
         log_level="warn" if _is_debugging() else "fatal",
     )
-    if small and not (was_there or options.explain or options.remote):
-        from journeyman.spark.warming import warm_a_worker
-
-        warm_a_worker(spark)
     from journeyman.spark.source.sources import begin_command
 
     begin_command(spark, options.salvage)

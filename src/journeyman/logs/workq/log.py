@@ -7,7 +7,7 @@
     <dir>/read.lock          exclusive while recovering or cleaning, shared otherwise
 
 A segment is left once it has reached its size, and never appended to again. Cleaning (see
-workq_cleaning) rewrites or removes read-only segments while appends go on.
+cleaning.py) rewrites or removes read-only segments while appends continue.
 
 The locks are those of the original, so that the two never write one log at the same time. It takes
 append.lock last, after its cleaner has run for a second on files that are not its own; here it is

@@ -20,6 +20,14 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
 - Between feeds at most one unfinished line or item is kept. Oversized items are not kept.
 
 The contract, with every reply: docs/protocols/kestrel.md.
+
+Readers of the kestrel protocol: the words of a line -> a command, or Refused.
+
+``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
+so there is no ``noreply``: every command is answered.
+
+Where the original drops the connection without a word (a number that is none, a name that cannot
+be a file), the client is told what is wrong and may go on.
 """
 
 from __future__ import annotations
@@ -56,15 +64,6 @@ from journeyman.protocols.kestrel.commands import (
     Version,
 )
 from journeyman.units import MS_PER_S
-
-# ----------------------------------------
-# Readers of the kestrel protocol: the words of a line -> a command, or Refused.
-#
-# ``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
-# so there is no ``noreply``: every command is answered.
-#
-# Where the original drops the connection without a word (a number that is none, a name that cannot
-# be a file), the client is told what is wrong and may go on.
 
 Reader: TypeAlias = Callable[[list[str]], Event]
 

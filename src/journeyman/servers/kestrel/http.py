@@ -14,6 +14,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES
+from journeyman.protocols.kestrel.replies import ServerLines
 from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.api import ApiError, read_number
 from journeyman.servers.kestrel.stats import Described
@@ -42,6 +43,6 @@ async def _told(request: web.Request, writer: FanOutWriter, asked: Described) ->
     reply = await writer.ask(asked)
     if isinstance(reply, NotDone):
         raise ApiError(503, f"internal: {reply.reason}")
-    if not reply.data:
+    if not isinstance(reply, ServerLines) or not reply.data:
         raise ApiError(404, "not found")
     return web.Response(body=reply.data, content_type="application/json")

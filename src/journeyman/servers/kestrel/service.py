@@ -27,8 +27,8 @@ from journeyman.errors import JourneymanError
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.codec import SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
-from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Put
+from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError
 from journeyman.servers.core.group_commit import NotDone, Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
@@ -138,12 +138,12 @@ class FanOutServer(Service):
         reply = await self.writer.ask(Put(queue, 0, data))
         if isinstance(reply, NotDone):
             return reply.reason
-        if reply.data == words.STORED:
+        if reply is STORED:
             return ""
-        if reply.data == words.NOT_STORED:
+        if reply is NOT_STORED:
             return f"queue {queue} refused the item: it is full, or the item is too large"
-        said = reply.data.decode("latin-1").strip().partition(" ")[2]
-        return f"queue {queue} refused the item: {said}"
+        reason = reply.reason if isinstance(reply, ServerError) else ""
+        return f"queue {queue} refused the item: {reason}"
 
     # -- start --
 
@@ -175,7 +175,7 @@ class FanOutServer(Service):
         found = self._journals.old_journals
         if not found:
             return
-        self._engine.not_imported = frozenset(files.parent for files in found.values())
+        self._engine.hold_off(files.parent for files in found.values())
         listed = sorted(found)
         shown = ", ".join(listed[:SHOWN_OLD_JOURNALS])
         more = len(listed) - SHOWN_OLD_JOURNALS

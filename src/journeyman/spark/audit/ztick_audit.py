@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.audit.findings import as_findings, moment_text
 from journeyman.spark.history.ztick_attempts import STATUSES, plans_of
-from journeyman.spark.source.rows import SEGMENT_SHIFT
+from journeyman.spark.source.schemas import SEGMENT_SHIFT
 
 _DIALECT = "ztick"
 _PLAN = ["_log", "key", "ready_ns"]

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.errors import LogError
-from journeyman.spark.source.rows import DAMAGE_KIND
+from journeyman.spark.source.schemas import DAMAGE_KIND
 
 # ----------------------------------------
 # Damage is no reason to guess: what could not be read would not be in the new files.

@@ -21,15 +21,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from journeyman.logs.catalog import Log
 from journeyman.spark.replay.merging import aligned, groups_of
 from journeyman.spark.replay.state_files import routed
 from journeyman.spark.sinks.log_sink import LogWriter, new_writer
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
-from journeyman.spark.source.layout import Log
 from journeyman.spark.source.packets import unpack
-from journeyman.spark.source.rows import SEGMENT_SHIFT
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.schemas import SEGMENT_SHIFT, arrow_schema
 
 RANGE_BYTES: Final = 256 * 1024 * 1024  # of the log, at most
 FEW_RANGES: Final = 8  # at least, so that all cores are busy, unless they would be
@@ -95,7 +94,7 @@ def cuts_of(log: Log) -> list[int]:
 
 def _to_ranges(cuts: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a task that merges does: what is left of its groups, cut into ranges."""
-    from journeyman.spark.replay.ztick_rows import last_jobs, last_rules
+    from journeyman.spark.replay.ztick_tasks import last_jobs, last_rules
 
     last = {"jobs": last_jobs, "rules": last_rules}
     held: list[pa.RecordBatch] = []

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from journeyman.spark.replay.merging import PLACE, merged, of_table
 from journeyman.spark.replay.packing import packets_of
-from journeyman.spark.source.rows import DAMAGE_KIND
+from journeyman.spark.source.schemas import DAMAGE_KIND
 
 # ----------------------------------------
 # The columns of the tables of kestrel items and readers.
@@ -62,7 +62,7 @@ READERS: Final = StructType(
 )
 
 
-_ROWS: Final = "journeyman.spark.replay.kestrel_rows"
+_ROWS: Final = "journeyman.spark.replay.kestrel_tasks"
 
 
 def items(frame: DataFrame) -> DataFrame:

@@ -24,8 +24,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from journeyman.spark.source.rows import SEGMENT_SHIFT
-from journeyman.spark.source.schemas import DAMAGE, PACKET_KIND, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.source.schemas import (
+    DAMAGE,
+    OFFSET_MASK,
+    PACKET_KIND,
+    PACKET_SCHEMA,
+    PACKET_SOURCE,
+    SEGMENT_SHIFT,
+    arrow_schema,
+)
 
 # What every table begins with.
 PLACE: Final = StructType(
@@ -38,15 +45,15 @@ PLACE: Final = StructType(
         StructField("_position", LongType()),
     ]
 )
+_NO_SOURCE: Final = dict.fromkeys(PACKET_SOURCE.names)
 _MAX_ROWS: Final = 65_536  # of a batch that goes to Spark
 _ALIGNED: Final = 8  # bytes
-OFFSET_MASK: Final = (1 << SEGMENT_SHIFT) - 1  # of a position
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 
 
 class Packet(NamedTuple):
-    """One row of a group; see PACKET_SCHEMA."""
+    """One row of a group; see PACKET_SCHEMA. The fields of ``source`` stand beside the others."""
 
     packet: pa.Buffer  # empty where there is none
     details: pa.Buffer
@@ -128,6 +135,7 @@ def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Ite
     for batch in batches:
         blobs = [batch.column("packet"), batch.column("details")]
         for at, row in enumerate(batch.drop_columns(["packet", "details"]).to_pylist()):
+            row.update(row.pop("source") or _NO_SOURCE)
             name = row["_log"], row["table"], row["bucket"]
             if group is None or name != named:
                 if group is not None:

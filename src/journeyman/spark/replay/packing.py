@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,19 +24,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.runners import RUNNER_WORDS
+from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.spark.replay.merging import extra_columns, with_constants
-from journeyman.spark.source.options import KINDS
-from journeyman.spark.source.rows import DAMAGE_KIND, kind_codes
-from journeyman.spark.source.schemas import DIALECT_COLUMNS, ENVELOPE, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.source.packets import Combiner, combiner_class
+from journeyman.spark.source.schemas import (
+    DAMAGE_KIND,
+    DIALECT_COLUMNS,
+    ENVELOPE,
+    KINDS,
+    PACKET_SCHEMA,
+    arrow_schema,
+    kind_codes,
+)
 from journeyman.spark.source.splits import SplitContext
 
-if TYPE_CHECKING:
-    from journeyman.spark.source.reducers.combining import LogCombiner
-
-# ----------------------------------------
 # The words that rows of ztick use for numbers of the log, by number.
-
 STATUSES: Final = pa.array(["planned", "triggered", "executed", "failed"])
 RUNNERS: Final = pa.array(RUNNER_WORDS)
 
@@ -95,9 +97,8 @@ class _Packing:
         self._dialect = dialect
         self._buckets = buckets
         self._extras = extras
-        reducer = import_module(f"journeyman.spark.source.reducers.{dialect}")
-        self._combiner_for = getattr(reducer, f"{dialect.capitalize()}Combiner")
-        self._combiners: dict[str, LogCombiner] = {}
+        self._combiner_for = combiner_class(dialect)
+        self._combiners: dict[str, Combiner] = {}
         self._extra_values: dict[str, list[Any]] = {}
         self._decoded = _Decoded(dialect)
 

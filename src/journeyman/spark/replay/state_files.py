@@ -11,9 +11,6 @@ for all tables and for what is said about damage. It needs a file system that th
 tasks share, and that can rename a directory; to other places Spark's own writer goes
 (journeyman.spark.answers).
 
-Where parts of a file begin may have been guessed (journeyman.spark.seams): the driver is told where
-they began and ended, and puts nothing in place unless that fits.
-
 A task that is tried again writes files of other names; only those are published that the driver
 was told of. What a killed run leaves is one directory whose name begins with ``_temporary-``.
 """
@@ -23,7 +20,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,11 +38,8 @@ from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.merging import PacketGroup, extra_columns, groups_of, with_constants
-from journeyman.spark.seams import PartsDoNotMeet, check_seams
 from journeyman.spark.sinks.staging import staging_name
-from journeyman.spark.source.rows import DAMAGE_KIND
-from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, SEAM_KIND, arrow_schema
-from journeyman.spark.source.splits import Seam
+from journeyman.spark.source.schemas import DAMAGE_KIND, PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +60,18 @@ _ROWS: Final = "journeyman.spark.replay"
 # By what packets call their table. Damage of a checkpoint is of interest to the readers.
 _TABLES: Final[Mapping[str, Mapping[str, tuple[_Table, ...]]]] = {
     "ztick": {
-        "jobs": (_Table("jobs", f"{_ROWS}.ztick_rows:job_rows", ztick.JOBS),),
-        "rules": (_Table("rules", f"{_ROWS}.ztick_rows:rule_rows", ztick.RULES),),
+        "jobs": (_Table("jobs", f"{_ROWS}.ztick_tasks:job_rows", ztick.JOBS),),
+        "rules": (_Table("rules", f"{_ROWS}.ztick_tasks:rule_rows", ztick.RULES),),
     },
     "workq": {
         "jobs": (
-            _Table("jobs", f"{_ROWS}.workq_rows:job_rows", workq.JOBS),
-            _Table("orphans", f"{_ROWS}.workq_rows:orphan_rows", workq.ORPHANS),
+            _Table("jobs", f"{_ROWS}.workq_tasks:job_rows", workq.JOBS),
+            _Table("orphans", f"{_ROWS}.workq_tasks:orphan_rows", workq.ORPHANS),
         )
     },
     "kestrel": {
-        "items": (_Table("items", f"{_ROWS}.kestrel_rows:item_rows", kestrel.ITEMS),),
-        "readers": (_Table("readers", f"{_ROWS}.kestrel_rows:reader_rows", kestrel.READERS),),
+        "items": (_Table("items", f"{_ROWS}.kestrel_tasks:item_rows", kestrel.ITEMS),),
+        "readers": (_Table("readers", f"{_ROWS}.kestrel_tasks:reader_rows", kestrel.READERS),),
     },
 }
 _DAMAGE_TABLE: Final = {"kestrel": "readers"}
@@ -88,8 +82,6 @@ _MESSAGE: Final = StructType(
         StructField("rows", LongType()),
         StructField("places", LongType()),
         StructField("damaged_bytes", LongType()),
-        StructField("began", LongType()),
-        StructField("reached", LongType()),
     ]
 )
 _ROW_GROUP_ROWS: Final = 256 * 1024
@@ -106,30 +98,12 @@ class Written:
     damaged_bytes: int = 0
 
 
-def replay_to_files(
-    read: Callable[..., DataFrame],
-    dialect: str,
-    targets: Mapping[str, str],
-    *,
-    overwrite: bool = False,
-) -> Written:
-    """``write_states`` of the packets that ``read`` reads, which takes options of the source.
-
-    Begins of parts are guessed first, and walked to only if that was wrong.
-    """
-    try:
-        return write_states(read(seams=True), dialect, targets, overwrite=overwrite)
-    except PartsDoNotMeet:
-        return write_states(read(), dialect, targets, overwrite=overwrite)
-
-
 def write_states(
     packets: DataFrame, dialect: str, targets: Mapping[str, str], *, overwrite: bool = False
 ) -> Written:
     """All tables of the packets' state, each into the directory that ``targets`` names for it.
 
-    UsageError if one is there already and ``overwrite`` was not said; PartsDoNotMeet if the parts
-    of a file were guessed wrong, and then nothing is written.
+    UsageError if one is there already and ``overwrite`` was not said.
     """
     # Absolute: the tasks may run elsewhere.
     places = {name: Path(path).absolute() for name, path in targets.items()}
@@ -142,11 +116,6 @@ def write_states(
     try:
         staging.mkdir(parents=True)
         told = writing(packets, dialect, str(staging)).collect()
-        check_seams(
-            (row["file"], Seam(row["began"], row["reached"]))
-            for row in told
-            if row["reached"] is not None
-        )
         written = _summed(told, targets)
         for table in _tables_of(dialect):
             files = [row["file"] for row in told if row["table"] == table.name]
@@ -177,7 +146,7 @@ def routed(packets: DataFrame, dialect: str) -> DataFrame:
     columns = [made.get(name, name) for name in PACKET_SCHEMA.names]
     return (
         packets.selectExpr(*columns, *(f"`{each.name}`" for each in extras))
-        .filter(f"kind IN ('{PACKET_KIND}', '{DAMAGE_KIND}', '{SEAM_KIND}')")
+        .filter(f"kind IN ('{PACKET_KIND}', '{DAMAGE_KIND}')")
         .repartition("_log", "table", "bucket")
         .sortWithinPartitions("_log", "table", "bucket", "_position")
     )
@@ -208,7 +177,7 @@ def _write_groups(
     with ExitStack() as stack:
         files: dict[str, _PartFile] = {}
         for group in groups_of(batches, extras):
-            told += _told_beside(packet.row for packet in group.packets)
+            told += _told_of_damage(packet.row for packet in group.packets)
             for table in _TABLES[dialect].get(group.table or "", ()):
                 if table.name not in files:
                     made = _PartFile(Path(staging) / table.name, table.schema, extras)
@@ -219,17 +188,10 @@ def _write_groups(
     yield pa.RecordBatch.from_pylist(told, schema=arrow_schema(_MESSAGE))
 
 
-def _told_beside(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What the driver is told of rows that have no packet: damages, and where parts met."""
-    places, damaged_bytes = 0, 0
-    for row in rows:
-        if row["kind"] == DAMAGE_KIND:
-            places += 1
-            damaged_bytes += row["_length"] or 0
-        elif row["kind"] == SEAM_KIND:
-            yield {"file": row["_file"], "began": row["_offset"], "reached": row["reached"]}
-    if places:
-        yield {"places": places, "damaged_bytes": damaged_bytes}
+def _told_of_damage(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the driver is told of the damage in a group."""
+    lengths = [row["_length"] or 0 for row in rows if row["kind"] == DAMAGE_KIND]
+    return [{"places": len(lengths), "damaged_bytes": sum(lengths)}] if lengths else []
 
 
 class _PartFile:

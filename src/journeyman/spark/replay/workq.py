@@ -82,7 +82,7 @@ ORPHANS: Final = StructType(
 )
 
 
-_ROWS = "journeyman.spark.replay.workq_rows"
+_ROWS = "journeyman.spark.replay.workq_tasks"
 
 
 def jobs(frame: DataFrame) -> DataFrame:

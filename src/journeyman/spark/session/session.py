@@ -7,6 +7,10 @@
 
 Whoever asked for a setting gets it: --conf, then spark-submit and spark-defaults.conf, then ours.
 Nothing here runs a job, and a session is never made by importing something.
+
+The address of a master or a server is looked at before Java is started: Spark itself would try
+again for minutes, and then blame Java or say nothing. A second in front of it tells whether anybody
+answers.
 """
 
 from __future__ import annotations
@@ -14,12 +18,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import sys
-import threading
-from collections.abc import Mapping
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Final
 
 import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -27,13 +31,9 @@ from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from journeyman.errors import UsageError
-from journeyman.spark.session.addresses import check_address
-from journeyman.spark.session.java import find_java
-from journeyman.spark.session.java_options import cluster_java_options, local_java_options
-from journeyman.spark.session.launch import prepare_launch
-from journeyman.spark.session.progress import draw_progress
-from journeyman.spark.session.start_archive import build_archive_soon
+from journeyman.errors import JourneymanError, UsageError
+from journeyman.spark.session.java import cluster_java_options, local_java_options, prepare_launch
+from journeyman.spark.session.start_archive import archive_options
 
 DEFAULT_MASTER = "local[*]"
 LEAST_DRIVER_MB, MOST_DRIVER_MB = 1024, 4096
@@ -57,6 +57,15 @@ TINY_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+
+PATIENCE_SECONDS: Final = 5.0
+_CONNECT_PORT: Final = 15002
+_MASTER_PORT: Final = 7077
+_NUMBER: Final = r"(?:\d+|\*)"
+_MASTERS: Final = re.compile(
+    rf"local|local\[{_NUMBER}(?:,\d+)?\]|local-cluster\[\d+,\s*\d+,\s*\d+\]"
+    r"|spark://\S+|yarn|k8s://\S+"
+)
 
 
 def build_session(
@@ -83,6 +92,8 @@ def build_session(
     if remote or _is_remote():
         spark = _completed(_remote_session(remote, asked), asked)
         if progress:
+            from journeyman.spark.session.progress import draw_progress
+
             draw_progress(spark, sys.stderr)
         return spark
     if _is_started_by_others():
@@ -99,11 +110,11 @@ def build_session(
         settings.setdefault(name, value)
     wanted = settings.get(_JAVA_OPTIONS, "")
     if _is_local(master):
-        wanted = local_java_options(java, wanted, small=small, log_level=log_level)
+        ours_first = local_java_options(java, wanted, small=small, log_level=log_level)
+        wanted = " ".join([*archive_options(java), ours_first])
     else:
         wanted = cluster_java_options(java, wanted, log_level=log_level)
     settings[_JAVA_OPTIONS] = wanted
-    _import_meanwhile()
     return _with(settings).getOrCreate()
 
 
@@ -115,13 +126,11 @@ def active_session() -> SparkSession | None:
 def end_session(spark: SparkSession) -> None:
     """Let go of a session that was built here, as the last thing a program does.
 
-    A Spark on this machine ends with the program, by itself and without being waited for; what can
-    be prepared for the next start is then left to do. Any other is stopped.
+    A Spark on this machine ends with the program, by itself and without being waited for. Any other
+    is stopped.
     """
     is_ours = not _is_remote() and "PYSPARK_GATEWAY_PORT" not in os.environ
-    if is_ours and _is_local(spark.conf.get("spark.master", "") or ""):
-        build_archive_soon(find_java())
-    else:
+    if not (is_ours and _is_local(spark.conf.get("spark.master", "") or "")):
         spark.stop()
 
 
@@ -134,11 +143,6 @@ def cancel_all(spark: SparkSession) -> None:
 def _quiet_pyspark() -> None:
     """pyspark writes every error of a query to stderr as well as raising it: once is enough."""
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-
-
-def _import_meanwhile() -> None:
-    """Import, while Java starts, what pyspark imports as soon as Java has started."""
-    threading.Thread(target=import_module, args=("pyspark.testing",), daemon=True).start()
 
 
 def _our_settings(master: str, progress: bool) -> dict[str, str]:
@@ -159,7 +163,6 @@ def _our_settings(master: str, progress: bool) -> dict[str, str]:
             "spark.default.parallelism": str(_cores(master)),
             # What is shuffled goes from memory to memory here: packing it takes longer.
             "spark.shuffle.compress": "false",
-            "spark.python.daemon.module": "journeyman.spark.worker_daemon",
         }
     return settings
 
@@ -235,3 +238,51 @@ def _defaults_file() -> dict[str, str]:
     # As in a properties file of Java: the name ends at a blank, `=` or `:`.
     line = re.compile(r"^[ \t]*([^#\s=:]+)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*?)[ \t]*$", re.MULTILINE)
     return dict(line.findall(path.read_text()))
+
+
+def check_address(master: str | None, remote: str | None) -> None:
+    """Raises UsageError for what is no address, JourneymanError where nobody answers."""
+    if remote is not None and not remote.startswith("local"):
+        _check_remote(remote)
+    elif master is not None and remote is None:
+        _check_master(master)
+
+
+def _check_remote(remote: str) -> None:
+    if not remote.startswith("sc://"):
+        raise UsageError(f"not a Spark Connect server: {remote!r} (expected sc://HOST:PORT)")
+    where = re.split("[/;]", remote.removeprefix("sc://"), maxsplit=1)[0]
+    _check_answer(f"no Spark Connect server at sc://{where}", where, _CONNECT_PORT)
+
+
+def _check_master(master: str) -> None:
+    if _MASTERS.fullmatch(master) is None:
+        raise UsageError(
+            f"not a Spark master: {master!r} (expected local[*], spark://HOST:PORT, yarn or k8s://URL)"
+        )
+    if master.startswith("spark://"):
+        _check_answer(f"no Spark master at {master}", master.removeprefix("spark://"), _MASTER_PORT)
+
+
+def _check_answer(what: str, where: str, default_port: int) -> None:
+    """One of the addresses has to take a connection."""
+    reasons = []
+    for host, port in _hosts(where, default_port):
+        try:
+            with closing(socket.create_connection((host, port), PATIENCE_SECONDS)):
+                return
+        except OSError as error:
+            reasons.append(error.strerror or str(error))
+    raise JourneymanError(
+        f"{what}: {reasons[-1].lower()}; start it, or check the address and the firewall"
+    )
+
+
+def _hosts(where: str, default_port: int) -> Iterator[tuple[str, int]]:
+    for each in where.split(","):
+        host, colon, port = each.rpartition(":")
+        if not colon or port.endswith("]"):
+            host, port = each, str(default_port)
+        if not host or not port.isdecimal() or int(port) > 0xFFFF:
+            raise UsageError(f"not an address: {each!r} (expected HOST:PORT)")
+        yield host.strip("[]"), int(port)

@@ -1,15 +1,14 @@
 """An archive of the classes that Spark loads when it starts, so that it starts in half the time.
 
-    first command        starts as Spark starts, and leaves a builder behind when it is done
-    builder              a small session that loads what commands load; Java writes the archive as
-                         it ends, then it gets its name; by hand:
-                         python -m journeyman.spark.session.start_archive
-    every later command  Java maps the archive into memory instead of reading 15,000 classes
+    journeyman pipeline prepare   runs a small session that loads what commands load; Java writes
+                                  the archive as it ends; once Java takes it, it gets its name
+    every later command           Java maps the archive into memory instead of reading 15,000
+                                  classes; without an archive a command is only slower
 
 Java calls this class data sharing. An archive fits one Java and one set of jars, and its name is a
 digest of both; Java checks that again, and goes on without an archive that does not fit. It takes
-about 150 MB in the cache directory (cache.py). JOURNEYMAN_START_ARCHIVE=off does without it.
-An archive that was not used for a month is removed by the next builder.
+about 150 MB in the cache directory. JOURNEYMAN_START_ARCHIVE=off does without it. An archive that
+was not used for a month is removed when the next one is built.
 """
 
 from __future__ import annotations
@@ -24,19 +23,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from journeyman.clock import SystemClock
-from journeyman.spark.session.cache import cache_path
-from journeyman.spark.session.java import Java
-from journeyman.spark.session.launch import prepare_launch, spark_home
+from journeyman.spark.session.java import Java, cache_path, spark_home
 
 SWITCH = "JOURNEYMAN_START_ARCHIVE"
 UNUSED_S = 30 * 86400
-RETRY_S = 86400  # after a builder that failed
 _BUILD_TIMEOUT_S = 600
-_LAZIEST = 19  # the niceness of a builder that nobody waits for
 
 
 def archive_options(java: Java) -> list[str]:
-    """What tells this Java to use its archive; nothing if there is none yet."""
+    """What tells this Java to use its archive; nothing if there is none."""
     path = archive_path(java)
     if path is None or not path.exists():
         return []
@@ -52,32 +47,16 @@ def archive_path(java: Java) -> Path | None:
     return cache_path("start", f"{_digest(java)}.jsa")
 
 
-def build_archive_soon(java: Java) -> None:
-    """Leave a builder behind, unless the archive is there or a builder failed lately."""
-    path = archive_path(java)
-    if path is None or path.exists() or _failed_lately(path):
-        return
-    subprocess.Popen(
-        [sys.executable, "-m", __name__, "--lazily"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-    )
-
-
-def build_archive(java: Java) -> bool:
-    """Build the archive, if it is not there. False if that cannot be done."""
+def build_archive(java: Java) -> Path | None:
+    """The archive, built if it is not there. None if it cannot be built, or is switched off."""
     path = archive_path(java)
     if path is None:
-        return False
-    with _alone(path) as is_alone:
-        if is_alone and not path.exists():
-            _failure(path).touch()
+        return None
+    with _build_alone(path):
+        if not path.exists():
             _remove_unused(path.parent)
             _build(java, path)
-    return path.exists()
+    return path if path.exists() else None
 
 
 def _build(java: Java, path: Path) -> None:
@@ -85,7 +64,6 @@ def _build(java: Java, path: Path) -> None:
     try:
         if _train(java, unproved, path) and _fits(unproved):
             os.replace(unproved, path)
-            _failure(path).unlink(missing_ok=True)
     finally:
         unproved.unlink(missing_ok=True)
 
@@ -137,45 +115,15 @@ def _digest(java: Java) -> str:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[bool]:
-    """Whether no other builder works on this archive. The lock ends with its process."""
+def _build_alone(path: Path) -> Iterator[None]:
+    """Wait until no other process builds this archive. The lock ends with its process."""
     with path.with_suffix(".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
-def _failure(path: Path) -> Path:
-    """A mark that is there from the beginning of a build until it succeeds."""
-    return path.with_suffix(".failed")
-
-
-def _failed_lately(path: Path) -> bool:
-    try:
-        return _now_s() - _failure(path).stat().st_mtime < RETRY_S
-    except FileNotFoundError:
-        return False
-
-
-def _now_s() -> float:
-    return SystemClock().now_ns() / 1e9
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _remove_unused(directory: Path) -> None:
+    now_s = SystemClock().now_ns() / 1e9
     for path in directory.iterdir():
-        if _now_s() - path.stat().st_mtime > UNUSED_S:
+        if now_s - path.stat().st_mtime > UNUSED_S:
             path.unlink(missing_ok=True)
-
-
-def main() -> int:
-    """Build the archive now; ``--lazily`` with what time others leave over."""
-    if "--lazily" in sys.argv[1:]:
-        os.nice(_LAZIEST)
-    return 0 if build_archive(prepare_launch(on_this_machine=True)) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

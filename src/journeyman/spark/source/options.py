@@ -22,28 +22,12 @@ from journeyman.spark.source.schemas import (
     DIALECT_COLUMNS,
     KESTREL,
     KEYSPACE,
+    KINDS,
+    REDUCERS,
     ZTICK,
 )
 
 PERMISSIVE, DROPMALFORMED, FAILFAST = MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-
-# The words of the column ``kind``, by dialect.
-KINDS: Final[dict[str, tuple[str, ...]]] = {
-    "ztick": ("set", "rule_set", "remove", "remove_rule"),
-    "workq": (
-        "add",
-        "schedule",
-        "complete",
-        "fail",
-        "delete",
-        "expire",
-        "start-attempt",
-        "timeout-attempt",
-        "unknown",
-    ),
-    "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
-    "keyspace": ("queue", "job", "queue_time", "status", "status_fifo", "counter", "unknown"),
-}
 
 _TABLE_OPTION = "option."
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -85,7 +69,6 @@ class SourceOptions:
     on_lost_history: str = "fail"
     hold_files: bool = True
     reduce: str | None = None
-    seams: bool = False
     salvage: bool = False
     damage_only: bool = False
 
@@ -113,11 +96,6 @@ class SourceOptions:
         """The name of the column for damaged bytes; None when there is none."""
         return self.corrupt_record if self.mode == PERMISSIVE else None
 
-    @property
-    def may_guess(self) -> bool:
-        """Whether someone looks at the seams, and damage that is none does no harm meanwhile."""
-        return self.seams and self.mode == PERMISSIVE
-
     def _check(self) -> None:
         dialect = self.dialect
         unknown = sorted((self.kinds or frozenset()) - set(KINDS[dialect]))
@@ -133,8 +111,9 @@ class SourceOptions:
             )
         if self.queue is not None and dialect != KESTREL:
             raise UsageError(f"option queue is for kestrel, not for {dialect}")
-        if self.seams and self.reduce is None:
-            raise UsageError("seams are told of by reads with reduce only")
+        if self.reduce is not None and self.reduce != REDUCERS.get(dialect):
+            known = REDUCERS.get(dialect, "none")
+            raise UsageError(f"{dialect} has no reducer {self.reduce}; it has {known}")
         columns = [name for name, _ in DIALECT_COLUMNS[dialect]]
         if self.corrupt_record in columns:
             raise UsageError(f"columnNameOfCorruptRecord: {self.corrupt_record} is taken")
@@ -281,7 +260,6 @@ _OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("splitBytes", "split_bytes", _size),
     ("minPartitions", "min_partitions", _count),
     ("reduce", "reduce", _text),
-    ("seams", "seams", _flag),
     ("salvage", "salvage", _flag),
     ("damageOnly", "damage_only", _flag),
     # For streams; a batch read leaves them alone, as it does the two limits of a trigger.

@@ -9,20 +9,36 @@ into one bucket. All records of a key are in the same bucket, whichever task rea
 merges a bucket sees every one of them. The number of buckets grows with the log (SplitContext), and
 a bucket is what has to fit into memory.
 
-Beside its bytes a row says where the packet comes from; ``kind`` is ``packet``. Rows of kind
-``damage``, which the source adds, have no packet.
+Beside its bytes a row says where the packet comes from (PACKET_SCHEMA); ``kind`` is ``packet``.
+Rows of kind ``damage``, which the task adds, have no packet.
+
+What goes into packets is said by one combiner a log, which is fed with the log's chunks in order:
+
+    pieces     log A, log A, log A, log B, ...
+    combiner   take, take, take, finish; take, ... finish      packets come out of take and finish
+
+    ztick    latest   the last record of each job and each rule, removals among them
+    workq    events   what the fold needs of every record: no payloads, no results
+    kestrel  items    the same of every put; and the records of checkpoints
+
+A combiner lets packets go whenever it holds enough, so its memory does not grow with the log. It is
+imported by the first task that reduces, because it brings numba: journeyman.spark.replay.*_tasks,
+beside what merges its packets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar.chunks import Chunk
 from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.source.splits import SplitContext, Stretch
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
     from journeyman.columnar.arrays import Column
@@ -33,6 +49,65 @@ Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 _SHAPE: Final = arrow_schema(PACKET_SCHEMA)
 _SCHEMA_BYTES: Final = 64 * 1024  # at most, of a schema's message,
 _HEAD_BYTES: Final = 16 * 1024  # and of a batch's, with what its columns are filled up with
+
+
+class Combiner(Protocol):
+    """Makes packets of the records of one log."""
+
+    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows of the dialect's columnar schema, from one file."""
+        ...
+
+    def take_bytes(self, context: SplitContext, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """As many of these entries as it can; it says in the stretch how far it came."""
+        ...
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What is still held."""
+        ...
+
+
+class RowCombiner:
+    """One that needs rows: it takes no bytes."""
+
+    def take_bytes(
+        self,
+        context: SplitContext,  # noqa: ARG002 - as every combiner
+        stretch: Stretch,  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+def combiner_class(dialect: str) -> Callable[[SplitContext], Combiner]:
+    """What makes the packets of a log of this dialect."""
+    module = import_module(f"journeyman.spark.replay.{dialect}_tasks")
+    combiner: Callable[[SplitContext], Combiner] = getattr(
+        module, f"{dialect.capitalize()}Combiner"
+    )
+    return combiner
+
+
+def combine(
+    dialect: str, pieces: Iterator[tuple[SplitContext, Chunk | Stretch]]
+) -> Iterator[pa.RecordBatch]:
+    """The packets of a partition, whose pieces come log by log.
+
+    In front of the chunks of each file comes one without rows, also of a file without records.
+    Instead of a chunk the bytes may be offered first: see Stretch.
+    """
+    combiner_for = combiner_class(dialect)
+    log, combiner = None, None
+    for context, item in pieces:
+        if combiner is None or context.log != log:
+            if combiner is not None:
+                yield from combiner.finish()
+            log, combiner = context.log, combiner_for(context)
+        if isinstance(item, Stretch):
+            yield from combiner.take_bytes(context, item)
+        else:
+            yield from combiner.take(context, item.batch)
+    if combiner is not None:
+        yield from combiner.finish()
 
 
 @dataclass(slots=True)
@@ -80,8 +155,7 @@ def presence(
 
     It tells of the records that no packet has told of.
     """
-    least, greatest = ids or (None, None)
-    row = {**_about(source, table, 0), "least_id": least, "greatest_id": greatest}
+    row = _about(source, table, 0, ids)
     source.records = 0
     return _rows([row])
 
@@ -91,17 +165,24 @@ def unpack(serialised: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(serialised, schema)
 
 
-def _about(source: PacketSource, table: str, bucket: int) -> dict[str, Any]:
+def _about(
+    source: PacketSource, table: str, bucket: int, ids: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    least, greatest = ids or (None, None)
     return {
         "_log": source.log,
         "kind": PACKET_KIND,
         "table": table,
         "bucket": bucket,
         "records": source.records,
-        "queue": source.queue,
-        "reader": source.reader,
-        "segments": list(source.files),
-        "files": list(source.files.values()),
+        "source": {
+            "queue": source.queue,
+            "reader": source.reader,
+            "segments": list(source.files),
+            "files": list(source.files.values()),
+            "least_id": least,
+            "greatest_id": greatest,
+        },
     }
 
 

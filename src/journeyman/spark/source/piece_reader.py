@@ -12,8 +12,10 @@ piece's anchor, without making rows.
     rows     ===============>|                                        what is handed on
     scout    --------------------------------------------------->|    what was found good
 
-Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES. So a
-scout runs ahead, over entries that it only looks at, and rows are made of what is sure by then.
+Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES
+(journeyman.logs.damage). So a scout runs ahead, over entries that it only looks at, until so much
+follows what is handed on, and rows are made of what is sure by then. An opening seal ends its way:
+what follows is proven otherwise.
 
 A file is read through a window, which is moved on to the place where decoding stopped; so an entry
 cut by the end of one window is read whole in the next. Only what is wrong in a window that begins
@@ -28,9 +30,6 @@ item elsewhere is a block there, and a block whose seal does not fit is damage a
 
 Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
 does not take of them is decoded for it.
-
-Where seams are compared (journeyman.spark.seams) the way to a piece may be spared: it begins where
-entries seem to begin, and at its end a Seam says where that was, and how far it came.
 """
 
 from __future__ import annotations
@@ -46,18 +45,15 @@ from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.logs.sealed_reading import is_in_flight, sealed_inside, unsealed_end
-from journeyman.spark.source.dialects import seek_of, walk_of
-from journeyman.spark.source.filesystem import Window, filesystem_of
+from journeyman.spark.files import filesystem_of
+from journeyman.spark.source.decoding import FEW, Items, SealedReading, Step, walk_of
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.scouting import FEW, Scout, Step
-from journeyman.spark.source.sealed_stretches import Items, SealedReading
-from journeyman.spark.source.splits import Piece, Seam, Stretch
+from journeyman.spark.source.splits import Piece, Stretch
+from journeyman.spark.source.window import Window
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
-_LITTLE_BYTES = 64 * 1024
-_TRIED_BYTES = 5 * 256 * 1024  # for what seems to be a boundary: more than the longest payload
-_LIKELY_BYTES = 128 * 1024  # behind it: more than an identifier can quote
+_MARK_BYTES = 64 * 1024  # from one boundary that a scout remembers to the next
 
 
 def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
@@ -82,25 +78,17 @@ def read_damages(piece: Piece, options: SourceOptions) -> Iterator[Damage]:
 
 def read_reduced(
     piece: Piece, options: SourceOptions, *, stretches: bool
-) -> Iterator[Chunk | Damage | Stretch | Seam]:
-    """The same, and last a seam if these were asked for.
-
-    With ``stretches`` the bytes of what is to be decoded next are offered first.
-    """
+) -> Iterator[Chunk | Damage | Stretch]:
+    """The same; with ``stretches`` the bytes of what is to be decoded next are offered first."""
     with _opened(piece, options) as window:
         if window is None:
             return
         reading = _Reading(window, piece, options)
-        begin = reading.likely_boundary(piece) if options.may_guess else None
-        if begin is None:
-            reading = _Reading(window, piece, options)
-            begin = reading.first_boundary(piece.anchor, piece.begin)
+        begin = reading.first_boundary(piece.anchor, piece.begin)
         end = piece.end if piece.file.reader is None else window.size
         for item in reading.items(begin, end, reading.decode, stretches=stretches):
             if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
                 yield item
-        if options.seams and piece.is_part:
-            yield Seam(reading.proven_begin(begin), reading.reached)
 
 
 def first_boundary(piece: Piece, options: SourceOptions) -> int:
@@ -160,19 +148,13 @@ class _Reading(SealedReading):
     def __init__(self, window: Window, piece: Piece, options: SourceOptions) -> None:
         super().__init__(window, piece, options)
         self._walk = walk_of(options.dialect)
-        self._seek = seek_of(options.dialect)
         self._judge = Judge(self._codec, file=piece.file.path, salvage=options.salvage)
-        self._is_guessed = False
         self._came_to = 0  # a place, and the stamp if what follows there is sealed
         self._stamp: int | None = None
         self.reached = 0
 
     def is_settled_at(self, boundary: int) -> bool:
         return self._judge.is_settled_at(boundary)
-
-    def proven_begin(self, begin: int) -> int:
-        """What a seam says; nowhere, if it was guessed and what came before may have counted."""
-        return -1 if self._is_guessed and self._judge.has_reread else begin
 
     def first_boundary(self, anchor: int, target: int) -> int:
         """The first boundary at or behind ``target``, reached from the boundary ``anchor``."""
@@ -181,31 +163,6 @@ class _Reading(SealedReading):
                 pass
             return self.reached
         return anchor
-
-    def likely_boundary(self, piece: Piece) -> int | None:
-        """What seems to be the first boundary of the piece; None if nothing does, or it is known.
-
-        That many good entries follow proves nothing: a payload may quote a log. Nor may a fault
-        follow so near that entries in front of the boundary would have to be looked at.
-        """
-        if self._seek is None or piece.begin <= piece.anchor:
-            return None
-        window = self._window
-        window.move(piece.begin, window.size)
-        is_whole = window.end == window.size
-        at = self._seek(window.data, _TRIED_BYTES, _LIKELY_BYTES, is_whole)
-        if at < 0:
-            return None
-        self._is_guessed = True
-        begin = self._likely_block(piece.begin, piece.begin + at)
-        if self._stamp_before(begin) is not None:
-            return begin
-        if self._judge.holds_back:
-            scout = Scout(self, begin)
-            scout.run(begin)
-            if scout.sure < begin or scout.is_at_fault:
-                return None
-        return begin
 
     def items(
         self, offset: int, end: int, step: _Stepper | None, *, stretches: bool = False
@@ -370,3 +327,83 @@ class _Reading(SealedReading):
             return damage, None
         begin, stamp = sealed_at
         return replace(damage, length=begin - damage.offset, kind="corrupt"), stamp
+
+
+class Scout:
+    """Runs ahead of the rows over good entries, to the next fault or as far as the window goes.
+
+    ``sure`` is a boundary up to which no fault can change anything any more. ``marks`` are
+    boundaries, the first of them in front of every entry that a fault might still unseat.
+    """
+
+    def __init__(self, reading: _Reading, begin: int) -> None:
+        self._reading = reading
+        self._marks = [begin]
+        self._past: int | None = None  # the first boundary at or behind the end
+        self._damage: Damage | None = None
+        self.stamp: int | None = None  # of what is sealed behind the seal, or the damage, met
+        self.reached = self.sure = begin
+        self.needed = 0  # bytes from ``reached`` on that the window has to hold
+        self.is_at_fault = False
+
+    def run(self, end: int) -> None:
+        """Go on until all that begins before ``end`` is sure, to a fault, or through the window."""
+        reading = self._reading
+        self.needed = 0
+        while not self._is_done(end):
+            if self.reached == reading.window_end():
+                self.needed = 1
+                break
+            if reading.seal_at(self.reached):
+                self.stamp = reading.opening_stamp(self.reached)
+                if self.stamp is not None:
+                    self.sure = self.reached if self._past is None else self._past
+                    return
+                self._move(self.reached + reading.seal_bytes)
+                continue
+            step = reading.walk(self.reached, self._target(end), FEW)
+            if step.next_offset > self.reached:
+                self._move(step.next_offset)
+            elif step.ending is not None and reading.is_cut_by_window(step.ending):
+                self.needed = reading.needed(step.ending)
+                break
+            else:
+                self._meet_fault()
+                return
+        # What is followed by this much is held no longer; what begins behind the end is not asked.
+        last = self.reached if self._past is None else self._past
+        marks = [mark for mark in self._marks if self.reached - mark > HELD_BYTES and mark <= last]
+        self.sure = max([self.sure, *marks])
+        self._marks = [mark for mark in self._marks if mark >= self.sure]
+
+    @property
+    def damage(self) -> Damage:
+        """What the fault is about."""
+        assert self._damage is not None
+        return self._damage
+
+    def _is_done(self, end: int) -> bool:
+        if self._past is None and self.reached >= end:
+            self._past = self.reached
+        at_end = self.reached == self._reading.file_size()
+        if self._past is not None and (at_end or self.reached - self._past > HELD_BYTES):
+            self.sure = self._past
+            return True
+        return False
+
+    def _target(self, end: int) -> int:
+        far = self.reached + _MARK_BYTES
+        return min(far, end) if self.reached < end else far
+
+    def _move(self, boundary: int) -> None:
+        self.reached = boundary
+        self._marks.append(boundary)
+
+    def _meet_fault(self) -> None:
+        held = [mark for mark in self._marks if self.reached - mark > HELD_BYTES]
+        self.is_at_fault = True
+        boundary = held[-1] if held else self._marks[0]
+        self._damage, self.stamp = self._reading.damage_at(self.reached, boundary)
+        self.sure = self._damage.offset
+        if self._past is not None and self._past <= self.sure:
+            self.sure = self._past

@@ -1,23 +1,26 @@
-"""The columns of each dialect as Spark sees them, in their order.
+"""The columns that Spark sees, in their order, and the words and numbers in them.
 
-    envelope | columns of the dialect | partition columns | corrupt record and damage
+    rows      envelope | columns of the dialect | partition columns | corrupt record and damage
+    packets   PACKET_SCHEMA | partition columns | corrupt record and damage
 
-The envelope is the same for all dialects and comes first. Partition columns are what ``host=a/``
-in a path says; the last two are there in PERMISSIVE mode only. What each column holds is written
-in docs/spark.md. A reducer brings columns of its own instead of the first two groups.
+The envelope is the same for all dialects and comes first. Partition columns are what ``host=a/`` in
+a path says; the last two are there in PERMISSIVE mode only. What each column holds is written in
+docs/spark.md. A read with a reducer (option ``reduce``) has packets instead of rows: each holds
+many records, see packets.py.
+
+    kind        a word in rows, a number in the columns of journeyman.columnar
+    _position   segment << 44 | offset
+    damage      the kind of rows that are no records
 
 Nothing here reads a byte. It is imported to find and to make a source, each time in a process of
-its own; so it is light: pyarrow only inside of functions.
+its own; so it is light: no numpy, and pyarrow only inside of a function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,100 +34,46 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from journeyman.columnar.arrays import Bools, Column, binary, numbers
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# ----------------------------------------
-# Small ways between Python, numpy and Arrow columns that do not import pandas.
-#
-# ``pa.array``, ``pa.scalar`` and ``Array.to_numpy`` all do, the first time they are called, and
-# that takes longer than reading many a log. So they are not used on the way of good records.
-
-
-def texts(values: Iterable[str | None]) -> Column:
-    """A short column of strings."""
-    given = [None if value is None else value.encode() for value in values]
-    offsets = np.cumsum([0, *(len(value or b"") for value in given)]).astype(np.int32)
-    joined = np.frombuffer(b"".join(value or b"" for value in given), np.uint8)
-    return binary(pa.string(), offsets, joined, np.array([value is not None for value in given]))
-
-
-def repeated(value: str | int | None, kind: Any, rows: int) -> Column:
-    """The same text, number or null in all rows; ``kind`` is its type in Arrow."""
-    if value is None:
-        nothing: Column = pa.nulls(rows, kind)
-        return nothing
-    if isinstance(value, int):
-        return numbers(np.full(rows, value, np.int32))
-    text: Any = texts([value])[0]
-    column: Column = pa.repeat(text, rows)
-    return column
-
-
-def mask(wanted: Bools) -> Any:
-    """Which rows are wanted, as a filter takes it."""
-    bits = pa.py_buffer(np.packbits(wanted, bitorder="little").data)
-    return pa.Array.from_buffers(pa.bool_(), len(wanted), [None, bits])
-
-
-def raw_numbers(column: Column) -> npt.NDArray[Any]:
-    """The numbers of a column; where it is null, whatever is there (columnar puts 0)."""
-    values = column.buffers()[1]
-    kind = np.dtype(column.type.to_pandas_dtype())  # in spite of its name, a type of numpy
-    raw = np.frombuffer(b"" if values is None else memoryview(values), kind)
-    return raw[column.offset : column.offset + len(column)]
-
-
-def valid_rows(column: Column) -> Bools:
-    """Which rows of a column are not null."""
-    bits = column.buffers()[0]
-    if bits is None:
-        return np.ones(len(column), np.bool_)
-    end = column.offset + len(column)
-    unpacked = np.unpackbits(np.frombuffer(memoryview(bits), np.uint8), bitorder="little")
-    return unpacked[column.offset : end].astype(np.bool_)
-
-
-# ----------------------------------------
-# The columns of a packet's row: see packets.py, which makes and opens them.
-#
-# By itself, because planning a query needs the columns, and should not import Arrow for them.
-
-PACKET_KIND: Final = "packet"
-SEAM_KIND: Final = "seam"  # no packet, but where a part of a file began and ended
-
-PACKET_SCHEMA: Final = StructType(
-    [
-        StructField("_log", StringType()),
-        StructField("_file", StringType()),
-        StructField("_segment", IntegerType()),
-        StructField("_offset", LongType()),
-        StructField("_length", IntegerType()),
-        StructField("_position", LongType()),  # the lowest in the packet
-        StructField("kind", StringType()),
-        StructField("table", StringType()),  # which of the dialect's tables it is for
-        StructField("bucket", IntegerType()),
-        StructField("records", LongType()),  # of the log that were read for it and those beside it
-        StructField("least_id", LongType()),  # kestrel, in rows without a packet: of the items
-        StructField("greatest_id", LongType()),
-        StructField("queue", StringType()),
-        StructField("reader", StringType()),
-        StructField("segments", ArrayType(IntegerType())),  # those that records may come from,
-        StructField("files", ArrayType(StringType())),  # and their files
-        StructField("packet", BinaryType()),
-        StructField("reached", LongType()),  # of a seam: behind the last record of its part
-        StructField("details", BinaryType()),  # workq: what adds say beyond other records
-    ]
-)
-
-
 ZTICK, WORKQ, KESTREL, KEYSPACE = DIALECTS = ("ztick", "workq", "kestrel", "keyspace")
 
 CORRUPT_RECORD: Final = "_corrupt_record"  # unless columnNameOfCorruptRecord says otherwise
 DAMAGE: Final = "_damage"
+DAMAGE_KIND: Final = "damage"
+MAX_CORRUPT_BYTES: Final = 64 * 1024
+SEGMENT_SHIFT: Final = 44  # position = segment << 44 | offset
+OFFSET_MASK: Final = (1 << SEGMENT_SHIFT) - 1
+KESTREL_PUT: Final = 8
+
+# The words of the column ``kind``, by dialect.
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "ztick": ("set", "rule_set", "remove", "remove_rule"),
+    "workq": (
+        "add",
+        "schedule",
+        "complete",
+        "fail",
+        "delete",
+        "expire",
+        "start-attempt",
+        "timeout-attempt",
+        "unknown",
+    ),
+    "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
+    "keyspace": ("queue", "job", "queue_time", "status", "status_fifo", "counter", "unknown"),
+}
+_KESTREL_WORDS: Final = {KESTREL_PUT: "PUT", 0: "READ_HEAD", 9: "READ_DONE"}
+# The words of kind by the number that columnar has for it.
+KIND_WORDS: Final[dict[str, tuple[str | None, ...]]] = {
+    ZTICK: KINDS[ZTICK],
+    WORKQ: (None, *KINDS[WORKQ]),
+    KESTREL: tuple(_KESTREL_WORDS.get(code, "UNKNOWN") for code in range(32)),
+    KEYSPACE: KINDS[KEYSPACE],
+}
 
 _STRING, _BINARY, _INT, _LONG = StringType(), BinaryType(), IntegerType(), LongType()
 
@@ -188,6 +137,39 @@ DIALECT_COLUMNS: Final[dict[str, tuple[tuple[str, DataType], ...]]] = {
         ("value", _BINARY),
     ),
 }
+
+# The option ``reduce``: what a task makes of its records before a row leaves it.
+REDUCERS: Final = {ZTICK: "latest", WORKQ: "events", KESTREL: "items"}
+PACKET_KIND: Final = "packet"
+_PACKET_PLACE: Final = ("_log", "_file", "_offset", "_length", "_position", "kind")
+
+PACKET_SOURCE: Final = StructType(
+    [
+        StructField("queue", _STRING),
+        StructField("reader", _STRING),
+        StructField("segments", ArrayType(_INT)),  # those that records may come from,
+        StructField("files", ArrayType(_STRING)),  # and their files
+        StructField("least_id", _LONG),  # kestrel: of the items in these files
+        StructField("greatest_id", _LONG),
+    ]
+)
+# One row is a packet; or, of kind ``damage``, a damage, of which only the first line is filled.
+PACKET_SCHEMA: Final = StructType(
+    [
+        *(StructField(name, kind) for name, kind in ENVELOPE if name in _PACKET_PLACE),
+        StructField("table", _STRING),  # which of the dialect's tables the packet is for
+        StructField("bucket", _INT),  # and which of its keys
+        StructField("records", _LONG),  # of the log that were read for it and those beside it
+        StructField("packet", _BINARY),  # null in a row that only tells of a file
+        StructField("details", _BINARY),  # workq: what adds say beyond other records
+        StructField("source", PACKET_SOURCE),
+    ]
+)
+
+
+def kind_codes(dialect: str, words: frozenset[str]) -> list[int]:
+    """The numbers that columnar has for these kinds."""
+    return [code for code, word in enumerate(KIND_WORDS[dialect]) if word in words]
 
 
 def base_schema(dialect: str) -> StructType:

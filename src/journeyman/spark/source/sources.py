@@ -29,12 +29,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructField, StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.source.filesystem import absolute
-from journeyman.spark.source.layout import Log, find_logs, partition_columns
+from journeyman.logs.catalog import Log, partition_columns
+from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.source.options import SourceOptions, own_options
-from journeyman.spark.source.reduction import reducer_of
-from journeyman.spark.source.schemas import DIALECTS, base_schema, narrowed, with_extras
-from journeyman.spark.source.splits import LogPartition
+from journeyman.spark.source.schemas import (
+    DIALECTS,
+    PACKET_SCHEMA,
+    base_schema,
+    narrowed,
+    with_extras,
+)
+from journeyman.spark.source.splits import LogPartition, plan_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +127,7 @@ def full_schema(options: SourceOptions) -> StructType:
 
 
 def _schema_of(options: SourceOptions, logs: Iterable[Log]) -> StructType:
-    base = base_schema(options.dialect) if options.reduce is None else reducer_of(options).schema
+    base = base_schema(options.dialect) if options.reduce is None else PACKET_SCHEMA
     return with_extras(base, partition_columns(logs), options.corrupt_column)
 
 
@@ -134,8 +139,6 @@ class LogReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        from journeyman.spark.source.planning import plan_partitions
-
         logs = find_logs(self._options)
         narrowed(_schema_of(self._options, logs), self._schema)
         return list(plan_partitions(logs, self._options))

@@ -1,4 +1,4 @@
-"""What one task reads: pieces of files, cut anywhere and yet exact.
+"""What one task reads: pieces of files, cut anywhere and yet exact; and how logs are cut into them.
 
     file      |-entry-|--entry--|-entry-|####|----entry----|-entry-|   items; #### is damage
     cut at                 x                       x                   any bytes whatever
@@ -9,21 +9,41 @@ owns the items that *begin* inside its bytes. So wherever the cuts are, every it
 piece, and what remains is to find the first item that begins at or behind a cut. No format has
 marks to find it by, and a payload may quote whole log entries; so it is not guessed: the reader
 of a piece walks there, item by item, from its ``anchor``, a place known to be a boundary (the start
-of the file, or one that the planner has walked to). Only where the guess is proved afterwards, and
-all is done again if it was wrong, is that way spared: journeyman.spark.seams. See
-journeyman.spark.source.piece_reader for the walk and journeyman.spark.source.planning for the cuts.
+of the file, or one that the planner has walked to). Walking takes a small part of the time that
+reading takes: see journeyman.spark.source.piece_reader.
+
+    logs --> pieces of at most split_bytes --> neighbours packed into partitions
+
+About one partition a core is best: a reducer combines the more the more it sees, and every task
+costs its start. So a huge file becomes many partitions and many small files become one. A file
+whose parts lie far from its start gets anchors, so that no reader has to walk far; only then does
+planning read any of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
-from journeyman.spark.source.layout import LogFile
+from journeyman.logs.catalog import Log, LogFile
+from journeyman.spark.source.options import AsOfPosition, SourceOptions
+
+MAX_SPLIT_BYTES = 256 * 1024 * 1024
+MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
+MIN_SPLIT_BYTES = 16 * 1024 * 1024  # below, another task costs more than it saves
+MAX_WALK_BYTES = 1024 * 1024 * 1024  # of a local file; others are not read twice
+MAX_BUCKETS = 65_536
+_BUCKET_BYTES = 8 * 1024 * 1024
+_OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
+_OVERFULL = 0.1  # partitions too few, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +93,6 @@ class Piece:
     anchor: int = 0
     cut: int | None = None
 
-    @property
-    def is_part(self) -> bool:
-        """Whether others read the rest of the file."""
-        return self.file.reader is None and (self.begin > 0 or self.end < self.file.size)
-
 
 @dataclass(slots=True)
 class Stretch:
@@ -94,16 +109,112 @@ class Stretch:
     reached: int | None = None  # None: not looked at
 
 
-class Seam(NamedTuple):
-    """Where the reading of a part of a file began, and where the first item behind it begins."""
-
-    began: int
-    reached: int
-
-
 class LogPartition(InputPartition):
     """What one task reads: pieces in order."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__(None)
         self.pieces = tuple(pieces)
+
+
+def plan_partitions(logs: Iterable[Log], options: SourceOptions) -> list[LogPartition]:
+    """Partitions for all logs; none when there is nothing to read."""
+    files = list(_whole_files(logs))
+    if options.as_of_position is not None:
+        files = _before(files, options.as_of_position)
+    # A reducer is shown files without a record too.
+    files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
+    total = sum(piece.end for piece in files)
+    split_bytes = _split_bytes(total, options)
+    pieces = [part for piece in files for part in _parts(piece, split_bytes, options)]
+    least = math.ceil(total / split_bytes)
+    return [LogPartition(group) for group in _packed(pieces, split_bytes, least)]
+
+
+def _whole_files(logs: Iterable[Log]) -> Iterator[Piece]:
+    for log in logs:
+        buckets = _buckets(sum(file.size for file in log.files))
+        for file in log.files:
+            context = SplitContext(
+                log=log.name,
+                file=file.path,
+                segment=file.segment,
+                queue=file.queue,
+                reader=file.reader,
+                partitions=log.partitions,
+                buckets=buckets,
+            )
+            yield Piece(context, file, 0, file.size)
+
+
+def _buckets(log_bytes: int) -> int:
+    """The power of two that is not below one for each 8 MiB."""
+    wanted = max(1, -(-log_bytes // _BUCKET_BYTES))
+    return min(MAX_BUCKETS, 1 << (wanted - 1).bit_length())
+
+
+def _split_bytes(total: int, options: SourceOptions) -> int:
+    if options.split_bytes is not None:
+        return options.split_bytes
+    cores = options.min_partitions or os.cpu_count() or 1
+    most = MAX_SPLIT_BYTES if options.reduce is None else MAX_REDUCED_SPLIT_BYTES
+    return max(MIN_SPLIT_BYTES, min(most, -(-total // cores)))
+
+
+def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[Piece]:
+    """Of equal size, about ``split_bytes``; a checkpoint is one part: it may be replaced any time.
+
+    None of them is farther from its anchor than a reader should walk.
+    An anchor is the first boundary at or behind some part's begin; a part that begins before it
+    but behind that begin has nothing in front of it.
+    """
+    from journeyman.spark.source.piece_reader import first_boundary
+
+    count = 1 if piece.file.reader is not None else max(1, -(-piece.end // split_bytes))
+    walk_bytes = 0 if piece.file.identity is None else MAX_WALK_BYTES
+    anchor = 0
+    for begin, end in pairwise(piece.end * number // count for number in range(count + 1)):
+        if begin - anchor > walk_bytes:
+            anchor = first_boundary(replace(piece, begin=begin, anchor=anchor), options)
+        if anchor < end or anchor == 0:
+            yield replace(piece, begin=max(begin, anchor), end=end, anchor=anchor)
+
+
+def _packed(pieces: list[Piece], split_bytes: int, least: int) -> Iterator[list[Piece]]:
+    """Neighbours together, as evenly as the order allows."""
+    open_cost = min(_OPEN_COST_BYTES, split_bytes // 16 + 1)
+    weights = [piece.end - piece.begin + open_cost for piece in pieces]
+    total = sum(weights)
+    # A little more for each is better than a task that has to wait until a core is free again.
+    count = max(1, least, math.ceil(total / (split_bytes + open_cost) - _OVERFULL))
+    groups: dict[int, list[Piece]] = {}
+    before = 0
+    for piece, weight in zip(pieces, weights, strict=True):
+        middle = 2 * before + weight
+        groups.setdefault(middle * count // (2 * total), []).append(piece)
+        before += weight
+    yield from groups.values()
+
+
+def _before(pieces: list[Piece], position: AsOfPosition) -> list[Piece]:
+    """What of these files begins before the position. Checkpoints have no place in that order."""
+    at = _named(pieces, position.file)
+    kept = []
+    for piece in pieces:
+        if piece is at:
+            end = min(piece.end, position.offset)
+            kept.append(replace(piece, end=end, cut=position.offset))
+        elif piece.file.reader is not None or piece.file.segment < at.file.segment:
+            kept.append(piece)
+    return kept
+
+
+def _named(pieces: list[Piece], file: str) -> Piece:
+    if len({piece.context.log for piece in pieces}) > 1:
+        raise UsageError("asOf: a position is a place in one log, and several are read")
+    segments = [piece for piece in pieces if piece.file.reader is None]
+    wanted = [p for p in segments if p.file.path == file or p.file.path.endswith("/" + file)]
+    if len(wanted) != 1:
+        names = ", ".join(piece.file.path for piece in segments)
+        raise UsageError(f"asOf: {file} is not one of the files of the log: {names}")
+    return wanted[0]

@@ -1,38 +1,72 @@
 """The pieces of a partition -> record batches: what one task does.
 
-    pieces --read_piece----> chunks, damages --selection----------> rows
-           --read_reduced--> the same, seams --selection, reducer--> fewer rows
+    pieces --read_piece----> chunks, damages --Selection--RowMaker--> rows
+           --read_reduced--> the same --Selection, combine----------> packets
            --read_damages--> damages --> rows about these alone
 
 What is damaged goes by the mode: PERMISSIVE makes a row of it, DROPMALFORMED leaves it out,
-FAILFAST raises. A reducer sees good records only; rows about damage and seams are put behind its
-own, and to each of its rows the columns are added that the path of its log stands for.
+FAILFAST raises. A damage is one row of kind ``damage``: its place in the envelope, its bytes and
+the reason in the two columns at the end, everything else null. A combiner sees good records only;
+rows about damage are put behind its own, and to each of its rows the columns are added that the
+path of its log stands for.
+
+Batches have exactly the schema that Spark expects, and only its columns are made; a narrower one
+costs less. Numbers for kinds, statuses and runners become words by taking from a short array, and
+what is the same for a whole file (its path, its log, its host) is made once and cut to length.
+
+``pa.array``, ``pa.scalar`` and ``Array.to_numpy`` import pandas the first time they are called, and
+that takes longer than reading many a log. So they are not used on the way of good records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
+from journeyman.columnar.arrays import Bools, Column, binary, numbers
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
+from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.logs.damage import Damage
-from journeyman.spark.seams import seam_row
-from journeyman.spark.source.dialects import no_records
-from journeyman.spark.source.filesystem import read_range
+from journeyman.spark.files import filesystem_of
+from journeyman.spark.source.decoding import no_records, raw_numbers
 from journeyman.spark.source.options import DROPMALFORMED, FAILFAST, SourceOptions
+from journeyman.spark.source.packets import combine
 from journeyman.spark.source.piece_reader import read_damages, read_piece, read_reduced
-from journeyman.spark.source.reduction import reducer_of
-from journeyman.spark.source.row_maker import RowMaker, Selection
-from journeyman.spark.source.rows import MAX_CORRUPT_BYTES
-from journeyman.spark.source.schemas import arrow_schema, texts
-from journeyman.spark.source.splits import Piece, Seam, SplitContext, Stretch
+from journeyman.spark.source.schemas import (
+    DAMAGE,
+    DAMAGE_KIND,
+    KESTREL,
+    KESTREL_PUT,
+    KEYSPACE,
+    KIND_WORDS,
+    KINDS,
+    MAX_CORRUPT_BYTES,
+    SEGMENT_SHIFT,
+    WORKQ,
+    ZTICK,
+    arrow_schema,
+    kind_codes,
+)
+from journeyman.spark.source.splits import Piece, SplitContext, Stretch
 
 T = TypeVar("T")
+
+# Where a record says when it was written, and how many nanoseconds its unit has.
+_TIMES: Final = {WORKQ: ("logged_ns", 1), KESTREL: ("add_time_ms", 1_000_000)}
+_TIME = pa.timestamp("us", tz="UTC")
+_STATUSES = ("planned", "triggered", "executed", "failed")
+# What Spark's and Python's calendars reach: the years 1 to 9999.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_KEYSPACE_UNKNOWN: Final = KINDS[KEYSPACE].index("unknown")
+_HEX_DIGITS = np.array([list(b"%02x" % byte) for byte in range(256)], np.uint8)
+_DIGIT_PLACES = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
 def read_pieces(
@@ -52,7 +86,7 @@ class _Task:
         self._schema = arrow_schema(schema)
         self._maker = RowMaker(options.dialect, self._schema, options.corrupt_column)
         self._selection = Selection(options)
-        self._asides: list[pa.RecordBatch] = []  # what is said beside the rows of a reducer
+        self._damages: list[pa.RecordBatch] = []  # rows that go behind those of a reducer
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces:
@@ -67,9 +101,9 @@ class _Task:
                 yield self._rows_of(piece.context, item)
 
     def reduced_rows(self) -> Iterator[pa.RecordBatch]:
-        for batch in reducer_of(self._options).reduce(self._records()):
+        for batch in combine(self._options.dialect, self._records()):
             yield self._completed(batch)
-        yield from self._asides
+        yield from self._damages
 
     def _records(self) -> Iterator[tuple[SplitContext, Chunk | Stretch]]:
         """What a reducer sees: of each file a chunk without rows first, so it sees them all."""
@@ -79,11 +113,9 @@ class _Task:
             items = read_reduced(piece, self._options, stretches=self._selection.takes_all)
             for item in self._items(piece, items):
                 if isinstance(item, pa.RecordBatch):
-                    self._asides.append(item)
+                    self._damages.append(item)
                 elif isinstance(item, Chunk | Stretch):
                     yield piece.context, item
-                elif isinstance(item, Seam):
-                    self._asides.append(self._completed(seam_row(piece.context, item)))
 
     def _items(
         self, piece: Piece, items: Iterable[Damage | Chunk | T]
@@ -97,7 +129,8 @@ class _Task:
             elif self._options.mode == FAILFAST:
                 raise LogError(item.file, _complaint(item))
             elif self._options.mode != DROPMALFORMED:
-                raw = read_range(item.file, item.offset, min(item.length, MAX_CORRUPT_BYTES))
+                length = min(item.length, MAX_CORRUPT_BYTES)
+                raw = filesystem_of(item.file).read_at(item.file, item.offset, length)
                 yield self._maker.damage(piece.context, item, raw)
 
     def _rows_of(self, context: SplitContext, item: pa.RecordBatch | Chunk) -> pa.RecordBatch:
@@ -122,3 +155,249 @@ class _Task:
 def _complaint(damage: Damage) -> str:
     where = f"{damage.length} bytes from offset {damage.offset} on are damaged"
     return f"{where} ({damage.kind}: {damage.reason}); mode PERMISSIVE reads on"
+
+
+class Selection:
+    """Which records of a chunk are wanted: the options kinds, startTime, endTime and asOf.
+
+    A record that says no time (a kestrel reader's) is never between two times; but it is kept as of
+    any time, since a state without its readers would be no state. Damage is not a record and always
+    stays.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._codes: npt.NDArray[np.int8] | None = None
+        if options.kinds is not None:
+            self._codes = np.array(kind_codes(options.dialect, options.kinds), np.int8)
+        self._time, self._unit_ns = _TIMES.get(options.dialect, ("", 1))
+        # In units of the column: x * unit >= start is x >= ceil(start / unit), and so on.
+        self._first = self._ceiling(options.start_ns)
+        self._behind = self._ceiling(options.end_ns)
+        self._as_of = None if options.as_of_ns is None else options.as_of_ns // self._unit_ns
+        limits = (options.kinds, options.start_ns, options.end_ns, options.as_of_ns)
+        self.takes_all = all(limit is None for limit in limits)
+
+    def of(self, chunk: Chunk) -> Chunk:
+        """The chunk with only the rows that are wanted."""
+        if self.takes_all:
+            return chunk
+        wanted = np.ones(chunk.batch.num_rows, np.bool_)
+        if self._codes is not None:
+            wanted &= np.isin(raw_numbers(kinds_in(chunk.batch)), self._codes)
+        if self._time:
+            wanted &= self._in_time(chunk.batch.column(self._time))
+        if wanted.all():
+            return chunk
+        return Chunk(chunk.batch.filter(mask(wanted)), chunk.next_offset, chunk.ending)
+
+    def _in_time(self, column: Any) -> Any:
+        times = raw_numbers(column)
+        said = valid_rows(column)
+        wanted = np.ones(len(times), np.bool_)
+        if self._first is not None:
+            wanted &= said & (times >= self._first)
+        if self._behind is not None:
+            wanted &= said & (times < self._behind)
+        if self._as_of is not None:
+            wanted &= ~said | (times <= self._as_of)
+        return wanted
+
+    def _ceiling(self, moment_ns: int | None) -> int | None:
+        return None if moment_ns is None else -(-moment_ns // self._unit_ns)
+
+
+class RowMaker:
+    """Makes batches of one schema for one dialect."""
+
+    def __init__(self, dialect: str, schema: pa.Schema, corrupt_column: str | None) -> None:
+        self._dialect = dialect
+        self._schema = schema
+        self._corrupt_column = corrupt_column
+        self._words = {name: texts(words) for name, words in _words(dialect)}
+        self._constants: dict[tuple[SplitContext, str], Column] = {}
+
+    def rows(self, context: SplitContext, chunk: pa.RecordBatch) -> pa.RecordBatch:
+        """One row for each of the chunk."""
+        columns = [self.column(context, chunk, field.name) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def damage(self, context: SplitContext, damage: Damage, raw: bytes) -> pa.RecordBatch:
+        """One row about a damage whose first bytes are ``raw``."""
+        values: dict[str, object] = {
+            **context.constants(),
+            "_offset": damage.offset,
+            "_length": min(damage.length, 2**31 - 1),
+            "_position": context.segment << SEGMENT_SHIFT | damage.offset,
+            "kind": DAMAGE_KIND,
+            DAMAGE: f"{damage.kind}: {damage.reason}",
+        }
+        if self._corrupt_column is not None:
+            values[self._corrupt_column] = raw[:MAX_CORRUPT_BYTES]
+        row = [pa.array([values.get(field.name)], field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(row, schema=self._schema)
+
+    def column(self, context: SplitContext, chunk: pa.RecordBatch, name: str) -> Column:
+        """One column by its name, for all rows of the chunk."""
+        if name in _ENVELOPE:
+            return _ENVELOPE[name](context, chunk)
+        if name == "key":
+            return _KEYS[self._dialect](chunk)
+        if name == "time":
+            return _TIME_COLUMNS[self._dialect](chunk)
+        if name == "kind":
+            return self._words[name].take(kinds_in(chunk))
+        if name in self._words:
+            return _in_words(self._words[name], chunk.column(name))
+        at = chunk.schema.get_field_index(name)
+        if at >= 0:
+            return _as_type(chunk.column(at), self._type_of(name))
+        return self._constant(context, name, chunk.num_rows)
+
+    def _constant(self, context: SplitContext, name: str, rows: int) -> Column:
+        """What is the same in all rows of a file; null for what good rows do not have."""
+        known = self._constants.get((context, name))
+        if known is None or len(known) < rows:
+            known = repeated(context.constants().get(name), self._type_of(name), rows)
+            self._constants = {
+                key: column for key, column in self._constants.items() if key[0] is context
+            }
+            self._constants[context, name] = known
+        return known[:rows]
+
+    def _type_of(self, name: str) -> pa.DataType:
+        at = self._schema.get_field_index(name)
+        return self._schema.field(at).type if at >= 0 else pa.string()
+
+
+def _words(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:
+    words: list[tuple[str, tuple[str | None, ...]]] = [("kind", KIND_WORDS[dialect])]
+    if dialect == ZTICK:
+        words += [("status", _STATUSES), ("runner", RUNNER_WORDS)]
+    return words
+
+
+def _in_words(words: Column, codes: Column) -> Column:
+    if codes.null_count == len(codes):
+        return pa.nulls(len(codes), pa.string())
+    return words.take(codes)
+
+
+def _as_type(column: Column, kind: pa.DataType) -> Column:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _position(context: SplitContext, chunk: pa.RecordBatch) -> Column:
+    return numbers(raw_numbers(chunk.column("offset")) | context.segment << SEGMENT_SHIFT)
+
+
+_ENVELOPE: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = {
+    "_offset": lambda _, chunk: chunk.column("offset"),
+    "_length": lambda _, chunk: chunk.column("length"),
+    "_position": _position,
+}
+
+
+def _no_time(chunk: pa.RecordBatch) -> Column:
+    return pa.nulls(chunk.num_rows, _TIME)
+
+
+def _moments(microseconds: Any, valid: Any = None) -> Column:
+    """Timestamps; null where not ``valid``, and where the calendar does not reach."""
+    reached = (microseconds >= _FIRST_US) & (microseconds <= _LAST_US)
+    if valid is not None:
+        reached &= valid
+    return numbers(microseconds, reached).view(_TIME)
+
+
+def _workq_time(chunk: pa.RecordBatch) -> Column:
+    return _moments(raw_numbers(chunk.column("logged_ns")) // 1000)
+
+
+def _kestrel_time(chunk: pa.RecordBatch) -> Column:
+    column = chunk.column("add_time_ms")
+    added_ms = raw_numbers(column)
+    reach = np.clip(added_ms, _FIRST_US // 1000 - 1, _LAST_US // 1000 + 1)
+    return _moments(reach * 1000, valid_rows(column))
+
+
+def _workq_key(chunk: pa.RecordBatch) -> Column:
+    """Ids as people write them: 8-4-4-4-12 hexadecimal digits."""
+    ids = chunk.column("job_id")
+    _, _, values = ids.buffers()
+    raw = np.frombuffer(b"" if values is None else memoryview(values), np.uint8)
+    raw = raw[16 * ids.offset : 16 * (ids.offset + len(ids))].reshape(-1, 16)
+    return uuid_texts(raw)
+
+
+def _kestrel_key(chunk: pa.RecordBatch) -> Column:
+    is_put = raw_numbers(chunk.column("kind")) == KESTREL_PUT
+    return numbers(raw_numbers(chunk.column("item_id")), is_put).cast(pa.string())
+
+
+def _keyspace_key(chunk: pa.RecordBatch) -> Column:
+    return pc.coalesce(chunk.column("job_uuid"), chunk.column("queue"))
+
+
+_KEYS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
+    ZTICK: lambda chunk: chunk.column("identifier"),
+    WORKQ: _workq_key,
+    KESTREL: _kestrel_key,
+    KEYSPACE: _keyspace_key,
+}
+_TIME_COLUMNS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
+    ZTICK: _no_time,
+    WORKQ: _workq_time,
+    KESTREL: _kestrel_time,
+    KEYSPACE: _no_time,
+}
+
+
+def kinds_in(chunk: pa.RecordBatch) -> Any:
+    """The numbers of the kinds. What columnar knows no number for is a key it does not know."""
+    kinds = chunk.column("kind")
+    return kinds.fill_null(_KEYSPACE_UNKNOWN) if kinds.null_count else kinds
+
+
+def uuid_texts(raw: Any) -> Column:
+    """Rows of 16 bytes -> a column of ids as people write them, 36 characters each."""
+    text = np.full((len(raw), 36), ord("-"), np.uint8)
+    text[:, _DIGIT_PLACES] = _HEX_DIGITS[raw].reshape(-1, 32)
+    offsets = np.arange(0, 36 * len(raw) + 1, 36, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(text.data)]
+    return pa.Array.from_buffers(pa.string(), len(raw), buffers)
+
+
+def texts(values: Iterable[str | None]) -> Column:
+    """A short column of strings."""
+    given = [None if value is None else value.encode() for value in values]
+    offsets = np.cumsum([0, *(len(value or b"") for value in given)]).astype(np.int32)
+    joined = np.frombuffer(b"".join(value or b"" for value in given), np.uint8)
+    return binary(pa.string(), offsets, joined, np.array([value is not None for value in given]))
+
+
+def repeated(value: str | int | None, kind: Any, rows: int) -> Column:
+    """The same text, number or null in all rows; ``kind`` is its type in Arrow."""
+    if value is None:
+        nothing: Column = pa.nulls(rows, kind)
+        return nothing
+    if isinstance(value, int):
+        return numbers(np.full(rows, value, np.int32))
+    text: Any = texts([value])[0]
+    column: Column = pa.repeat(text, rows)
+    return column
+
+
+def mask(wanted: Bools) -> Any:
+    """Which rows are wanted, as a filter takes it."""
+    bits = pa.py_buffer(np.packbits(wanted, bitorder="little").data)
+    return pa.Array.from_buffers(pa.bool_(), len(wanted), [None, bits])
+
+
+def valid_rows(column: Column) -> Bools:
+    """Which rows of a column are not null."""
+    bits = column.buffers()[0]
+    if bits is None:
+        return np.ones(len(column), np.bool_)
+    end = column.offset + len(column)
+    unpacked = np.unpackbits(np.frombuffer(memoryview(bits), np.uint8), bitorder="little")
+    return unpacked[column.offset : end].astype(np.bool_)

@@ -34,8 +34,7 @@ from pyspark.sql.types import StructType
 
 from journeyman.disk import RealDisk
 from journeyman.logs.replaced_files import HELD_DIRECTORY, forget_replacement
-from journeyman.spark.source.rows import DAMAGE_KIND, SEGMENT_SHIFT
-from journeyman.spark.source.schemas import DAMAGE, arrow_schema
+from journeyman.spark.source.schemas import DAMAGE, DAMAGE_KIND, SEGMENT_SHIFT, arrow_schema
 from journeyman.spark.streams.offsets import StreamOffset
 
 # ----------------------------------------
