@@ -70,6 +70,7 @@ from journeyman.testing import ManualClock
 from tests.support.stat_lines import STAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
+HEADS = Path(__file__).parent / "data" / "metrics.txt"
 MS = 1_000_000
 SHELL = Shell("true")
 
@@ -258,6 +259,8 @@ def test_the_page_on_telemetry_lists_every_figure():
         assert kind == family.kind
         assert f"# TYPE {prometheus} {kind}\n" in text
         assert labels == ", ".join(f"`{label}`" for label in family.points[0].labels)
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads == HEADS.read_text().splitlines(), "dashboards rest on these"
 
 
 def test_names_of_queues_cannot_break_out_of_their_label():

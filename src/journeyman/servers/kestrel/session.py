@@ -19,7 +19,6 @@ from typing import Any
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import KestrelParser
-from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import (
     Confirm,
     DeleteQueue,
@@ -37,7 +36,7 @@ from journeyman.protocols.kestrel.commands import (
     ShowStats,
     Version,
 )
-from journeyman.protocols.kestrel.replies import ItemFound, Reply, reply_bytes
+from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, reply_bytes
 from journeyman.servers.core.connection import Connection, PortContext
 from journeyman.servers.kestrel.writer import item_bytes
 
@@ -66,6 +65,7 @@ def in_scope(event: Event, prefix: str) -> Event:
 SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
+_STORED = reply_bytes(STORED)
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
 _FOR_THE_SESSION = (HangUp, Foreign, Auth, AuthRequired)
@@ -90,7 +90,7 @@ class FanOutSession(Connection):
     _around: FanOutContext
 
     window_bytes = LOAD_BYTES
-    welcome = words.STORED.line
+    welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
     secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
 
@@ -242,7 +242,7 @@ class FanOutSession(Connection):
                 said = []
                 self._out.append(partial(self._word_large, reply))
             else:
-                said.append(reply_bytes(reply))
+                said.append(_STORED if reply is STORED else reply_bytes(reply))
             self._in_flight -= is_last
             if reply.hangup:
                 self._ending = True
