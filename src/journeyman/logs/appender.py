@@ -13,16 +13,16 @@ callbacks run inside the commit, so they may append but must not commit or close
     poisoned   raises LogPoisoned      raises LogPoisoned     for good: a sync failed
     closed     raises LogClosed        raises LogClosed
 
-What can go wrong, and what then is true:
+What can go wrong, and what is true then:
 
     LogBusy      too much waits already; nothing was queued
-    LogFull      no room: the records of this commit that were not durable yet were taken back,
-                 and the log goes on by itself as soon as a later commit finds room
-    LogError     another write error: taken back just the same
-    LogPoisoned  a sync, or taking back, failed: what is on disk is unknown until recovery looks
+    LogFull      no room: the records of this commit that were not yet durable were undone, and
+                 the log recovers by itself as soon as a later commit finds room
+    LogError     another write error: undone likewise
+    LogPoisoned  a sync, or an undo, failed: what is on disk is unknown until recovery looks
 
 A record is never acknowledged and lost, and never refused and kept: an ``append_many`` that fails
-is taken back whole, also where it ran over the end of a segment.
+is undone as a whole, also across the end of a segment.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Unit:
-    """Records that stand together or not at all, and whoever waits for them."""
+    """Records that are appended together or not at all, and who waits for them."""
 
     records: Sequence[bytes]
     tell: Callable[[list[Position]], None]
@@ -105,7 +105,7 @@ class _Unit:
 
 
 class Appender:
-    """The writing end of one log. One Appender a log; whoever opens the log holds its lock."""
+    """The writing end of one log. One Appender per log; the opener of the log holds its lock."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Appender:
         sealing: Sealing | None = None,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        """``sync``: always, unless told otherwise. ``sealing``: for formats without a checksum.
+        """``sync``: ``always`` by default. ``sealing``: for formats without a checksum.
 
         No file is touched before the first commit.
         """
@@ -281,7 +281,7 @@ class Appender:
         return batch
 
     def _commit_batch(self, batch: list[_Unit]) -> int:
-        durable = 0  # batch[:durable] are accepted and told so
+        durable = 0  # batch[:durable] are accepted and acknowledged
         tail = self._tail
         try:
             tail.open()
@@ -308,7 +308,7 @@ class Appender:
         except (OSError, LogError) as error:
             self._take_back(batch[durable:], error)
         except BaseException as error:
-            # Cut off in the middle of a write: nobody knows how far it got.
+            # Interrupted in the middle of a write: how far it got is unknown.
             poison = LogPoisoned(self._where, f"a commit was broken off by {error!r}")
             self._poison_all(poison, batch[durable:])
             raise
@@ -357,7 +357,7 @@ class Appender:
             if self._sync_due_ns is None:
                 interval_ns = self._policy.interval_ms * 1_000_000
                 self._sync_due_ns = self._clock.monotonic_ns() + interval_ns
-                self._arrived.notify_all()  # whoever waits for work now has a time to wait for
+                self._arrived.notify_all()  # a waiting thread now has a time to wait for
 
     def _release(self, units: Sequence[_Unit]) -> None:
         with self._arrived:
@@ -399,4 +399,4 @@ class CommitThread:
             try:
                 self._appender.commit()
             except (LogPoisoned, LogClosed):
-                return  # everyone who waited was told; ``Appender.poisoned`` says why
+                return  # all waiting futures have failed; ``Appender.poisoned`` says why

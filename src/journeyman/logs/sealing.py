@@ -1,6 +1,6 @@
-"""Writing seals: after each batch that is appended, and into files that are written whole.
+"""Writing seals: after each appended batch, and into files that are written as a whole.
 
-    Sealer         the active file of a log: is its end open, and what has to be written next
+    Sealer         the active file of a log: whether its end is open, and what must be written next
     sealed         the pieces of a new file -> the same with seals, one for each block, closed
     close_file     a file that is not open for writing -> closed, if it was not
     in_blocks      many small records -> pieces of about one block

@@ -8,14 +8,14 @@
     workq     <dir>/000000001.log ...     nine digits, counted up; gaps are fine
               <dir>/read.lock append.lock
     kestrel   <dir>/<queue>.<number>      usually milliseconds; compared as a number, not as text
-              <dir>/<queue>.read.<reader> one checkpoint a reader; the default reader's name is ""
+              <dir>/<queue>.read.<reader> one checkpoint per reader; the default reader's name is ""
               <dir>/<queue>.lock
               archive~<segment>           a retired segment
     all       <dir>/quarantine/           damaged bytes, see journeyman.logs.recovery
               anything with ``~``         temporary or retired; never a segment or a checkpoint
 
-Names are pure functions over name lists; only the plans look at a Disk. A SegmentPlan tells
-the tail of a log which file to open first, when to leave it, and where to go on.
+Names are pure functions over name lists; only the plans look at a Disk. A SegmentPlan says
+which file the tail of a log opens first, when to leave it, and where to continue.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _check_name(what: str, name: str, forbidden: str) -> None:
 
 
 def check_queue_name(queue: str) -> None:
-    """Raises UsageError for a name whose files could not be told apart from other files."""
+    """Raises UsageError for a name whose files could be confused with other files."""
     if not queue:
         raise UsageError("queue name is empty")
     _check_name("queue", queue, "~./\0")
@@ -269,7 +269,7 @@ def _by_name(pair: tuple[str | None, str]) -> str:
 
 
 def kestrel_temporaries(queue: str, names: Iterable[str]) -> list[str]:
-    """Unfinished files of this queue, left by a crash. Other queues' are not ours to delete."""
+    """Unfinished files of this queue, left by a crash. Those of other queues are left alone."""
     return sorted(n for n in names if n.startswith(queue + ".") and TEMPORARY_MARK in n)
 
 

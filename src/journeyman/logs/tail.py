@@ -1,4 +1,4 @@
-"""The tail of a log: the active segment, and the only hands that write, sync, rotate and cut.
+"""The tail of a log: the active segment, and the only code that writes, syncs, rotates and cuts.
 
     segment 1            segment 2 (active)
     [header][records...] [header][kept records][written, not kept][gathered in memory]
@@ -11,13 +11,13 @@ A sealed log (``sealing``) has a seal after every block of records, written toge
 the first one an opening seal is made durable, and ``close`` writes the closing one.
 
 Invariants:
-- a segment is synced before the next one is begun, so a crash only ever takes from the end;
+- a segment is synced before the next one is begun, so a crash only loses records from the end;
 - a segment's header and its directory entry are durable before a record in it is (``always``);
-- what ``undo`` took back stays away: the cut is synced.
+- what ``undo`` removed stays removed: the cut is synced.
 
 Not thread-safe; the appender holds its commit lock. Writing may fail with OSError, which ``undo``
-heals; a failed sync is SyncFailed, which nothing heals: the kernel may have dropped the data and
-marked them clean, so asking again would only get a yes that means nothing.
+repairs; a failed sync is SyncFailed, which is final: the kernel may have dropped the data and
+marked them clean, so a second sync would succeed without meaning anything.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LogTail:
     def open(self, path: str | None = None) -> None:
         """Open the segment to go on with; made with its header if it is missing or empty.
 
-        ``path`` is for whoever knows already what the plan would find.
+        ``path`` is for callers that already know what the plan would find.
         """
         if self._file is None:
             self._file = self._begin(path or self._plan.first_path())

@@ -10,16 +10,16 @@
       8 PUT         86 or 88  i32 data size, i32 errors, i64 id, i64 added ms, [i64 expires ms];
                               then the data: the item
       9 READ_DONE   91        i32 data size; then the data: i64 ids, so the size is 8 x count
-      others                  stepped over by their sizes and kept as they are; so is a PUT with
-                              more header words, as a newer version may write it
+      others                  skipped by their sizes and kept; so is a PUT with more header
+                              words, as a newer version may write it
 
 All words are little endian and signed. A file in use is mapped at full size, so zeros follow its
 last entry: a command byte of zero is the end of the data, not an error, and decode returns None
 there without moving on. Both kinds of file take every command; only the magic differs.
 
 There is no checksum. Every size is checked before it is used, but a flipped bit inside an item is
-not noticed, and to read on behind damage is a guess: a run of plausible PUTs. Reader files are
-never guessed at, since a wrong head would skip items that nobody has read.
+not noticed, and reading on after damage is a guess: a run of plausible PUTs. Reader files are
+never searched, since a wrong head would skip unread items.
 
 The whole contract, with limits and errors: docs/formats/kestrel.md.
 """
@@ -262,10 +262,10 @@ def _all_zero(data: Buffer, offset: int) -> bool:
 
 
 def _is_put_without_first_byte(data: Buffer, offset: int) -> bool:
-    """Whether a PUT stands here but for its command byte, and nothing but zeros behind it.
+    """Whether a PUT without its command byte is here, followed by zeros only.
 
     The original writes that byte last, into a file that is already as long as it will be.
-    A zero byte may also have come between good entries; then a chain of them is found behind it.
+    A zero byte may also have come between good entries; then a chain of them follows it.
     """
     if len(data) - offset < 1 + _SIZE.size or _next_chain(data, offset + 1) is not None:
         return False
@@ -277,9 +277,9 @@ def _is_put_without_first_byte(data: Buffer, offset: int) -> bool:
 
 
 def _hides_the_next_put(data: Buffer, offset: int) -> bool:
-    """Whether the PUT here, which runs past the end of the data, runs over the one behind it.
+    """Whether the PUT here, which runs past the end of the data, runs over the next one.
 
-    Then its size was damaged, and it was not cut short. The one behind it has the next id; a PUT
+    Then its size was damaged, and it was not cut short. The next one has the next id; a PUT
     that only looks like one, being part of an item's data, would have to hit on just that.
     """
     if _PLAUSIBLE_PUT.match(data, offset) is None:

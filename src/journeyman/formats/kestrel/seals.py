@@ -1,9 +1,9 @@
-"""Seals of kestrel files: a command that libkestrel does not know and steps over by its sizes.
+"""Seals of kestrel files: a command that libkestrel does not know and skips by its sizes.
 
     75 | "JMS" kind | u32 stamp | u64 begin | u32 CRC          command 7, five header words, no data
     \\__ the same __/
 
-They stand in writer and in reader files. All numbers are little endian.
+They occur in writer and in reader files. All numbers are little endian.
 """
 
 from __future__ import annotations

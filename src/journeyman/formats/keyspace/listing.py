@@ -58,13 +58,13 @@ _UUID_BYTES = 16
 
 @lru_cache(4096)
 def listing(queue: str, status: str) -> bytes:
-    """What all keys of the jobs of a queue and status begin with; a place comes behind it."""
+    """What all keys of the jobs of a queue and status begin with; a place follows."""
     return LISTINGS + _name(queue, status)
 
 
 @lru_cache(4096)
 def rank_listing(queue: str, status: str, level: int) -> bytes:
-    """What all ranks of a level begin with; a place, or nothing, comes behind it."""
+    """What all ranks of a level begin with; a place, or nothing, follows."""
     return RANKS + bytes([level]) + _name(queue, status)
 
 
@@ -75,7 +75,7 @@ def _name(queue: str, status: str) -> bytes:
 
 def whole(beginning: bytes) -> KeyRange:
     """All keys of a listing, or of its ranks of a level."""
-    return KeyRange(beginning, beginning[:-1] + b";")  # ; comes right behind :
+    return KeyRange(beginning, beginning[:-1] + b";")  # ; comes right after :
 
 
 def place_of(created_at_ns: int, job_uuid: UUID) -> bytes:

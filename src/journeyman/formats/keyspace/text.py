@@ -146,7 +146,7 @@ def _check_surrogates(text: str, value: object) -> None:
 
 
 def _expect(text: str, at: int, char: str) -> int:
-    """Where the next token begins behind ``char``, spaces skipped on both sides."""
+    """Where the next token begins after ``char``, spaces skipped on both sides."""
     at = _skip_space(text, at)
     if text[at : at + 1] != char:
         raise ValueError(f"no {char} where one is due")

@@ -1,4 +1,4 @@
-"""The Overhop keyspace, its values: what stands behind each kind of key.
+"""The Overhop keyspace, its values: what each kind of key maps to.
 
     QueueKey                      {"id":..,"name":..,"config":{"concurrency_limit":..,
                                    "allow_job_overrides":..},"state":"active"}
@@ -217,7 +217,7 @@ def _is_status(status: str) -> bool:
 
 
 def decode_value(key: Key, data: bytes, offset: int = 0) -> Value:
-    """The value that stands behind ``key``. Raises InvalidData.
+    """The value of ``key``. Raises InvalidData.
 
     ``offset`` is only named in errors: where the value stands in something larger.
     """
@@ -381,7 +381,7 @@ def index_entries(job: JobRecord, *, queue_time_version: int = 2) -> dict[bytes,
 
 _PLAIN = r'"([^"\\\x00-\x1f]*)"'  # a string without escapes
 _NUMBER = "0|[1-9][0-9]{0,18}"
-# A job as it is written, with at most one member more, behind all others by its name.
+# A job as it is written, with at most one more member, whose name sorts last.
 _WRITTEN_JOB = re.compile(
     rf'\{{"created_at":{_PLAIN},"execution_start_at":{_PLAIN},"jid":{_PLAIN},'
     rf'"max_attempts":(null|{_NUMBER}),"payload":(.*),"queue_name":{_PLAIN},'
@@ -407,7 +407,7 @@ def match_written(text: str) -> re.Match[str] | None:
         if match[12] is not None:
             check_json(match[12])
     except ValueError:
-        return None  # other members stand behind it, or it is none
+        return None  # other members follow, or it is not one
     return match
 
 
@@ -425,7 +425,7 @@ class Glance(NamedTuple):
 def glance(data: bytes, status: str | None = None) -> Glance | None:
     """A look at the record of a job without making one, and the record with a status.
 
-    None if it is not just as it would be written, or is no record: decode it then.
+    None if it is not exactly as it would be written, or not a record: decode it then.
     """
     try:
         text = str(data, "utf-8")

@@ -266,7 +266,7 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
     """Whether what there is of a payload can be the beginning of one that ends at ``end``.
 
     The lengths inside a payload add up to its SIZE. So a record whose SIZE was damaged, and now
-    reaches past the end of the data over good records, is told from one that was cut short.
+    reaches past the end of the data over good records, is not taken for one that was cut short.
     """
     stop = min(end, len(data))
     if at >= stop:

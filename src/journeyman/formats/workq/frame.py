@@ -51,7 +51,7 @@ OVER_64_BITS = -2  # more than ten bytes, or more than 64 bits in them
 
 
 def read(data: Buffer, at: int, stop: int) -> tuple[int, int]:
-    """The number at ``at`` and the position behind it, or CUT_SHORT or OVER_64_BITS as position."""
+    """The number at ``at`` and the position after it, or CUT_SHORT or OVER_64_BITS as position."""
     value = 0
     shift = 0
     while at < stop:
@@ -170,7 +170,7 @@ def skip(data: Buffer, offset: int) -> int | None:
     """The end of the frame at ``offset``, where that end can be trusted. See framing.Codec.
 
     It can when the frame's CRC fits, or when it does not but a proven frame, or the end of the
-    data, follows exactly behind it. The exception is a damaged SIZE that now reaches over whole
+    data, follows exactly there. The exception is a damaged SIZE that now reaches over whole
     records and happens to end where one of them ends: then that one is proven, and nothing is
     skipped. A record that lies in the payload never ends there; at least the CRC is in between.
     """

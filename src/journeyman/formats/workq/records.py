@@ -27,7 +27,7 @@ TIME_VERSION = 1
 UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 UTC_OFFSET_MIN = -1  # how the original writes "UTC"
 
-# (seconds, nanoseconds, offset): everything behind the version byte.
+# (seconds, nanoseconds, offset): everything after the version byte.
 FIELDS = struct.Struct(">qIh")
 _WHOLE = struct.Struct(">BqIh")
 

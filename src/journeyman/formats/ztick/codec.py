@@ -11,8 +11,8 @@
     runner 0 shell   command                 3 awf    workflow, u16be count, inputs
            1 amqp    dsn, exchange, key      4 http   method, url
            2 direct  executable, u16be       5 redis  url, command, key
-                     count, args             6 queue  name, u16be count, flags (ours)
-                                             7 journal  name of a fan-out queue (ours)
+                     count, args             6 queue  name, u16be count, flags (new)
+                                             7 journal  name of a fan-out queue (new)
 
 What is read is exactly what is written: decode takes valid UTF-8, known types, runners and
 statuses, and no byte too many, and encode refuses whatever decode would not give back.
@@ -26,7 +26,7 @@ Which error says what (docs/formats/ztick.md has the table):
     InvalidData        everything else
 
 A frame is what the length prefix cuts out, an entry is a frame whose content is right. The shape
-of damaged bytes is judged in journeyman.formats.ztick.damage; reading on behind damage is
+of damaged bytes is judged in journeyman.formats.ztick.damage; reading on after damage is
 recovery, not format.
 """
 
@@ -179,7 +179,7 @@ def _encode_runner(runner: Runner) -> bytes:
 def frames(data: Buffer) -> Iterator[tuple[int, memoryview]]:
     """Offset and payload of every whole frame, by its length prefix alone, as the original walks.
 
-    The content is not looked at and no length is too large; bytes that are no whole frame end it.
+    The content is not checked and no length is too large; an incomplete frame ends it.
     """
     view = memoryview(data)
     offset = 0

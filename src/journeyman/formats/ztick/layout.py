@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 MAX_STRING_BYTES: Final = 65_535
 MAX_LIST_ITEMS: Final = 65_535  # args of direct, inputs of awf, flags of queue
-# These two count the bytes behind the length field. The upper one is ours: the original takes
+# These two count the bytes after the length field. The upper one is our own: the original takes
 # lines of 4 KiB and HTTP bodies of 1 MiB, so no real log comes near it.
 MAX_ENTRY_BYTES: Final = 16 * 1024 * 1024
 MIN_ENTRY_BYTES: Final = 3  # the removal of an empty id
@@ -26,7 +26,7 @@ MIN_ENTRY_BYTES: Final = 3  # the removal of an empty id
 JOB, RULE, JOB_REMOVAL, RULE_REMOVAL = range(4)
 
 # By runner byte: the strings of shell, amqp, direct, awf, http, redis, and of queue and journal,
-# which are ours.
+# which are our own.
 RUNNER_STRINGS: Final = (
     ("command",),
     ("dsn", "exchange", "routing_key"),

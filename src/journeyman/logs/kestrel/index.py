@@ -4,18 +4,17 @@
     <dir>/.index/<queue>.<number>     its index, once the segment is closed; JSON
 
     marks     (id, offset, items and bytes before it)  about every 64 KiB; in a sealed segment only
-              where a block begins, so that whoever reads on from there can prove what it reads
+              where a block begins, so that a reader can prove what it reads from there
     edges     first and last id, items, bytes, size of the file
     proof     a checksum over the first and the last bytes of the segment
 
-An index says nothing that the segment does not say. One that is missing, damaged or does not fit
-its segment is made anew by reading the segment; so it may go at any time, and is written without
-ceremony. It stands in a directory of its own because the original takes every file beside the
-segments for a queue; a hidden one, because whoever reads folders of queues takes what is in other
-directories for more of them.
+An index is derived from its segment. One that is missing, damaged or does not match is created
+again by reading the segment, so it may be deleted at any time. It is in a separate directory
+because the original takes every file beside the segments for a queue, and in a hidden one because
+readers of directories would look for queues in any other.
 
 A segment whose ids do not ascend (no server writes one, files may have been put together by hand)
-has no marks but the first: it is always read from its beginning.
+has only the first mark: it is always read from its beginning.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Segment:
         sizes: Sequence[int],
         block: int | None = None,
     ) -> None:
-        """Items stand one behind the other from ``offset`` on, with ids that ascend.
+        """Items follow one another from ``offset`` on, with ascending ids.
 
         ``block``: where the sealed block begins that they are part of.
         """
@@ -167,7 +166,7 @@ def save_index(disk: Disk, segment: Segment) -> None:
 
 
 def remove_index(disk: Disk, path: str) -> None:
-    """The segment is gone. That its index may come back after a crash does no harm."""
+    """The segment was removed. An index that comes back after a crash does no harm."""
     where = _index_path(path)
     if disk.exists(where):
         disk.remove(where)

@@ -12,16 +12,16 @@ formats/kestrel/kestrel2. A fan-out reader is a queue of its own, called ``queue
     orders+audit      a copy for a reader        } -->  orders.read.audit      where each reader
     orders+billing    another one               /       orders.read.billing    stands
 
-    step, for each queue                                a crash behind it leaves
+    step, for each queue                                a crash after it leaves
     1 write new files as <name>~~importing              the old journals; run it again
-    2 publish: old files to .imported-kestrel/<ms>/,    decided: whoever opens the queue next, or
-      new ones to their names                           runs it again, carries it through
+    2 publish: old files to .imported-kestrel/<ms>/,    decided: the next open of the queue, or
+      new ones to their names                           the next import, finishes it
 
 Readers of 2.x have copies of the items, with the same times; copies that come in the same order
 are stored once. What a reader does not have, its checkpoint says it has finished.
 
-A queue with named readers has no plain one. What the plain name still had is given to a reader of
-its own. Nothing is overwritten, and no byte of the old journals is removed.
+A queue with named readers has no plain one. What the plain name still had goes to an extra
+reader. Nothing is overwritten, and no byte of the old journals is removed.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@
 
     put         an id, one record, and a new segment before it if it would not fit this one
     checkpoint  how far a reader has come, durably
-    retain      segments that every reader is past go, see retention.py
+    retain      segments that every reader has passed are removed, see retention.py
 
-Ids grow by one for each item and are never given out again, even if the items that had them are
-lost: the next one is above every id in any segment *and* in any checkpoint. (The original gives
-them out again; a reader whose checkpoint is ahead of the items then skips new ones.) So after a
-loss there may be a gap, which readers here step over.
+Ids grow by one per item and are never reused, even if the items that had them are
+lost: the next one is above every id in any segment *and* in any checkpoint. (The original reuses
+them; a reader whose checkpoint is ahead of the items then skips new ones.) So after a
+loss there may be a gap, which readers here skip.
 
 An item of up to 16 MiB always fits: one that is too large for any segment has a segment to itself.
 """
@@ -109,8 +109,9 @@ class KestrelJournal:
 
         ``seal``: what is written is sealed, see journeyman.formats.seals.
         ``thorough``: all of every segment is read, and not only its index. ``names`` are the
-        files of the queue, if the directory has been listed already. ``notes`` is told of readers
-        that do not stand where their checkpoints said. LogLocked: another process has the queue.
+        files of the queue, if the directory has been listed already. ``notes`` gets the anomalies
+        of readers that are not where their checkpoints said.
+        LogLocked: another process has the queue.
         """
         check_queue_name(queue)
         disk.make_dirs(directory)
@@ -190,7 +191,7 @@ class KestrelJournal:
         return item, stored
 
     def append(self, items: Sequence[ItemPut]) -> bool:
-        """Write items whose ids were given out by whoever serves the queue, from ``next_id`` on.
+        """Write items whose ids the engine has assigned, from ``next_id`` on.
 
         As durable as the policy says when this returns; LogError: none of them is stored.
         Whether a segment was left for the next one: see ``save_indexes``.
@@ -251,7 +252,7 @@ class KestrelJournal:
         return [segment for segment in self.segments[:-1] if not segment.indexed]
 
     def commit(self) -> int:
-        """Write what was put, for whoever does not use a CommitThread."""
+        """Write what was put, for callers without a CommitThread."""
         return self.appender.commit()
 
     def items(self, after: int = 0) -> Iterator[ItemPut]:
@@ -321,7 +322,7 @@ class KestrelJournal:
         self._write_checkpoint(DEFAULT_READER, Reader(self._next_id - 1))
 
     def retain(self) -> list[str]:
-        """Let go of segments that nobody needs; their names, or where they are archived."""
+        """Remove segments that no reader needs; returns their names, or where they are archived."""
         went: list[str] = []
         with self._files:
             with self._ids:
@@ -356,7 +357,7 @@ class KestrelJournal:
         """Close the queue and remove all its files.
 
         First it is made a queue in which all has been read, by removing the last named reader; a
-        crash behind that leaves an empty queue, whose ids go on where they were.
+        crash after that leaves an empty queue whose ids continue.
         """
         with self._files:
             self._write_default_at_tail()

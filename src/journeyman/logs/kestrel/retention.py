@@ -5,16 +5,15 @@
     heads                     a: 4       b: 6
     may go      yes        yes        no: a still needs 5
 
-A segment goes once every reader is past it and a later segment holds an item; QueueView.retired
-has the rule. So the newest items always stay, and with them the knowledge of which ids were given
-out. It is deleted, or moved to an archive as ``archive~<name>``. Without any reader nothing goes:
-that nobody reads now does not mean that nobody will.
+A segment goes once every reader has passed it and a later segment holds an item; QueueView.retired
+has the rule. So the newest items always stay, and with them the knowledge of which ids were used.
+It is deleted, or moved to an archive as ``archive~<name>``. Without any reader nothing goes, since
+one may come later.
 
-How far readers are is taken from their checkpoints on disk, not from memory, which is ahead. So
-the files alone prove at any moment that no reader needs a segment that is gone, to a restart as
-well as to whoever reads them elsewhere.
+The positions of readers come from their checkpoints on disk, not from memory, which is ahead. So
+the files alone prove at any moment that no reader needs a removed segment.
 
-The order is that of the first ids inside. File numbers follow it, unless somebody renamed files.
+The order is that of the first ids inside. File numbers follow it, unless files were renamed.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class SegmentCatalog:
         self._segments[-1].note(item, position.offset, may_mark=starts_block)
 
     def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
-        """Items were stored one behind the other; ``sizes`` are those of their entries."""
+        """Items were stored one after another; ``sizes`` are those of their entries."""
         if not self._segments or self._segments[-1].path != begin.path:
             self._segments.append(Segment(begin.path))
         self._segments[-1].note_run(begin.offset, items, sizes, begin.block)

@@ -7,7 +7,7 @@
     <dir>/read.lock          exclusive while recovering or cleaning, shared otherwise
 
 A segment is left once it has reached its size, and never appended to again. Cleaning (see
-workq_cleaning) rewrites or removes read-only segments while appends go on.
+cleaning.py) rewrites or removes read-only segments while appends continue.
 
 The locks are those of the original, so that the two never write one log at the same time. It takes
 append.lock last, after its cleaner has run for a second on files that are not its own; here it is
@@ -76,7 +76,7 @@ class WorkqLog:
     ) -> WorkqLog:
         """Lock, recover and open a log; its directory is made if it is missing.
 
-        ``sync`` is every second unless told otherwise. ``each`` is given every record in log
+        ``sync`` is every second by default. ``each`` is given every record in log
         order, so that a start reads the log only once. ``in_bulk`` may do so faster: it is given
         the segments in log order, and answers None if it cannot read all of them to their last
         byte; then they are recovered as usual. Raises LogLocked when another process has the log.
@@ -117,7 +117,7 @@ class WorkqLog:
         return self.appender.append_many([CODEC.encode(record) for record in records])
 
     def commit(self) -> int:
-        """Write what was appended, for whoever does not use a CommitThread."""
+        """Write what was appended, for callers without a CommitThread."""
         return self.appender.commit()
 
     def clean(self, as_of_ns: int, *, thorough: bool = False) -> CleanReport:

@@ -10,8 +10,8 @@
                          compressed, active                 at rest
                          [compressed], to_compress, active  while compacting, or after a crash then
 
-All files stand beside the active one, wherever the process was started. Compaction itself is in
-ztick_compaction; here is when files change their names, so that appends never wait for it:
+All files are beside the active one, wherever the process was started. Compaction itself is in
+compaction.py; this module renames the files, so that appends never wait for it:
 
     under the commit lock   sync active, rename it to .to_compress, begin a new active file
     in the background       merge .to_compress into .compressed
@@ -126,7 +126,7 @@ class ZtickLog:
         return self.appender.append_many([CODEC.encode(record) for record in records])
 
     def commit(self) -> int:
-        """Write what was appended, for whoever does not use a CommitThread."""
+        """Write what was appended, for callers without a CommitThread."""
         return self.appender.commit()
 
     def compact(self) -> CompactionReport | None:

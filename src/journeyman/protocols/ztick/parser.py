@@ -13,19 +13,18 @@
              HTTP, TLS               ^ +--------+   feeds give nothing more
              -> Foreign  ------------+
 
-It is not a session: whether a secret is right, who may see what, when a client has waited too long
-and what a command does is all decided elsewhere. In particular the machine goes on behind
-``Auth`` as if the secret were right, so that commands sent along with it are not lost; a session
-that refuses the secret closes the connection and drops the events behind it.
+It is not a session: whether a secret is right, what a client may access, timeouts and the effect of
+a command are decided elsewhere. After ``Auth`` the machine continues as if the secret were right,
+so that commands sent with it are not lost; a session that refuses the secret closes the connection
+and drops the later events.
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
-- AUTH where it is not needed is ``AuthNotNeeded``; behind a successful one it is silent.
+- AUTH without authentication is ``AuthNotNeeded``; after a successful AUTH it gives no event.
 - No bytes raise. Malformed lines and unknown commands give no event: the protocol is silent there.
-  Lines of HTTP are the exception, or a web page could have the lines that follow executed.
+  HTTP lines are the exception, because a web page could otherwise have later lines executed.
 - Between feeds at most one unfinished line is kept, of less than LINE_LIMIT_BYTES.
 
-Lines and tokens are in tokens.py, the wording of answers in replies.py; both are part of
-this module's public face.
+Lines and tokens are in tokens.py, the texts of replies in replies.py.
 """
 
 from __future__ import annotations

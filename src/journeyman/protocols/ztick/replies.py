@@ -34,7 +34,7 @@ _STATUS_WORDS = tuple(status.word for status in Status)  # by byte
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What STAT tells, in the order in which it tells it."""
+    """What STAT reports, in this order."""
 
     uptime_ns: int
     connections: int
