@@ -50,21 +50,7 @@ from enum import Enum, auto
 
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, TLS, TLS_HANDSHAKE, Foreign, foreign
-from journeyman.protocols.ztick.commands import (
-    AuthNotNeeded,
-    ErrorCode,
-    Event,
-    Get,
-    ListRules,
-    Query,
-    RefusedCommand,
-    Remove,
-    RemoveRule,
-    Set,
-    SetRule,
-    Stat,
-    TooLong,
-)
+from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.replies import in_a_message
 from journeyman.protocols.ztick.rules import read_runner
 from journeyman.units import DAY_S, NS_PER_S
@@ -96,7 +82,7 @@ _NOT_A_TIME = "expected nanoseconds since 1970, YYYY-MM-DD HH:MM:SS or ISO 8601"
 _OUT_OF_RANGE = "outside the range of 64-bit nanoseconds"
 
 _AUTH_REQUIRED = AuthRequired()
-_AUTH_NOT_NEEDED = AuthNotNeeded()
+_AUTH_NOT_NEEDED = commands.AuthNotNeeded()
 
 
 class _State(Enum):
@@ -126,14 +112,14 @@ class ZtickParser:
         """How much of an unfinished line is waiting for its end."""
         return self._lines.kept_bytes
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[commands.Event]:
         """The events of the lines that ``data`` completes."""
         if self.closed:
             return []
         if self._first is not None and self._begins_as_tls(data):
             self._close()
             return [TLS]
-        events: list[Event] = []
+        events: list[commands.Event] = []
         for line in self._lines.feed(data):
             tokens = tokenize(line)
             if self._state is _State.OPEN:
@@ -150,7 +136,7 @@ class ZtickParser:
                     self._close()
                     return events
         if self._lines.overflowed:
-            events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or TooLong())
+            events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or commands.TooLong())
             self._close()
         return events
 
@@ -161,7 +147,7 @@ class ZtickParser:
         self._first = first if len(first) < len(TLS_HANDSHAKE) else None
         return first.startswith(TLS_HANDSHAKE)
 
-    def _read_first(self, tokens: list[bytes], line: bytes) -> Event | None:
+    def _read_first(self, tokens: list[bytes], line: bytes) -> commands.Event | None:
         if len(tokens) > 1 and tokens[0] == b"AUTH":
             self._state = _State.OPEN
             return Auth(tokens[1])
@@ -177,7 +163,7 @@ class ZtickParser:
         self._lines = LineBuffer()  # what is left of the last feed is of no use any more
 
 
-def _read(tokens: list[bytes], line: bytes) -> Event | None:
+def _read(tokens: list[bytes], line: bytes) -> commands.Event | None:
     """What the line asks for, or None if it is to be passed over in silence."""
     if len(tokens) < 2:
         return foreign(line)
@@ -193,7 +179,7 @@ def _read(tokens: list[bytes], line: bytes) -> Event | None:
 # -- one reader a command; tokens[0] is the request id, tokens[1] the command ---------------------
 
 
-def _read_set(tokens: list[bytes]) -> Event:
+def _read_set(tokens: list[bytes]) -> commands.Event:
     if len(tokens) < 4:
         return _missing(tokens, "timestamp" if len(tokens) == 3 else "job_identifier")
     stamp = tokens[3]
@@ -205,17 +191,17 @@ def _read_set(tokens: list[bytes]) -> Event:
             return _refused(tokens, f"invalid timestamp {shown}: {moment}")
         execution_ns = moment
     try:
-        return Set(tokens[0], tokens[2].decode(), execution_ns)
+        return commands.Set(tokens[0], tokens[2].decode(), execution_ns)
     except UnicodeDecodeError:
         return _not_utf8(tokens, "job_identifier")
 
 
 def _reader_of(
-    command: Callable[[bytes, str], Event], argument: str
-) -> Callable[[list[bytes]], Event]:
+    command: Callable[[bytes, str], commands.Event], argument: str
+) -> Callable[[list[bytes]], commands.Event]:
     """A reader for the commands that take one identifier and nothing else."""
 
-    def read(tokens: list[bytes]) -> Event:
+    def read(tokens: list[bytes]) -> commands.Event:
         if len(tokens) < 3:
             return _missing(tokens, argument)
         try:
@@ -226,16 +212,16 @@ def _reader_of(
     return read
 
 
-def _read_query(tokens: list[bytes]) -> Event:
+def _read_query(tokens: list[bytes]) -> commands.Event:
     if len(tokens) < 3:
-        return Query(tokens[0], "")
+        return commands.Query(tokens[0], "")
     try:
-        return Query(tokens[0], tokens[2].decode())
+        return commands.Query(tokens[0], tokens[2].decode())
     except UnicodeDecodeError:
         return _not_utf8(tokens, "pattern")
 
 
-def _read_set_rule(tokens: list[bytes]) -> Event | None:
+def _read_set_rule(tokens: list[bytes]) -> commands.Event | None:
     if tokens[2:3] != [b"SET"]:
         return None
     if len(tokens) < 6:
@@ -250,31 +236,31 @@ def _read_set_rule(tokens: list[bytes]) -> Event | None:
     runner = read_runner(words[2:])
     if isinstance(runner, str):
         return _refused(tokens, runner)
-    return SetRule(tokens[0], words[0], words[1], runner)
+    return commands.SetRule(tokens[0], words[0], words[1], runner)
 
 
-_READERS: dict[bytes, Callable[[list[bytes]], Event | None]] = {
+_READERS: dict[bytes, Callable[[list[bytes]], commands.Event | None]] = {
     b"SET": _read_set,
-    b"GET": _reader_of(Get, "job_identifier"),
+    b"GET": _reader_of(commands.Get, "job_identifier"),
     b"QUERY": _read_query,
-    b"LISTRULES": lambda tokens: ListRules(tokens[0]),
-    b"STAT": lambda tokens: Stat(tokens[0]),
-    b"REMOVE": _reader_of(Remove, "job_identifier"),
-    b"REMOVERULE": _reader_of(RemoveRule, "rule_identifier"),
+    b"LISTRULES": lambda tokens: commands.ListRules(tokens[0]),
+    b"STAT": lambda tokens: commands.Stat(tokens[0]),
+    b"REMOVE": _reader_of(commands.Remove, "job_identifier"),
+    b"REMOVERULE": _reader_of(commands.RemoveRule, "rule_identifier"),
     b"RULE": _read_set_rule,
 }
 
 
-def _missing(tokens: list[bytes], argument: str) -> RefusedCommand:
+def _missing(tokens: list[bytes], argument: str) -> commands.RefusedCommand:
     return _refused(tokens, f"missing required argument: {argument}")
 
 
-def _not_utf8(tokens: list[bytes], argument: str) -> RefusedCommand:
+def _not_utf8(tokens: list[bytes], argument: str) -> commands.RefusedCommand:
     return _refused(tokens, f"{argument} is not valid UTF-8")
 
 
-def _refused(tokens: list[bytes], message: str) -> RefusedCommand:
-    return RefusedCommand(tokens[0], ErrorCode.INVALID_ARGS, message)
+def _refused(tokens: list[bytes], message: str) -> commands.RefusedCommand:
+    return commands.RefusedCommand(tokens[0], commands.ErrorCode.INVALID_ARGS, message)
 
 
 class LineBuffer:
