@@ -25,7 +25,7 @@ from journeyman.logs.workq.log import WorkqLog
     type=MOMENT,
     default="now",
     show_default=True,
-    help="Drop what is over at this moment: ISO 8601, nanoseconds or `now`.",
+    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
     "--force",

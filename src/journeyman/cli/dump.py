@@ -28,7 +28,7 @@ from journeyman.errors import UsageError
 @click.option(
     "--as-of",
     type=MOMENT,
-    help="Only what was recorded up to this moment: ISO 8601, nanoseconds or `now`.",
+    help="Only what was recorded up to this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
     "--salvage", is_flag=True, help="Also show what merely looks like a record inside damage."

@@ -163,7 +163,7 @@ def _check_queue(dialect: str, queue: str) -> None:
     if dialect == KESTREL:
         check_queue_name(queue)
     if dialect == WORKQ and not _WORKQ_NAME.fullmatch(queue):
-        raise UsageError(f"{queue!r} is no workq name: use 1 to 255 letters, digits, `_.-`")
+        raise UsageError(f"{queue!r} is not a workq name: use 1 to 255 letters, digits, `_.-`")
 
 
 def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[SyntheticBytes]:

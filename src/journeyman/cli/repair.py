@@ -31,7 +31,7 @@ from journeyman.logs.segments import kestrel_lock_name
 @click.argument("path", type=click.Path())
 @dialect_option
 @click.option("--queue", help="kestrel: only this queue of a directory.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option(
     "--take-back",
     type=click.Path(exists=True, dir_okay=False),
@@ -163,7 +163,7 @@ def _print_report(
     if report.clean:
         output.line("nothing to repair")
     elif dry_run and clean:
-        output.line("nothing is damaged; what is behind the end of data would be cut off")
+        output.line("nothing is damaged; bytes after the end of the data would be cut off")
     elif dry_run:
         output.line(f"to be repaired: `journeyman repair {log.where}` does it")
     else:
@@ -173,8 +173,8 @@ def _print_report(
 def _print_file(output: Output, file: FileReport, dry_run: bool) -> None:
     kept = "can be kept" if dry_run else "kept"
     name = posixpath.basename(file.file)
-    behind = counted(file.saved_after_damage, "record")
-    output.line(f"  {name}: {counted(file.records, 'record')} {kept}, {behind} from behind damage")
+    records = counted(file.records, "record")
+    output.line(f"  {name}: {records} {kept}, {file.saved_after_damage} of them after damage")
     for damage in file.damages:
         output.line(f"    {_words(damage)}")
     if file.damage_count > len(file.damages):

@@ -220,7 +220,7 @@ _SHOWN_DAMAGES = 20  # of a file, in text; JSON lists more
 @click.option(
     "--as-of",
     type=MOMENT,
-    help="The moment at which bytes count as live or dead (jobs expire). [default: now]",
+    help="When jobs count as expired, and their bytes as dead. [default: now]",
 )
 @format_options
 @quiet_option
@@ -255,7 +255,7 @@ def verify(
         else:
             for report in reports:
                 _print_log(output, report)
-            output.line("clean" if clean else f"damaged: `journeyman repair {path}` mends it")
+            output.line("clean" if clean else f"damaged: `journeyman repair {path}` repairs it")
     if not clean:
         ctx.exit(DAMAGED)
 
@@ -295,5 +295,5 @@ def _damage_words(found: DamageReport) -> str:
     damage = found.damage
     return (
         f"{damage.kind} at offset {damage.offset}, {counted(damage.length, 'byte')}: "
-        f"{damage.reason}; {counted(found.records_behind, 'record')} behind it"
+        f"{damage.reason}; {counted(found.records_behind, 'record')} after it"
     )

@@ -24,7 +24,7 @@ from journeyman.errors import UsageError
     type=MOMENT,
     default="now",
     show_default=True,
-    help="Drop what is over at this moment: ISO 8601, nanoseconds or `now`.",
+    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option("--force", is_flag=True, help="Also as of the future.")
 @pipeline_dialect_option

@@ -27,7 +27,7 @@ DEFAULT_OUTPUT = "report.html"
     "--title", default="Journeyman report", show_default=True, help="Heading of the page."
 )
 @click.option(
-    "--as-of", type=MOMENT, help="When jobs count as late. [default: the last moment in the logs]"
+    "--as-of", type=MOMENT, help="When jobs count as late. [default: the last time in the logs]"
 )
 @click.option(
     "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."

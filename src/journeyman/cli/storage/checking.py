@@ -56,8 +56,8 @@ def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool
                 if found > _SHOWN and not all_:
                     output.line(f"and {found - _SHOWN} more; --all shows them")
                 output.line(
-                    f"{counted(found, 'problem')}: `journeyman storage rebuild` mends what follows "
-                    "from the records"
+                    f"{counted(found, 'problem')}: `journeyman storage rebuild` restores what is "
+                    "derived from the records"
                     if found
                     else "all is right"
                 )
@@ -85,7 +85,7 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
     finally:
         backend.close()
     unread = f"; {done.unreadable} cannot be read and are in no index" if done.unreadable else ""
-    click.echo(f"{counted(done.jobs, 'job')} indexed anew{unread}")
+    click.echo(f"{counted(done.jobs, 'job')} indexed again{unread}")
 
 
 def be_alone(backend: Backend) -> None:
@@ -128,7 +128,7 @@ def existing_backend(settings: StorageSettings) -> Backend:
     show_default=True,
     help="Jobs of a page.",
 )
-@click.option("--after", metavar="CURSOR", help="The page behind this cursor.")
+@click.option("--after", metavar="CURSOR", help="The page after this cursor.")
 @click.option("--page", "number", type=click.IntRange(1), help="This page; needs --queue.")
 @format_options
 @click.pass_context

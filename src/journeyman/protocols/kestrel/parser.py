@@ -189,7 +189,7 @@ _HANGUP = HangUp()
 _ENDINGS = (HangUp, Foreign)
 _SHORT_SET = RefusedRequest("an argument is missing", hangup=True)
 _UNKNOWN = RefusedRequest("unknown command", hangup=True)
-_BAD_SIZE = RefusedRequest("the size of the item is no number", hangup=True)
+_BAD_SIZE = RefusedRequest("the size of the item is not a number", hangup=True)
 _LINE_TOO_LONG = RefusedRequest("the line is too long", hangup=True)
 
 # Followed by an item. All except set are unknown, but their items must be skipped.
