@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from journeyman.cli import follow as follow_module
+from journeyman.cli.errors import warn
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.kestrel.log import KestrelJournal
@@ -353,10 +354,10 @@ def test_an_entry_longer_than_one_read_is_printed(tmp_path, monkeypatch):
         def sleep(self, seconds: float) -> None:
             raise KeyboardInterrupt
 
-    from journeyman.cli.detection import find_logs
+    from journeyman.logs.detection import LogFinder
 
     lines: list[str] = []
-    logs = find_logs(DISK, [str(directory)])
+    logs = LogFinder(DISK, warn).find([str(directory)])
     with pytest.raises(KeyboardInterrupt):
         follow_module.follow(DISK, OneRound(), logs, lines.append, json=True)  # type: ignore[arg-type]
 

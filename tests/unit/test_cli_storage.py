@@ -31,7 +31,7 @@ from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
 from journeyman.formats.workq.retry import pack
 from journeyman.formats.ztick import RuleSet
-from journeyman.formats.ztick.runners import Shell
+from journeyman.formats.ztick.layout import Shell
 from journeyman.storage import RemoveJob, Storage, Upsert
 from tests.support.cli_commands import (
     NOW_NS,

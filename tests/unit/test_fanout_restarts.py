@@ -282,7 +282,7 @@ def test_the_last_reader_deleted_takes_its_backlog_with_it():
 
 
 def test_a_checkpoint_lists_a_bounded_number_of_ids_and_all_that_were_listed_before(monkeypatch):
-    monkeypatch.setattr("journeyman.engines.kestrel.reader.MAX_SAVED_DONE", 5)
+    monkeypatch.setattr("journeyman.engines.kestrel.queue.MAX_SAVED_DONE", 5)
     disk = SimulatedDisk()
     filled(disk, 20, "a")
     life = world(disk)

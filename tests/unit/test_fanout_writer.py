@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from journeyman.engines.kestrel.engine import FanOutEngine
-from journeyman.engines.kestrel.messages import Reply
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
+from journeyman.protocols.kestrel.replies import line, reply_bytes
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
@@ -42,7 +42,7 @@ class Bench:
             self.clock,
             self.engine,
             self.journals,
-            facts=lambda request: Reply(b"V\r\n") if type(request) is Version else None,
+            facts=lambda request: line("V") if type(request) is Version else None,
             on_effect=lambda _: None,
             on_batch=lambda: None,
             on_trouble=self.troubles.append,
@@ -109,8 +109,8 @@ def test_queue_that_cannot_be_made_is_refused_and_made_later(kind: str, code: in
         client = Caller()
         assert await bench.tell(client, Put("p", 0, b"x")) == [STORED]
         bench.disk.fail(kind, error=code, times=1000)
-        assert await bench.tell(client, Put("q", 0, b"x")) == [NO_ROOM.data]
-        assert await bench.tell(client, GetItem(Key("r", "a"))) == [NO_ROOM.data]
+        assert await bench.tell(client, Put("q", 0, b"x")) == [reply_bytes(NO_ROOM)]
+        assert await bench.tell(client, GetItem(Key("r", "a"))) == [reply_bytes(NO_ROOM)]
         assert await bench.tell(client, GetItem(P)) == [value("p", b"x")]
         bench.disk.heal()
         assert await bench.tell(client, Put("q", 0, b"y"), GetItem(Q)) == [STORED, value("q", b"y")]
@@ -135,7 +135,7 @@ def test_queue_that_was_deleted_in_a_batch_that_failed_is_deleted(put_first: boo
         )
         bench.disk.heal()
         assert told[len(before) :][0] == DELETED
-        assert told[-2:] == [NO_ROOM.data, value("p", b"x")]
+        assert told[-2:] == [reply_bytes(NO_ROOM), value("p", b"x")]
         assert await bench.tell(client, Put("q", 0, b"again")) == [STORED]
         found = await bench.tell(client, GetItem(Q), GetItem(Q), GetItem(Q))
         left = [b"z", b"again"] if told[len(before) + 1 :][0] == STORED else [b"again"]
@@ -151,7 +151,7 @@ def test_reads_of_a_batch_that_failed_are_answered_in_order():
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
         requests = [GetItem(Q, open=True), Put("q", 0, b"c"), Confirm(Q, 1), Version(), GetItem(Q)]
         told = await bench.tell(client, *requests)
-        assert told == [value("q", b"a"), NO_ROOM.data, END, b"V\r\n", value("q", b"b")]
+        assert told == [value("q", b"a"), reply_bytes(NO_ROOM), END, b"V\r\n", value("q", b"b")]
         bench.disk.heal()
         assert await bench.tell(client, GetItem(Q)) == [END]
 
@@ -221,7 +221,7 @@ def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
         slow.is_slow = True
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
         bench.writer.submit(slow, [GetItem(Q), Version()])
-        assert await bench.tell(other, Put("q", 0, b"b")) == [NO_ROOM.data]
+        assert await bench.tell(other, Put("q", 0, b"b")) == [reply_bytes(NO_ROOM)]
         bench.disk.heal()
         slow.is_slow = False
         bench.writer.resume(slow)

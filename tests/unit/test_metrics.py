@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from journeyman.engines.kestrel.messages import ERROR, Counts, FanOutStats
+from journeyman.engines.kestrel.messages import Counts, FanOutStats
 from journeyman.engines.workq.messages import QueueFigures, WorkStats
 from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import (
@@ -38,8 +38,9 @@ from journeyman.formats.ztick import (
     Shell,
     WorkQueueRunner,
 )
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.protocols.kestrel.commands import Confirm, Key
+from journeyman.protocols.kestrel.replies import ERROR
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import NOT_FOUND
 from journeyman.protocols.ztick import (

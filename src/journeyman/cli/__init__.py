@@ -47,7 +47,7 @@ COMMANDS = {
     "serve": "journeyman.cli.serve:serve",
     "storage": "journeyman.cli.storage:storage",
     "verify": "journeyman.cli.verify:verify",
-    "workq-server": "journeyman.cli.workq_server:workq_server",
+    "workq-server": "journeyman.cli.serve:workq_server",
 }
 
 

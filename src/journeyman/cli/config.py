@@ -3,6 +3,11 @@
 The answer is a configuration file: it can be read back with ``-c``. The same command is the way
 to check a file before a server is started with it: what ``serve`` would refuse is said in one line,
 exit code 2.
+
+The options by which a command takes the server's settings.
+
+    -c FILE               a configuration file, TOML
+    --set SECTION.KEY=V   one setting, over file and environment; as often as needed
 """
 
 from __future__ import annotations
@@ -16,12 +21,6 @@ from journeyman.cli.errors import warn
 from journeyman.cli.output import Output
 from journeyman.config import Configuration, load
 from journeyman.errors import UsageError
-
-# ----------------------------------------
-# The options by which a command takes the server's settings.
-#
-#     -c FILE               a configuration file, TOML
-#     --set SECTION.KEY=V   one setting, over file and environment; as often as needed
 
 F = TypeVar("F", bound=Callable[..., Any])
 

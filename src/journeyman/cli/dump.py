@@ -7,15 +7,22 @@ from collections.abc import Iterator
 
 import click
 
-from journeyman.cli.detection import find_logs
-from journeyman.cli.dialects import ZTICK, Log, LogFile, dialect_option
+from journeyman.cli.errors import warn
 from journeyman.cli.lines import MOMENT, line_maker
-from journeyman.cli.output import Output, as_json, format_options
-from journeyman.cli.progress import progress, quiet_option
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    progress,
+    quiet_option,
+)
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import ZTICK, Log, LogFile
+from journeyman.logs.detection import LogFinder
 
 
 @click.command()
@@ -54,7 +61,7 @@ def dump(
     damaged is left out, with a warning on stderr that says where and why.
     """
     disk = RealDisk()
-    logs = find_logs(disk, paths, dialect=dialect, queue=queue)
+    logs = LogFinder(disk, warn).find(paths, dialect=dialect, queue=queue)
     if as_of is not None and any(log.dialect == ZTICK for log in logs):
         raise UsageError("--as-of needs times, and ztick records carry none of when they were set")
     json = as_json(format_, json_)

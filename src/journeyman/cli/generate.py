@@ -11,14 +11,13 @@ from collections.abc import Iterator
 
 import click
 
-from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK
-from journeyman.cli.directories import ztick_files
 from journeyman.cli.lines import MOMENT, counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option
+from journeyman.cli.output import Output, as_json, format_options, json_line, progress, quiet_option
 from journeyman.cli.synthetic import Plan, SyntheticBytes
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK
+from journeyman.logs.detection import ztick_files
 from journeyman.logs.segments import (
     APPEND_LOCK,
     ZtickNames,

@@ -2,29 +2,92 @@
 
 Damaged bytes go to ``quarantine/`` beside the file, durably, before they leave the file; so no
 byte is ever destroyed. The log's own classes do it, under the log's own lock.
+
+A start sets aside what stands after the last seal of a log, because nobody was told that it is
+stored. It may be whole all the same, and so may most of a block that one flipped bit has spoilt.
+``take_back`` appends what can be read of such a file to the log, as its newest records; items of a
+queue get new ids.
 """
 
 from __future__ import annotations
 
 import posixpath
+from typing import Any
 
 import click
 
-from journeyman.cli.detection import find_whole_logs
-from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
-from journeyman.cli.directories import relisted
-from journeyman.cli.errors import DAMAGED
+from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+    working,
+)
 from journeyman.cli.reading import map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
-from journeyman.errors import UsageError
-from journeyman.logs.damage import Damage
+from journeyman.errors import LogError, UsageError
+from journeyman.formats import kestrel, ztick
+from journeyman.formats.framing import Codec
+from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.detection import LogFinder, relist
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
+from journeyman.logs.sealed_reading import Headless
 from journeyman.logs.segments import kestrel_lock_name
+from journeyman.logs.ztick.log import ZtickLog
+
+TAKEN_BACK = ".taken-back"
+
+
+def take_back(
+    disk: Disk, clock: Clock, where: str, queue: str | None, path: str
+) -> tuple[int, str]:
+    """Append the records of the file at ``path``; how many, and what the file is called now.
+
+    ``queue``: of a kestrel directory; None for a ztick log. Raises LogError if there is no record.
+    """
+    records = _records(kestrel.WRITER if queue is not None else ztick.CODEC, disk.read_bytes(path))
+    if not records:
+        raise LogError(path, "no record can be read from it")
+    if queue is None:
+        with ZtickLog.open(disk, clock, where) as log:
+            stored = log.append(records)
+            log.commit()
+            stored.result()
+    else:
+        with KestrelJournal.open(disk, clock, where, queue) as journal:
+            for item in records:
+                journal.put(
+                    item.data,
+                    add_time_ms=item.add_time_ms,
+                    expire_time_ms=item.expire_time_ms,
+                    error_count=item.error_count,
+                )
+            journal.commit()
+    disk.rename(path, path + TAKEN_BACK)
+    disk.sync_dir(posixpath.dirname(path) or ".")
+    return len(records), path + TAKEN_BACK
+
+
+def _records(codec: Codec[Any], data: bytes) -> list[Any]:
+    """What can be read; seals prove nothing here, and of a queue only items count."""
+    assert codec.seals is not None
+    headless: Any = codec if data.startswith(codec.header or b"\xff") else Headless(codec)
+    return [
+        found.record
+        for found in read_past_damage(headless, data)
+        if not isinstance(found, Damage)
+        and not codec.seals.is_like_seal(data, found.offset)
+        and (codec is ztick.CODEC or isinstance(found.record, kestrel.ItemPut))
+    ]
 
 
 @click.command()
@@ -64,12 +127,12 @@ def repair(
     if take_back is not None:
         if dry_run:
             raise UsageError("--take-back does not go with --dry-run")
-        named = find_whole_logs(disk, path, dialect=dialect, queue=queue)
+        named = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
         _take_back(disk, clock, named, take_back, json=as_json(format_, json_))
         return
     reports = []
-    for log in find_whole_logs(disk, path, dialect=dialect, queue=queue):
-        whole = relisted(disk, log, compacted=True)
+    for log in LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue):
+        whole = relist(disk, log, compacted=True)
         with working(f"reading {log.title}", quiet=quiet):
             report = _foretell(disk, whole) if dry_run else _recover(disk, clock, whole)
         reports.append((log, report, _is_clean(disk, log, quiet)))
@@ -91,7 +154,7 @@ def repair(
 
 
 def _take_back(disk: Disk, clock: Clock, logs: list[Log], path: str, *, json: bool) -> None:
-    from journeyman.logs.taking_back import take_back
+    from journeyman.cli.repair import take_back
 
     if len(logs) != 1:
         raise UsageError("--take-back is about one log: name its queue with --queue")

@@ -16,7 +16,7 @@ what cannot be, in one line that names place, key, value and what is allowed.
 
 from __future__ import annotations
 
-from journeyman.config.addresses import Address, parse_address
+from journeyman.config.kinds import Address, parse_address
 from journeyman.config.loading import Configuration, load, show
 from journeyman.config.queue_settings import (
     KestrelSettings,

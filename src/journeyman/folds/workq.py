@@ -10,21 +10,41 @@
     orphans or None  kept !        kept !              kept !           kept !, or None !
 
 ``!`` is reported, ``-`` changes nothing. An add begins a life: of an unknown id, of orphans (which
-are applied to it), or again when it differs from the add of the existing job. The original refuses
-a log with most of the marked cases, though its own races write them; here each has a rule, given in
+are applied to it), or anew when it differs from the add of the living job. The original refuses a
+log with most of the marked cases, though its own races write them; here each has a rule, given in
 docs/folds.md with its reason. Three ideas carry them all:
 
  - A record says what a server did. That a job was leased or finished is a fact; that a lease or
-   all attempts ran out is the fold's conclusion, and gives way to facts.
- - After the add, log order rules. Only records before their add need times.
+   all attempts ran out is what the fold makes of it, and gives way to facts.
+ - Once the add was seen, the order of the log rules. Only records before their add need times.
  - A start while leased means that the timeout of the lease before is still to come. It is owed,
    and when it comes it does not end the new lease.
 
 A retry after ``fail`` (max-fails; the original has none) is the fail and a timeout-attempt with
 the same time. ``retry_of`` makes the second; nothing else may come between. The fail is hidden
-from the original (formats/workq/retry.py); to the fold a hidden record is like any other.
+from the original (formats.workq.retry); to the fold a hidden record is like any other.
 
-``apply`` changes the state it is given. Expiry and queues are views: see below.
+``apply`` changes the state it is given: None (nothing is known, or it was added and has ended),
+Orphans (records of a job whose add is not here yet) or a FoldedJob. What depends on the time is
+never in a state; it is a view:
+
+    visible(state, as_of_ns)     the job, unless its TTL has run out (then nobody may see it)
+    queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
+    lease_deadline_ns(job)       when a lease runs out
+    queue_order(job)             the sort key of all queues and listings
+
+``snapshot`` makes the shortest honest history that folds to a state:
+
+    add or schedule
+    (fail timeout) * fails            failures that were retried
+    (start timeout) * n  start * m    attempts; the last start bears the true time
+    complete | fail | timeout         how it ended
+
+What cannot be told apart in the state is told in the simplest way. Where the state is one that the
+original can reach, it can load these records too: attempts that ended are pairs of start and
+timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
+written only for states that its own races, or attempts over the limit, have made. What has no time
+of its own takes the add's; times run backwards only where those of the log did.
 """
 
 from __future__ import annotations
@@ -49,16 +69,12 @@ from journeyman.formats.workq import (
 from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 from journeyman.units import NS_PER_MS
 
-# ----------------------------------------
-# What the workq protocol lets through, as a check of an add that is in the log already.
-#
-# The original refuses to replay a log that holds a value outside these limits; the fold keeps the
-# job and reports every such value. ``unusable_values`` yields one phrase for each.
-
+# What the protocol lets through. The original refuses to replay a log with a value outside these
+# limits; the fold keeps the job and reports each such value (``unusable_values``).
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
-MAX_RETRY_DELAY_MS = 86_400_000  # our extension, kept with max-fails: see formats/workq/retry.py
+MAX_RETRY_DELAY_MS = 86_400_000  # ours, kept with max-fails: see formats.workq.retry
 MAX_COUNT = 255  # of max-attempts and max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 
@@ -91,25 +107,6 @@ def unusable_values(added: JobAdded) -> Iterator[str]:
 
 def _is_uuid4(job_id: bytes) -> bool:
     return len(job_id) == 16 and job_id[6] >> 4 == 4 and job_id[8] >> 6 == 2
-
-
-# ----------------------------------------
-# What the fold of the workq log knows of one job id, and how that looks at a given moment.
-#
-#     None        nothing: never seen, or added and ended
-#     Orphans     records of a job whose add is not here (yet)
-#     Job         an added job: state, attempts, result
-#
-#     state       0 new ──lease──▶ 4 leased ──TTR──▶ 3 pending ──lease──▶ 4 leased
-#                 any of these ──complete──▶ 1 completed,  ──fail──▶ 2 failed
-#
-# A ``FoldedJob`` and ``Orphans`` are changed in place by the fold, which owns them; they are equal
-# when all their fields are. What depends on the time is never in them. Ask a view:
-#
-#     visible(state, as_of_ns)     the job, unless its TTL has ended
-#     queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
-#     lease_deadline_ns(job)       when a lease runs out
-#     queue_order(job)             the sort key of all queues and listings
 
 
 class JobState(IntEnum):
@@ -240,7 +237,7 @@ def fold(records: Iterable[Record], notes: Notes = None) -> State:
 
 
 def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, FoldedJob | Orphans]:
-    """The states of a whole log. What was added and has ended leaves nothing."""
+    """The states of a whole log. What was added and has ended leaves nothing behind."""
     states: dict[bytes, FoldedJob | Orphans] = {}
     for record in records:
         key = record.job_id
@@ -363,7 +360,7 @@ def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
 def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout is that of an earlier lease, which a later start has cut off.
 
-    Unless the present lease has ended too: then it ends that lease and the debt.
+    Not so if it comes when the present lease is over too: then nothing is left to tell apart.
     """
     if not job.owed_timeouts:
         return False
@@ -374,7 +371,7 @@ def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
 def _is_retry(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout takes back the failure just before it.
 
-    The equal time distinguishes it from a timeout that a race of the original wrote after its fail.
+    The equal time tells it from a timeout that a race of the original wrote behind its fail.
     """
     return (
         job.state == _FAILED
@@ -423,24 +420,6 @@ def _note(
         notes(Anomaly(kind, record.job_id, f"{record.command.word}: {detail}", lost))
 
 
-# ----------------------------------------
-# The shortest honest history of a workq job: records that fold to a given state.
-#
-#     add or schedule
-#     (fail timeout) * fails            failures that were retried
-#     (start timeout) * n  start * m    attempts; the last start bears the true time
-#     complete | fail | timeout         how it ended
-#
-# Histories that give the same state are written in the simplest way. Where the state is one that
-# the original can reach, it can load these records too: attempts that ended are pairs of start and
-# timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
-# written only for states that its own races, or attempts over the limit, have made. Retried
-# failures it steps over (formats.workq_retry).
-#
-# Times are those of the state: what has no time of its own there takes the add's. As long as the
-# times in the log did not run backwards, those of a snapshot do not either.
-
-
 def snapshot(state: State, timed_out_ns: int = 0) -> tuple[Record, ...]:
     """Records that fold to ``state``; of orphans, themselves.
 
@@ -461,7 +440,7 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
     started = born if job.started is None else job.started
     pairs = _attempts_in_pairs(job)
     open_starts = job.attempts - pairs
-    # Beyond max-attempts only a retried failure queues a job again; then it is written last.
+    # Beyond max-attempts only a retried failure queues a job again; then it is told last.
     fail_last = job.state == JobState.PENDING and open_starts > 0
 
     yield added
@@ -494,7 +473,7 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
 
 
 def _attempts_in_pairs(job: FoldedJob) -> int:
-    """How many attempts are written as a start and its timeout.
+    """How many attempts are told as a start and its timeout.
 
     All that have ended, but never as many as max-attempts: that timeout would end the job.
     """

@@ -1,20 +1,19 @@
 """Logs on disk: directories of segments that grow at the end and survive a crash.
 
-    segments        names and catalogs of the three dialects, and when the next segment begins
-    tail            the active segment: the only place that writes, syncs, rotates and cuts back
-    appender        many appends, one write and one sync (group commit); sync policies
-    recovery        after a crash or on a bad disk: read, report, repair, quarantine
-    damage          reading on after damage, and the words of the report
-    sealing         writing seals; sealed_reading reads them; taking_back restores from quarantine
-    publication     changing one file, or many at once: all or none
-    replaced_files  notes for streams when a file is replaced
+    segments    names of files in the three dialects, and when the next segment begins
+    catalog     which files are which log, in which order; detection guesses the dialect of a path
+    tail        the active segment: the one place that writes, syncs, rotates and cuts back
+    appender    many appends, one write and one sync (group commit)
+    recovery    what a crash or a bad disk left behind: read, report, repair, set aside
+    damage      the words of that report, and reading on behind damage
+    publication putting new files in the place of old ones, one or many
 
-and for each dialect a log that is opened, appended to and made smaller:
+and on these, for each dialect a log that is opened, appended to and made smaller:
 
-    ztick/log.py    with compaction.py                     one file, and a compacted one
-    workq/log.py    with cleaning.py                       numbered segments
-    kestrel/log.py  with checkpoints.py and retention.py   segments and readers
+    ztick/log.py     ztick/compaction.py                             one file, and a compacted one
+    workq/log.py     workq/cleaning.py                               numbered segments
+    kestrel/log.py   kestrel/checkpoints.py, kestrel/retention.py    segments and readers
 
-Everything here takes its Disk and Clock as arguments, and the shared modules also their Codec.
+Everything here takes its Disk and Clock as arguments, and the modules above also their Codec.
 docs/logs.md has the files, the locks, and what a crash leaves at every step.
 """

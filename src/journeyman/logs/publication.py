@@ -1,24 +1,35 @@
 """Changing many files of a log at once: all of them or none, whatever happens in between.
 
-A single file changes atomically by a rename (see replacement). Here several do, by a journal that
+A single file changes atomically by a rename (see below). Here several do, by a journal that
 says what is to be done, and is itself one file:
 
     <dir>/<staging>/...      the new files, complete and synced, under any names
     <dir>/_publication*.json the journal: which of them get which names in <dir>, and what goes
 
-    step                                                        a crash after it leaves
+    step                                                        a crash behind it leaves
     1 write and sync the journal under a temporary name         the old log; the rest is litter
     2 rename it to its name, sync the directory                 decided: ``finish`` makes it so
     3 rename each new file to its place                         some old, some new: ``finish``
     4 remove what is to go, sync the directories                the new log, and a journal
     5 remove the journal, sync the directory                    the new log
 
-From step 2 on the publication has happened, and the rest can be done by anyone, any number of
-times: ``finish`` does it, called under the log's lock by the next writer of the log. Until
-then a reader that does not know of journals sees files of both logs; so it looks for one first
-(``pending``). Nothing here takes a lock: the caller has it.
+From step 2 on the publication has happened, and what is left of it can be done by anyone, any
+number of times: ``finish`` does it, and is called under the log's lock by whoever writes the log
+next. Until then a reader that does not know of journals sees files of both logs; so it looks for
+one first (``pending``). Nothing here takes a lock: the caller has it.
 
 Paths in the journal are relative to its directory, so that a directory can be moved with it.
+
+A single file takes the place of an old one so that a crash leaves one of them whole.
+
+    write_whole    written to a temporary file, then synced      crash: the old file stands
+    rename         the temporary file takes the old one's name   crash: the old or the new one
+    put_in_place   the directory is synced, and it returns       crash: the new one stands
+
+Only after ``put_in_place`` may anything go that the new file stands for. Until then the old file
+is the truth and the temporary one is litter, which whoever opens the log removes.
+
+Compaction, cleaning and checkpoints differ in what they write; how it gets there is the same.
 """
 
 from __future__ import annotations
@@ -32,18 +43,6 @@ from dataclasses import dataclass
 from journeyman.disk import Disk, is_full
 from journeyman.errors import LogError, LogFull
 from journeyman.formats.framing import Buffer
-
-# ----------------------------------------
-# Putting a new file in the place of an old one, so that a crash leaves one of them whole.
-#
-#     write_whole    written to a temporary file, then synced      crash: the old file stands
-#     rename         the temporary file takes the old one's name   crash: the old or the new one
-#     put_in_place   the directory is synced, and it returns       crash: the new one stands
-#
-# Only after ``put_in_place`` may anything go that the new file stands for. Until then the old file
-# is the truth and the temporary one is litter, which the next open of the log removes.
-#
-# Compaction, cleaning and checkpoints differ in what they write; how it gets there is the same.
 
 WRITE_BYTES = 1024 * 1024  # small pieces are gathered to writes of about this size
 
@@ -62,7 +61,7 @@ def write_whole(disk: Disk, temporary: str, pieces: Iterable[Buffer]) -> int:
         finally:
             file.close()
     except OSError as error:
-        with suppress(OSError):  # report the first error
+        with suppress(OSError):  # the first error is the one to tell
             disk.remove(temporary)
         if is_full(error):
             raise LogFull(temporary, "no room to write the file; nothing was changed") from error
@@ -112,7 +111,7 @@ class Publication:
 
 
 def journal_path(directory: str, log: str = "") -> str:
-    """The journal of a log; ``log`` distinguishes logs that share a directory."""
+    """The journal of a log; ``log`` tells logs that share a directory apart."""
     return posixpath.join(directory, f"{JOURNAL_PREFIX}{'-' if log else ''}{log}.json")
 
 
@@ -191,7 +190,7 @@ def _read(disk: Disk, journal: str) -> Publication:
         version, renames, removes = content["version"], content["renames"], content["removes"]
         publication = Publication(dict(renames), tuple(removes))
     except (ValueError, KeyError, TypeError) as error:
-        raise LogError(journal, f"is not the journal of a publication: {error}") from error
+        raise LogError(journal, f"is no journal of a publication: {error}") from error
     if version != _VERSION:
         raise LogError(journal, f"is of version {version}, and this program knows {_VERSION}")
     return publication

@@ -18,6 +18,16 @@ Memory stays small: a file is read through a view, copied in chunks, its entries
 one.
 
 Opening a log for writing recovers each of its files; ``inspect_file`` only reports.
+
+Where damaged bytes go, so that no repair destroys any.
+
+    <dir>/<file>                              the log
+    <dir>/quarantine/<file>.<begin>-<end>     what stood there in the file as it was found
+    <dir>/quarantine/<file>.<begin>-<end>.2   the same place, another time, other bytes
+
+A quarantine file is durable, name and all, before these functions return; only then may the
+original be cut. Putting the same bytes aside twice (a crash came between) keeps one copy. Nothing
+here is ever read again by a log; it is for people.
 """
 
 from __future__ import annotations
@@ -36,17 +46,6 @@ from journeyman.formats.seals import SealFormat, fits, make_seal
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import read_file
 from journeyman.logs.segments import QUARANTINE, TEMPORARY_MARK
-
-# ----------------------------------------
-# Where damaged bytes go, so that no repair destroys any.
-#
-#     <dir>/<file>                              the log
-#     <dir>/quarantine/<file>.<begin>-<end>     what stood there in the file as it was found
-#     <dir>/quarantine/<file>.<begin>-<end>.2   the same place, another time, other bytes
-#
-# A quarantine file is durable, name and all, before these functions return; only then may the
-# original be cut. Putting the same bytes aside twice (a crash came between) keeps one copy. Nothing
-# here is ever read again by a log; it is for people.
 
 CHUNK_BYTES = 1024 * 1024  # how much of a file is in memory at once while it is copied
 

@@ -273,15 +273,17 @@ def kestrel_temporaries(queue: str, names: Iterable[str]) -> list[str]:
     return sorted(n for n in names if n.startswith(queue + ".") and TEMPORARY_MARK in n)
 
 
+def is_kestrel_name(name: str) -> bool:
+    """Whether a file of this name is a segment or a checkpoint, of whatever queue."""
+    queue = name.partition(".")[0]
+    if not queue or "~" in queue:
+        return False
+    return kestrel_number(queue, name) is not None or kestrel_reader(queue, name) is not None
+
+
 def kestrel_queues(names: Iterable[str]) -> list[str]:
     """Queues that have a segment or a checkpoint among these names."""
-    queues = set()
-    for name in names:
-        queue = name.partition(".")[0]
-        is_ours = kestrel_number(queue, name) is not None or kestrel_reader(queue, name) is not None
-        if queue and "~" not in queue and is_ours:
-            queues.add(queue)
-    return sorted(queues)
+    return sorted({name.partition(".")[0] for name in names if is_kestrel_name(name)})
 
 
 @dataclass(frozen=True, slots=True)

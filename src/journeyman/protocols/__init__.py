@@ -1,13 +1,13 @@
-"""Bytes on a connection <-> commands and replies, without a socket.
+"""Bytes on a connection <-> commands and replies, without a socket in sight.
 
-Each dialect is a machine that is fed bytes and returns commands, and functions that turn replies
-into bytes. Nothing here waits, reads a clock or decides what a command does. In each folder:
+Each dialect is a machine that is fed bytes and gives back commands, and a set of functions that
+turn answers into bytes. Nothing here waits, reads a clock or decides what a command does.
 
-    parser      bytes -> events: the states of a connection
-    commands    what a client can ask for, and every limit
-    replies     values -> bytes
-
-    ztick/tokens, ztick/rules            quoting and times; the runner grammar of RULE SET
-    workq/readers, workq/fast_path       the words and flags of a line; the usual lines in one step
-    foreign, authentication              lines of HTTP and TLS; what the first line must be
+    <dialect>/parser.py     a connection: bytes -> events, in order, however the bytes are cut
+    <dialect>/commands.py   what a client can ask for, and every limit
+    <dialect>/replies.py    answers -> bytes
+    ztick/tokens.py         where a line ends, its tokens, quoting, and the timestamps of SET
+    ztick/rules.py          the runner grammar of RULE SET, both ways
+    workq/readers.py        the words, flags and payload of a command -> itself, or what is wrong
+    foreign.py              lines of other protocols, HTTP above all, which end the connection
 """

@@ -36,7 +36,7 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
 from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner

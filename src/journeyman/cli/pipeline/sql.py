@@ -1,4 +1,14 @@
-"""``journeyman pipeline sql``: ask the logs in SQL, once or in a shell."""
+r"""``journeyman pipeline sql``: ask the logs in SQL, once or in a shell.
+
+The shell of ``journeyman pipeline sql``: statements over several lines, ended by ``;``.
+
+    sql> SELECT status, count(*) FROM jobs      type on until the semicolon
+      -> GROUP BY status;
+    sql> \d                                     the tables; \d NAME the columns of one; \q ends it
+
+An error is one line, and the shell goes on. Ctrl-C cancels what runs, or clears what was typed;
+Ctrl-D ends the shell. What was typed is kept in $XDG_STATE_HOME/journeyman/sql_history.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +37,6 @@ from journeyman.errors import JourneymanError, UsageError
 
 if TYPE_CHECKING:
     from journeyman.spark.sql import LogTables
-
-# ----------------------------------------
-# The shell of ``journeyman pipeline sql``: statements over several lines, ended by ``;``.
-#
-#     sql> SELECT status, count(*) FROM jobs      type on until the semicolon
-#       -> GROUP BY status;
-#     sql> \d                                     the tables; \d NAME the columns of one; \q ends
-# it
-#
-# An error is one line, and the shell goes on. Ctrl-C cancels what runs, or clears what was typed;
-# Ctrl-D ends the shell. What was typed is kept in $XDG_STATE_HOME/journeyman/sql_history.
 
 PROMPT, CONTINUED = "sql> ", "  -> "
 HISTORY_LINES = 1000

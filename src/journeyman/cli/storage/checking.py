@@ -1,4 +1,13 @@
-"""``journeyman storage check`` and ``rebuild``."""
+"""``journeyman storage check`` and ``rebuild``.
+
+``journeyman storage list``: how many jobs there are, and which, a page at a time.
+
+    list                               every queue and status, with its number of jobs
+    list --status failed               jobs of a status, oldest first
+    list --status failed --queue mail  of one queue; --page 7, or --after CURSOR, for another page
+
+The last line of a page that is not the last one says how to get the next.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +17,15 @@ import click
 
 from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+    working,
+)
 from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import EncodeError, StorageLocked, UsageError
 from journeyman.formats.keyspace import queue_bytes, status_bytes
@@ -105,17 +121,6 @@ def existing_backend(settings: StorageSettings) -> Backend:
             raise UsageError(f"there is no store at {place}: see storage.path")
     options = EngineOptions(settings.cache_capacity_bytes, settings.mode)
     return open_backend(settings.engine, place, options)
-
-
-# ----------------------------------------
-# ``journeyman storage list``: how many jobs there are, and which, a page at a time.
-#
-#     list                               every queue and status, with its number of jobs
-#     list --status failed               jobs of a status, oldest first
-#     list --status failed --queue mail  of one queue; --page 7, or --after CURSOR, for another
-# page
-#
-# The last line of a page that is not the last one says how to get the next.
 
 
 @click.command("list")

@@ -15,6 +15,14 @@ Invariants
   another hand (spaces, other order, other zone) is read, and written back in this form.
 - Members that are not known here are kept, as text, and written back in their place.
 - Hostile JSON is InvalidData, never another exception. Nothing is checked against other keys.
+
+A job record that is just as values.py would write it, taken apart in one step: for speed.
+
+Nearly all records are. Whatever matches here has the parts that a decoder would find, payload and
+all checked; what does not match says nothing, and is decoded.
+
+    {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":".."}
+    {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":"..","workq":..}
 """
 
 from __future__ import annotations
@@ -370,15 +378,6 @@ def index_entries(job: JobRecord, *, queue_time_version: int = 2) -> dict[bytes,
         encode_key(StatusFifoKey(job.status, created_ms, job.job_uuid)): _MARKER_BYTES,
     }
 
-
-# ----------------------------------------
-# A job record that is just as values.py would write it, taken apart in one step: for speed.
-#
-# Nearly all records are. Whatever matches here has the parts that a decoder would find, payload and
-# all checked; what does not match says nothing, and is decoded.
-#
-#     {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":".."}
-#     {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":"..","workq":..}
 
 _PLAIN = r'"([^"\\\x00-\x1f]*)"'  # a string without escapes
 _NUMBER = "0|[1-9][0-9]{0,18}"

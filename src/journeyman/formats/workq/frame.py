@@ -12,6 +12,19 @@ verdict on a whole buffer and on a stream the same:
 Damage. A job's payload is the client's own bytes and may well hold whole log records, CRC and all.
 Searching a damaged record byte by byte would bring those to life, so ``skip`` first asks whether
 the damaged frame still ends where something real begins; only if it does not is ``resync`` needed.
+
+Variable-length integers as the workq log writes them: seven bits a byte, lowest group first.
+
+    300 = 0b10_0101100   ->   10101100 00000010   =  ac 02
+                              ^        ^
+                              more     last
+
+A number of 64 bits takes at most ten bytes, and the tenth may hold only its lowest bit. Signed
+numbers are folded onto unsigned ones first (zigzag: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ...).
+
+Reading accepts numbers padded with empty groups (``80 00`` is 0), as the original does; writing
+always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
+``read`` reports it in place of the next position instead of raising.
 """
 
 from __future__ import annotations
@@ -31,22 +44,6 @@ from journeyman.errors import (
 from journeyman.formats.framing import Buffer
 from journeyman.formats.workq.records import TIME_BYTES, TIME_VERSION
 from journeyman.units import NS_PER_S
-
-# ----------------------------------------
-# Variable-length integers as the workq log writes them: seven bits a byte, lowest group first.
-#
-#     300 = 0b10_0101100   ->   10101100 00000010   =  ac 02
-#                               ^        ^
-#                               more     last
-#
-# A number of 64 bits takes at most ten bytes, and the tenth may hold only its lowest bit. Signed
-# numbers are folded onto unsigned ones first (zigzag: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ...).
-#
-# Reading accepts numbers padded with empty groups (``80 00`` is 0), as the original does; writing
-# always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
-# ``read`` reports it in place of the next position instead of raising.
-
-MAX_BYTES = 10
 
 # Both are below every real position.
 CUT_SHORT = -1  # no last byte before the stop

@@ -1,4 +1,15 @@
-"""What the workq command log records: a job is added, is finished, or something happens to it."""
+"""What the workq command log records: a job is added, is finished, or something happens to it.
+
+A moment in the workq log: 15 bytes, big endian.
+
+    byte   0        1..8                      9..12         13..14
+           version  seconds since 0001-01-01  nanoseconds   zone offset in minutes
+           01       i64                       u32 < 10^9    i16
+
+The zone offset never changes the moment, it only says how the original would print it. The
+original writes -1 for UTC. Any offset is read, and kept, so that a time is written back as it
+was.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +21,6 @@ from typing import TypeAlias
 from journeyman.errors import EncodeError
 from journeyman.units import NS_PER_S
 from journeyman.values import value
-
-# ----------------------------------------
-# A moment in the workq log: 15 bytes, big endian.
-#
-#     byte   0        1..8                      9..12         13..14
-#            version  seconds since 0001-01-01  nanoseconds   zone offset in minutes
-#            01       i64                       u32 < 10^9    i16
-#
-# The zone offset never changes the moment, it only says how the original would print it. The
-# original writes -1 for UTC. Any offset is read, and kept, so that a time is written back as it
-# was.
 
 TIME_BYTES = 15
 TIME_VERSION = 1

@@ -60,11 +60,9 @@ from journeyman.formats.ztick.layout import (
     MAX_STRING_BYTES,
     RULE,
     RULE_REMOVAL,
+    RUNNER_CLASSES,
     RUNNER_STRINGS,
     U16,
-)
-from journeyman.formats.ztick.runners import (
-    RUNNER_CLASSES,
     Runner,
 )
 from journeyman.formats.ztick.seals import SEALS

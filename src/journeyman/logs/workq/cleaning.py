@@ -5,14 +5,15 @@
     000000003.log       active: read, never touched
     000000001.log.rw    the new segment 1, not yet finished
 
-A segment is rewritten only when it is due: once about half of its records can be dropped, which is
-the mean of the times from which they can go. So no segment is rewritten again and again for a few
-records. A segment of which nothing is left is removed as soon as that is noticed.
+Which records may go is told in droppable.py. A segment is rewritten only when it is due: when the
+mean of the moments from which its records may go has come, so that about half of it goes at once
+and no segment is written again and again for a few records. A segment of which nothing is left
+goes as soon as that is seen.
 
     a record                           may go
-    whose add is in the same segment   when its job has ended: at its TTL, or soon after its delete
+    whose add is in the same segment   when its job is over: at its TTL, or soon after its delete
     whose add is in an older segment   then, but not before that segment is due: the add goes first
-    whose add was dropped              from when it was logged; one of a newer writer stays
+    whose add is gone                  from when it was logged; one of a newer writer stays
 
     step                                      a crash before the next step leaves
     1 write and sync NNN.log.rw               the old segment; the .rw is removed at the next start
@@ -20,7 +21,34 @@ records. A segment of which nothing is left is removed as soon as that is notice
       or: remove NNN.log, sync directory      no segment; gaps in the numbers are fine
     3 the next segment
 
-A step is durable before the next is decided, so the rules always see what is in the log.
+A step is durable before the next is decided upon, so what is in the log is always what the rules
+of droppable.py were asked about.
+
+What a whole workq log says of each job id, as far as it decides which records may go.
+
+    place       1          2      3       4          5          6      7
+    record      add a1     start  delete  add a2     complete   ...
+    trace       adds (1, 4)               fresh 4    expires, ended of what began at 4
+
+A record may go when the state that anyone can still see stays the same without it, at every
+moment from ``as_of_ns`` on, in every state that a crash can leave on the way. Two facts carry
+this:
+
+ - A *fresh* add, one created after every record of its id before it was logged, begins anew: no
+   record before it has a say, be it there or not. (The fold takes such records for stale.) Any
+   other add may take over orphans, or be the same add once more; then all of it stays together.
+ - An id whose adds have all expired shows nothing, whichever of its records are left.
+
+So a record may go when both hold:
+
+    1. no add of its id stands before it         (an add goes before what follows it)
+    2. it stands before the last fresh add,
+       or the id is over: it has no add; or one, fresh and ended by a delete or expire;
+       or all adds from the last fresh one on have expired
+
+The first makes the order safe: while an add is in the log, so is all that follows it, above all
+its delete. What is left behind by an add that went is an orphan, which the fold sets aside and
+the original ignores; and the original never meets a second add of a job whose delete is gone.
 """
 
 from __future__ import annotations
@@ -37,33 +65,6 @@ from journeyman.formats.framing import Buffer, Entry, iter_entries
 from journeyman.formats.workq import CODEC, Command, JobAdded, Record, UnknownCommand
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import Position
-
-# ----------------------------------------
-# What a whole workq log says of each job id, as far as it decides which records may go.
-#
-#     place       1          2      3       4          5          6      7
-#     record      add a1     start  delete  add a2     complete   ...
-#     trace       adds (1, 4)               fresh 4    expires, ended of what began at 4
-#
-# A record may go when the state that anyone can still see stays the same without it, at every
-# moment from ``as_of_ns`` on, in every state that a crash can leave on the way. Two facts carry
-# this:
-#
-#  - A *fresh* add, one created after every record of its id before it was logged, starts over: no
-#    record before it has a say, be it there or not. (The fold takes such records for stale.) Any
-#    other add may take over orphans, or be the same add once more; then all of it stays together.
-#  - An id whose adds have all expired shows nothing, whichever of its records are left.
-#
-# So a record may go when both hold:
-#
-#     1. no add of its id stands before it         (an add goes before what follows it)
-#     2. it stands before the last fresh add,
-#        or the id is over: it has no add; or one, fresh and ended by a delete or expire;
-#        or all adds from the last fresh one on have expired
-#
-# The first makes the order safe: while an add is in the log, so is all that follows it, above all
-# its delete. What a dropped add leaves is an orphan, which the fold sets aside and
-# the original ignores; and the original never meets a second add of a job whose delete is gone.
 
 # How long ago a job must have ended for its add to go. An add of the same id that is on its way at
 # that moment, created but not yet logged, must not find the delete without the add it belongs to.
@@ -185,7 +186,7 @@ class _Plan:
 
     @property
     def due_again_ns(self) -> int:
-        """The mean again, over what is kept."""
+        """The mean anew, over what is kept."""
         return self.kept_moments_ns // (self.records - self.dropped)
 
 
@@ -305,7 +306,7 @@ class Cleaner:
 
 
 def _moment_ns(trace: Trace, record: Record, place: int, due_ns: Sequence[int]) -> int:
-    """From when on a record may go, as far as is known now."""
+    """From when on a record may go, as far as can be told now."""
     is_past = not trace.adds or place < trace.fresh
     moment_ns = record.logged.unix_ns if is_past else trace.over_ns()
     if trace.adds and segment_of(trace.adds[0]) < segment_of(place):

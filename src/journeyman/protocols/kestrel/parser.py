@@ -2,9 +2,9 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
 
     get jobs/t=500/open\r\n            a line, ended by LF or CR LF
     set jobs 0 0 5\r\n                 a line whose fifth word is a SIZE,
-    hello\r\n                          that many raw bytes, and any two bytes more
+    hello\r\n                          that many raw bytes, and two bytes more, whatever they are
 
-        +--------+ a line without an item -> its command, or Refused
+        +--------+ a line that is whole in itself -> its command, or Refused
         |  line  | ----------------------------------------------------------> line
         |        | a line with a SIZE    +---------+ whole -> Put, or Refused
         |        | --------------------> |  item   | ----------------------------------> line
@@ -12,14 +12,22 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
         |        | --------------------> | discard | passed -> PutTooLarge, or Refused -> line
         +--------+                       +---------+
              | quit, a line over the limit, an unknown command, a line of HTTP (-> Foreign),
-             | a SIZE that is missing or not a number
+             | a SIZE that is missing or no number
              +----------------> closed      feeds give nothing more
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
-- No bytes raise. Items are binary and never interpreted.
+- No bytes raise. Items are binary: what they hold is never looked at.
 - Between feeds at most one unfinished line or item is kept. Oversized items are not kept.
 
 The contract, with every reply: docs/protocols/kestrel.md.
+
+Readers of the kestrel protocol: the words of a line -> a command, or Refused.
+
+``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
+so there is no ``noreply``: every command is answered.
+
+Where the original drops the connection without a word (a number that is none, a name that cannot
+be a file), the client is told what is wrong and may go on.
 """
 
 from __future__ import annotations
@@ -56,15 +64,6 @@ from journeyman.protocols.kestrel.commands import (
     Version,
 )
 from journeyman.units import MS_PER_S
-
-# ----------------------------------------
-# Readers of the kestrel protocol: the words of a line -> a command, or Refused.
-#
-# ``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
-# so there is no ``noreply``: every command is answered.
-#
-# Where the original drops the connection without a word (a number that is none, a name that cannot
-# be a file), the client gets an error and may continue.
 
 Reader: TypeAlias = Callable[[list[str]], Event]
 
@@ -192,7 +191,7 @@ _UNKNOWN = RefusedRequest("unknown command", hangup=True)
 _BAD_SIZE = RefusedRequest("the size of the item is not a number", hangup=True)
 _LINE_TOO_LONG = RefusedRequest("the line is too long", hangup=True)
 
-# Followed by an item. All except set are unknown, but their items must be skipped.
+# With an item behind them. All but set are unknown, but their items must be passed over.
 _ITEM_COMMANDS = frozenset({"set", "add", "replace", "append", "prepend", "cas"})
 _LINES: dict[str, Reader] = {
     "get": get,
@@ -272,7 +271,7 @@ class KestrelParser:
         return events
 
     def take_rest(self) -> bytes:
-        """What followed the secret: to be fed again if the secret was right."""
+        """What came with the secret behind it: to be fed again, when the secret was right."""
         rest, self._rest = self._rest, b""
         return rest
 
@@ -380,7 +379,7 @@ _read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
 
 def _read_item_line(command: str, words: list[str]) -> RefusedRequest | _Pending:
     if len(words) < _LEAST_SET_WORDS:
-        return _SHORT_SET  # the length of its item is unknown
+        return _SHORT_SET  # there is no telling how long its item is
     if not _SIZE.fullmatch(words[4]):
         return _BAD_SIZE
     size = int(words[4])

@@ -4,7 +4,7 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
     add 0f..1a mail 1000 60000 4 -priority=2\r\n    a line whose last word but flags is a SIZE,
     ping\r\n                                        that many raw bytes, and an end of line
 
-        +--------+ a line without a payload -> its command, or Refused
+        +--------+ a line that is whole in itself -> its command, or Refused
         |  line  | ----------------------------------------------------------> line
         |        | a line with a SIZE    +---------+ whole -> its command, or Refused
         |        | --------------------> | payload | ----------------------------------> line
@@ -12,32 +12,46 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | -> Refused            +---------+ passed
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
-             | LF without CR, a line over      | no CR LF after the bytes
+             | LF without CR, a line over      | no CR LF behind the bytes
              | the limit: -> Hangup;           | -> Refused (payload), Hangup; but if CR LF
              | a line of HTTP: -> Foreign      |    ends one byte early: -> Refused, line
              +----------------> closed <-------+
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
-- No bytes raise. Whatever is wrong with a command, its payload is skipped if its SIZE can be
+- No bytes raise. Whatever is wrong with a command, its payload is passed over if its SIZE can be
   read: payloads are never taken for commands. Once bytes and SIZE disagree nothing is certain any
-  more, and the connection ends. The first byte after the payload is enough to see that. Only if
-  CR LF ends one byte early the next line begins after it, as in the original.
+  more, and the connection ends. The first byte behind the payload is enough to see that. Only if
+  CR LF ends one byte early the next line begins behind it, as in the original.
 - Between feeds at most one unfinished line or payload is kept. Oversized payloads are not kept.
 
-Faults are reported in the order of the original. The contract, with every
+``read_usual`` reads the commands as nearly all clients write them in one step: one such command,
+whole, without flags, with single spaces and an id in lower case with dashes. It is for speed and
+nothing else: the long way would give the same.
+
+    add ID NAME TTR TTL SIZE CRLF payload CRLF      lease NAME WAIT CRLF
+    complete ID SIZE CRLF result CRLF
+
+The order in which fields are complained about is that of the original. The contract, with every
 reply: docs/protocols/workq.md.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, foreign
 from journeyman.protocols.workq import readers
 from journeyman.protocols.workq.commands import (
+    MAX_NAME_BYTES,
     MAX_PAYLOAD_BYTES,
+    MAX_TTL_MS,
+    MAX_TTR_MS,
+    MAX_WAIT_MS,
+    Add,
     Complaint,
+    Complete,
     Delete,
     Event,
     Hangup,
@@ -49,18 +63,62 @@ from journeyman.protocols.workq.commands import (
     InspectQueues,
     InspectScheduledJobs,
     InspectServer,
+    Lease,
     PauseQueue,
     RefusedLine,
     Requeue,
     ResumeQueue,
 )
-from journeyman.protocols.workq.fast_path import read_usual
 from journeyman.protocols.workq.readers import read_flags, read_size
+
+_ID = rb"([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
+_NAME = rb"([A-Za-z0-9_.-]{1,%d})" % MAX_NAME_BYTES
+_NUMBER = rb"([1-9][0-9]{0,9})"
+_SIZE = rb"([0-9]{1,7})\r\n"
+_ADD = re.compile(b"add %b %b %b %b %b" % (_ID, _NAME, _NUMBER, _NUMBER, _SIZE))
+_COMPLETE = re.compile(b"complete %b %b" % (_ID, _SIZE))
+_LEASE = re.compile(rb"lease %b ([0-9]{1,8})\r\n" % _NAME)
+
+
+def read_usual(data: bytes) -> Add | Complete | Lease | None:
+    """The command, if ``data`` is exactly one of these."""
+    if data.startswith(b"lease "):
+        match = _LEASE.fullmatch(data)
+        if match is None or (wait_ms := int(match[2])) > MAX_WAIT_MS:
+            return None
+        return Lease((match[1].decode(),), wait_ms)
+    if data.startswith(b"complete "):
+        match = _COMPLETE.match(data)
+        payload = None if match is None else _payload(data, match.end(), int(match[2]))
+        if match is None or payload is None:
+            return None
+        return Complete(_id(match[1]), payload)
+    match = _ADD.match(data)
+    if match is None:
+        return None
+    id_text, name, ttr, ttl, size = match.groups()
+    ttr_ms, ttl_ms = int(ttr), int(ttl)
+    payload = _payload(data, match.end(), int(size))
+    if payload is None or ttr_ms > MAX_TTR_MS or ttl_ms > MAX_TTL_MS:
+        return None
+    return Add(_id(id_text), name.decode(), ttr_ms, ttl_ms, payload)
+
+
+def _payload(data: bytes, begin: int, size: int) -> bytes | None:
+    """What stands between the line and the end of the data, if that is as it should be."""
+    if size > MAX_PAYLOAD_BYTES or len(data) != begin + size + 2 or not data.endswith(b"\r\n"):
+        return None
+    return data[begin:-2]
+
+
+def _id(text: bytes) -> bytes:
+    return bytes.fromhex(text.decode().replace("-", ""))
+
 
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = MAX_PAYLOAD_BYTES + 10_000
 LINE_END = b"\r\n"
-AUTH_LINE_LIMIT_BYTES = 4096  # before the client is authenticated
+AUTH_LINE_LIMIT_BYTES = 4096  # as long as nobody knows who it is
 
 _AUTH = b"auth "
 _HANGUP = Hangup()

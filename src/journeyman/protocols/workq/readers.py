@@ -1,9 +1,21 @@
 """Readers of the workq protocol: the words, flags and payload of a command -> itself, or Refused.
 
 ``words[0]`` is the command and their number has been checked; ``flags`` have keys and values. A
-command that is only a line takes no flags. The checks follow the order of the original:
-first the form of each field, then its range. Unknown flags are ignored, but their number is
-limited.
+command that is only a line takes no flags. The checks stand in the order in which the original
+complains: first what each field is, then whether it is in range. Unknown flags are passed over,
+but only so many may be there.
+
+The fields of a workq line: bytes -> values. What is no such value is None.
+
+    id        at least 32 characters: urn:uuid: or { or nothing, then hex groups of 8-4-4-4-12, each
+              after a dash or not, in any case; what follows is not looked at
+    name      1 to 255 of A-Z a-z 0-9 _ . -
+    number    digits, leading zeros allowed, no sign; priority and size may have one
+    time      YYYY-MM-DDTHH:MM:SSZ, with one digit for the hour or a fraction after a point or a
+              comma, of which 9 digits count, if you like; no other offset, no second 60
+    flag      -key=value; what follows a second = is not looked at
+
+So lenient, because the original is, and its clients may rely on it.
 """
 
 from __future__ import annotations
@@ -36,20 +48,6 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.units import NS_PER_S
-
-# ----------------------------------------
-# The fields of a workq line: bytes -> values. None if it is not such a value.
-#
-#     id        at least 32 characters: urn:uuid: or { or nothing, then hex groups of 8-4-4-4-12,
-# each
-#               after a dash or not, in any case; what follows is not looked at
-#     name      1 to 255 of A-Z a-z 0-9 _ . -
-#     number    digits, leading zeros allowed, no sign; priority and size may have one
-#     time      YYYY-MM-DDTHH:MM:SSZ, with one digit for the hour or a fraction after a point or a
-#               comma, of which 9 digits count, if you like; no other offset, no second 60
-#     flag      -key=value; what follows a second = is not looked at
-#
-# So lenient, because the original is, and its clients may rely on it.
 
 HUGE = 10**20  # stands for every number that has more digits than fit into 64 bits
 _DIGITS_OF_HUGE = 20

@@ -6,16 +6,29 @@
     http   GET|POST|PUT|DELETE <url>             http:// or https://
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
-    queue  <name> [-flag=value]...               flags of the work queue's add
+    queue  <name> [-flag=value]...               see below
     journal <queue>                              a fan-out queue of this server
 
-Runner names, methods and commands are exact, case included. Words after the last argument of
-http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. An address
-that could never be reached is refused here, where the client sees it, and not at every
-run. Empty commands, names and keys pass, as in the original.
+Runner names, methods and commands are exact, case included. Words behind the last argument of
+http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. What is
+checked is what can be told without running the rule: an address that could never be reached is
+refused here, where the client sees it, and not at every run. Empty commands, names and keys pass,
+as in the original.
 
 A runner is refused with one phrase, the text of ``ERROR invalid_args``. The phrases never repeat
-an address, which may contain a password.
+an address: it may hold a password.
+
+The queue runner makes a job of the work queue out of a due job.
+
+    queue <name> [-ttr=MS] [-ttl=MS] [-priority=N] [-max-attempts=N] [-max-fails=N]
+                 [-retry-delay=MS] [-payload=TEXT]
+
+The flags are those of the workq command ``add``, with its limits; ttr and ttl, which are
+arguments there, are flags here. Without them a worker has a minute, and the job and its result a
+day. Without ``-payload`` the payload is that of the http runner: job id and time, as JSON.
+
+The id of the job is made of the id and the time of the scheduled one. So a job that is run again,
+because the server stopped before it could note the end of the run, is not added twice.
 """
 
 from __future__ import annotations
@@ -42,19 +55,6 @@ from journeyman.protocols.workq.commands import Add, RefusedLine
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.tokens import in_a_message
 
-# ----------------------------------------
-# The queue runner of a rule: which job of the work queue a due job becomes.
-#
-#     queue <name> [-ttr=MS] [-ttl=MS] [-priority=N] [-max-attempts=N] [-max-fails=N]
-#                  [-retry-delay=MS] [-payload=TEXT]
-#
-# The flags are those of the workq command ``add``, with its limits; ttr and ttl, which are
-# arguments there, are flags here. Without them a worker has a minute, and the job and its result a
-# day. Without ``-payload`` the payload is that of the http runner: job id and time, as JSON.
-#
-# The id of the job is made of the id and the time of the scheduled one. So a job that is run again,
-# because the server stopped before it could note the end of the run, is not added twice.
-
 DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 86_400_000
 
@@ -71,7 +71,7 @@ def read_queue(words: Sequence[str]) -> WorkQueueRunner | str:
 
 
 def queue_job(runner: WorkQueueRunner, job_id: str, execution_ns: int) -> Add | str:
-    """The job to add, or why it is invalid. A log may hold rules that were never checked."""
+    """The job to add, or why there is none. A log may hold rules that nobody has checked."""
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
         return flags

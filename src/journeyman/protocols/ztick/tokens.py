@@ -15,6 +15,21 @@ Tokens are bytes: nothing here knows about UTF-8 or about commands.
 
 Laws (tests/property/test_ztick_protocol.py): ``tokenize(join(tokens)) == tokens``; feeding data in
 any pieces gives the same lines; never more than ``limit_bytes`` bytes are kept between feeds.
+
+The timestamps of SET: words of a line -> nanoseconds since 1970, or the reason why not.
+
+    1711612800000000000                  nanoseconds, a sign allowed, 64 bits with sign
+    2026-03-30 14:00:00                  two words, or one in quotes
+    2026-03-30T14:00:00                  ISO 8601
+    2026-03-30T14:00:00.123456789+02:00  with a fraction to the nanosecond, with Z or an offset
+    2026-03-30 14:00:00 +02:00           the same offset as a word of its own
+
+Without an offset a time is UTC. Everything else is refused: a day or time of day that does not
+exist, a moment outside 64 bits, a zone by name. A refused SET can be seen by the client; one that
+is taken for another moment cannot.
+
+Words behind a number are ignored, as everywhere in the protocol. Words behind a date and time
+could only mean a zone, so there they are refused unless they are an offset.
 """
 
 from __future__ import annotations
@@ -147,22 +162,6 @@ def join(tokens: Iterable[bytes]) -> bytes:
     """One line, without its LF, that is read back as these tokens."""
     return b" ".join(map(quote, tokens))
 
-
-# ----------------------------------------
-# The timestamps of SET: words of a line -> nanoseconds since 1970, or the reason why not.
-#
-#     1711612800000000000                  nanoseconds, a sign allowed, 64 bits with sign
-#     2026-03-30 14:00:00                  two words, or one in quotes
-#     2026-03-30T14:00:00                  ISO 8601
-#     2026-03-30T14:00:00.123456789+02:00  with a fraction to the nanosecond, with Z or an offset
-#     2026-03-30 14:00:00 +02:00           the same offset as a word of its own
-#
-# Without an offset a time is UTC. Everything else is refused: a day or time of day that does not
-# exist, a moment outside 64 bits, a zone by name. A refused SET can be seen by the client; one that
-# is taken for another moment cannot.
-#
-# Words after a number are ignored, as everywhere in the protocol. Words after a date and time
-# could only mean a zone, so there they are refused unless they are an offset.
 
 MIN_NS = -(2**63)
 MAX_NS = 2**63 - 1

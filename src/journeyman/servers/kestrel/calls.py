@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
-from journeyman.engines.kestrel.messages import Reply
-from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Put
+from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, Reply, ServerError
 from journeyman.servers.kestrel.stats import Described
 from journeyman.servers.kestrel.writer import FanOutWriter
 
@@ -35,12 +34,12 @@ class FanOutCalls:
         reply = await self.ask(Put(queue, 0, data))
         if reply is None:
             return "the fan-out queues have stopped"
-        if reply.data == words.STORED:
+        if reply is STORED:
             return ""
-        if reply.data == words.NOT_STORED:
+        if reply is NOT_STORED:
             return f"queue {queue} refused the item: it is full, or the item is too large"
-        said = reply.data.decode("latin-1").strip().partition(" ")[2]
-        return f"queue {queue} refused the item: {said}"
+        reason = reply.reason if isinstance(reply, ServerError) else ""
+        return f"queue {queue} refused the item: {reason}"
 
 
 class _Call:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES
+from journeyman.protocols.kestrel.replies import ServerLines
 from journeyman.servers.http.api import ApiError, read_number
 from journeyman.servers.kestrel.calls import FanOutCalls
 from journeyman.servers.kestrel.stats import Described
@@ -43,6 +44,6 @@ async def _told(request: web.Request, calls: FanOutCalls, asked: Described) -> w
     reply = await calls.ask(asked)
     if reply is None:
         raise ApiError(503, "internal: the fan-out queues have stopped")
-    if not reply.data:
+    if not isinstance(reply, ServerLines) or not reply.data:
         raise ApiError(404, "not found")
     return web.Response(body=reply.data, content_type="application/json")

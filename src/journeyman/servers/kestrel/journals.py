@@ -37,7 +37,7 @@ from journeyman.errors import LogError, LogPoisoned
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.kestrel.kestrel2_files import OldFiles, find_old_journals
+from journeyman.logs.kestrel.kestrel2_import import OldFiles, find_old_journals
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
 from journeyman.logs.kestrel.opening import finish_publication, remove_stale_locks
 from journeyman.logs.segments import kestrel_queues

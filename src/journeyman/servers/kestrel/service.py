@@ -243,7 +243,7 @@ class FanOutServer:
         found = self._journals.old_journals
         if not found:
             return
-        self._engine.not_imported = frozenset(files.parent for files in found.values())
+        self._engine.hold_off(files.parent for files in found.values())
         listed = sorted(found)
         shown = ", ".join(listed[:SHOWN_OLD_JOURNALS])
         more = len(listed) - SHOWN_OLD_JOURNALS

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from journeyman.engines.kestrel.messages import Reply
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import KestrelParser
@@ -38,6 +38,7 @@ from journeyman.protocols.kestrel.commands import (
     ShowStats,
     Version,
 )
+from journeyman.protocols.kestrel.replies import ItemFound, Reply, reply_bytes
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.guarded import Guarded
 from journeyman.servers.core.server_log import ServerLog
@@ -71,6 +72,7 @@ def in_scope(event: Event, prefix: str) -> Event:
     return event if event == ServerStatus(None) else _FOR_ALL
 
 
+SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
@@ -103,7 +105,7 @@ class FanOutSession(Guarded):
     __slots__ = ("_around", "_kept", "_load", "_parser", "is_lost")
 
     window_bytes = LOAD_BYTES
-    welcome = words.STORED
+    welcome = words.STORED.line
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
     secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
 
@@ -251,13 +253,12 @@ class FanOutSession(Guarded):
             return
         said: list[bytes] = []
         for reply, is_last in answers:
-            if reply.item:
+            if type(reply) is ItemFound and len(reply.data) >= SHARED_BYTES:
                 self._say(said)
                 said = []
-                self._around.bytes_written += reply.size
-                self._out.append(reply.whole)
+                self._out.append(partial(self._word_large, reply))
             else:
-                said.append(reply.data)
+                said.append(reply_bytes(reply))
             self._in_flight -= is_last
             if reply.hangup:
                 self._ending = True
@@ -269,6 +270,11 @@ class FanOutSession(Guarded):
         self._pump()
         if self._backlog or self._unparsed or self._ending:
             self._advance()
+
+    def _word_large(self, reply: ItemFound) -> bytes:
+        data = reply_bytes(reply)
+        self._around.bytes_written += len(data)
+        return data
 
     def _say(self, said: list[bytes]) -> None:
         """Small answers at once, unless a large one is still to be sent before them."""

@@ -35,12 +35,11 @@ from journeyman.engines.kestrel.messages import (
     KestrelDue,
     KestrelGone,
     KestrelOutcome,
-    Reply,
     StopWaiting,
 )
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel import commands as ask
-from journeyman.protocols.kestrel import replies as words
+from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
 from journeyman.servers.core.group_commit import Batch, Submitter, Told
 from journeyman.servers.core.queue_writer import QueueWriter
 from journeyman.servers.kestrel.journals import ItemFetcher, Journals, PartlyWritten
@@ -52,8 +51,7 @@ MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same wa
 _LONG_ANSWERS = (ask.GetItem, ask.Monitor, ask.ShowStats, ask.DumpStats)  # or maybe so
 MAX_CHANGES = 8  # queues and readers that one batch makes or removes
 NOT_FOR_THE_LOST = (ask.GetItem, ask.Monitor, ask.Confirm)
-NO_ROOM = Reply(words.server_error("the journal cannot be written"))
-STORED = Reply(words.STORED)
+NO_ROOM = ServerError("the journal cannot be written")
 
 
 def item_bytes(request: Any) -> int:

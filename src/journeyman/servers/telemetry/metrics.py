@@ -27,7 +27,7 @@ from journeyman import __version__
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, RuleNotFound
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.protocols.ztick import (
     AuthNotNeeded,
     ErrorCode,

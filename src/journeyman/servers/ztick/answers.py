@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from journeyman.clock import Clock
-from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.messages import (
     Accepted,
+    JobListing,
     JobNotFound,
     OutOfScope,
     Reply,
