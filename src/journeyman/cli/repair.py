@@ -99,7 +99,7 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
     "--take-back",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Append the records of this file of quarantine/ to the log.",
+    help="Append the records of this quarantine file to the log.",
 )
 @format_options
 @quiet_option
@@ -115,13 +115,12 @@ def repair(
     json_: bool,
     quiet: bool,
 ) -> None:
-    """Mend the log at PATH. Damaged bytes are kept in quarantine/ beside it.
+    """Repair the log at PATH. Damaged bytes are kept in quarantine/ beside it.
 
     With --take-back FILE, the records in FILE are appended to the log as its newest ones: what was
-    set aside after a crash because it was never acknowledged, and is wanted all the same. FILE is
-    renamed to FILE.taken-back.
+    set aside after a crash because it was never acknowledged. FILE is renamed to FILE.taken-back.
 
-    Exit code 0: the log is clean now; 1: it is not (with --dry-run: something is to be done).
+    Exit code 0: the log is clean now; 1: it is not (with --dry-run: there is damage).
     """
     disk, clock = RealDisk(), SystemClock()
     if take_back is not None:

@@ -244,8 +244,8 @@ def verify(
 ) -> None:
     """Check the log at PATH. Exit code 0: clean, 1: damaged. Nothing is written.
 
-    Counts records by kind, lists damage with offset, length, reason and the records behind it,
-    tells live from dead bytes in each file, and reports what is odd about the records.
+    Counts records by kind, lists damage with offset, length, reason and the records after it,
+    counts live and dead bytes of each file, and reports anomalies.
     """
     disk = RealDisk()
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of

@@ -46,7 +46,7 @@ def report(
 ) -> None:
     """Write a page about LOGS: throughput, waits, depth, failures, growth, lag, audit.
 
-    One file, report.html unless --output says otherwise; it needs no network and no other file.
+    One file that opens offline, report.html unless --output names another.
     """
     output = options.output or DEFAULT_OUTPUT
     _check_output(output, force=force)
