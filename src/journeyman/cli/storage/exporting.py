@@ -80,7 +80,7 @@ _PAGE = 1000
     type=click.IntRange(1, MAX_TTR_MS),
     default=60_000,
     show_default=True,
-    help="workq: of jobs that say none.",
+    help="workq: for jobs without one.",
 )
 @click.option(
     "--ttl-ms",

@@ -168,7 +168,7 @@ _HANGUP = commands.HangUp()
 _ENDINGS = (commands.HangUp, Foreign)
 _SHORT_SET = commands.RefusedRequest("an argument is missing", hangup=True)
 _UNKNOWN = commands.RefusedRequest("unknown command", hangup=True)
-_BAD_SIZE = commands.RefusedRequest("the size of the item is no number", hangup=True)
+_BAD_SIZE = commands.RefusedRequest("the size of the item is not a number", hangup=True)
 _LINE_TOO_LONG = commands.RefusedRequest("the line is too long", hangup=True)
 
 # With an item behind them. All but set are unknown, but their items must be passed over.
