@@ -226,8 +226,8 @@ class GroupCommit(ABC):
         """The command that says: see to what the time has brought."""
 
     def _gone(self, client: Any) -> Any:
-        """The command that says: this client is gone."""
-        raise NotImplementedError
+        """The command that says: this client is gone. For services whose clients may wait."""
+        raise AssertionError(f"{client!r} cannot wait here")
 
     def _weigh(self, requests: Sequence[Any]) -> int:  # noqa: ARG002 - some are all light
         """How much memory these take, beyond a little."""
