@@ -12,6 +12,7 @@ queue get new ids.
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -59,19 +60,11 @@ def take_back(
         raise LogError(path, "no record can be read from it")
     if queue is None:
         with ZtickLog.open(disk, clock, where) as log:
-            stored = log.append(records)
-            log.commit()
-            stored.result()
+            log.append(records)
     else:
         with KestrelJournal.open(disk, clock, where, queue) as journal:
-            for item in records:
-                journal.put(
-                    item.data,
-                    add_time_ms=item.add_time_ms,
-                    expire_time_ms=item.expire_time_ms,
-                    error_count=item.error_count,
-                )
-            journal.commit()
+            begin = journal.next_id
+            journal.append([replace(item, item_id=begin + n) for n, item in enumerate(records)])
     disk.rename(path, path + TAKEN_BACK)
     disk.sync_dir(posixpath.dirname(path) or ".")
     return len(records), path + TAKEN_BACK

@@ -33,12 +33,12 @@ from journeyman.formats.keyspace.text import format_time
 from journeyman.formats.keyspace.values import JobRecord, encode_value
 from journeyman.storage import Page, Storage
 from journeyman.storage.checking import check as problems_of
+from journeyman.storage.checking import rebuild as make_anew
 from journeyman.storage.checking import shown
 from journeyman.storage.contract import Backend, EngineOptions, expanded
 from journeyman.storage.facade import SCHEMA_KEY
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import MAX_PAGE_SIZE
-from journeyman.storage.rebuilding import rebuild as make_anew
 
 _SHOWN = 100  # problems, unless asked for all
 

@@ -12,7 +12,7 @@
 
 A fail that is retried is hidden: written as an add which the original steps over (retry.py).
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
-times.py). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
+records.py). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
 
 This module knows what a record says, not whether it may: names, TTRs and ids that the protocol
 would refuse are read and written like any other, and the fold decides. What is decoded can always
