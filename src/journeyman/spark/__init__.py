@@ -22,13 +22,13 @@ __all__ = ["read", "register"]
 
 def register(spark: SparkSession) -> None:
     """Make all formats known to this session."""
-    from journeyman.spark.source.sources import registered
+    from journeyman.spark.source.api import register_formats
 
-    registered(spark)
+    register_formats(spark)
 
 
 def read(spark: SparkSession, dialect: str, *paths: str, **options: object) -> DataFrame:
     """The logs at these paths as one DataFrame. Raises UsageError before Spark is asked."""
-    from journeyman.spark.source.sources import opened
+    from journeyman.spark.source.api import open_logs
 
-    return opened(spark, dialect, paths, options)
+    return open_logs(spark, dialect, paths, options)
