@@ -1,7 +1,7 @@
 """One Spark session for all tests of a process.
 
-The programs that tests of this lane start and kill start in half the time after `journeyman pipeline
-prepare`, which `make setup` runs.
+After `journeyman pipeline prepare`, which `make setup` runs, the programs that tests of this lane
+start and kill start in half the time.
 
 ``make test`` runs the lane in two processes, file by file: much of it is waiting for programs. The
 files that take longest come first, so that no process is left alone with one of them at the end.
