@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Tests of the property lane are CPU bound; more workers than cores only slow them down.
 WORKERS ?= 2
+# Programs are started hundreds of times; half of a start would be spent on compiling sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup services demo test quick check format bench fuzz clean

@@ -33,7 +33,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-MIB = 1024 * 1024
+from journeyman.units import MIB
+
 JOB_BYTES = 1_000_000
 SOURCE = ""
 _LISTENS = re.compile(r"listen(?:s|ing) on \S+:(\d+)")

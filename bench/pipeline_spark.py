@@ -50,7 +50,7 @@ def replay_to_log(spark: SparkSession, log: str, output: Path) -> None:
     target = output / "logfile"
     target.unlink(missing_ok=True)
     (found,) = find_logs(SourceOptions.parse("ztick", {"path": log}))
-    write_compacted(tables.packets(spark, "ztick", log), found, str(target))
+    write_compacted(tables.packets(spark, "ztick", log), found, str(target), seals=True)
 
 
 def shuffled(spark: SparkSession, dialect: str, log: str) -> dict[str, int]:

@@ -22,9 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.crash.fanout_ledger_cycles import FanCycles
-from tests.crash.ledger_cycles import Cycles
-from tests.crash.work_ledger_cycles import WorkCycles
+from tests.support.crash.fanout_ledger_cycles import FanCycles
+from tests.support.crash.schedule_ledger_cycles import Cycles
+from tests.support.crash.work_ledger_cycles import WorkCycles
 
 
 def main() -> int:

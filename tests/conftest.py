@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
+import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
+
+from tests.support.effort import cases  # noqa: E402
+
 # Speed is measured in bench/, not in tests. A run that gates a change must not depend on luck:
-# there the examples are the same every time; at a desk they are new ones.
-settings.register_profile("desk", deadline=None, print_blob=True)
-settings.register_profile("gate", deadline=None, print_blob=True, derandomize=True)
-settings.load_profile("gate" if os.environ.get("CI") else "desk")
+# there the examples are the same every time; at a desk they are new ones. HYPOTHESIS_PROFILE=deep
+# tries ten times as many.
+EXAMPLES = cases(50)
+settings.register_profile("desk", deadline=None, print_blob=True, max_examples=EXAMPLES)
+settings.register_profile("deep", settings.get_profile("desk"))
+settings.register_profile("gate", settings.get_profile("desk"), derandomize=True)
+usual = "gate" if os.environ.get("CI") else "desk"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or usual)
 
 # A shell starts what runs in the background with SIGINT ignored, and that is inherited: programs
 # that a test starts and interrupts would never hear of it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start programs of this tree hundreds of times: half of what a start costs is compiling the
+# sources, if nobody may keep the result.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from journeyman.units import NS_PER_S
+
 _FRACTION = re.compile(r"(?<=\d)[.,](\d{1,9})(?=$|Z|[+-])")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NS_PER_SECOND = 1_000_000_000
 
 
 def parse_moment(text: str) -> int:
@@ -28,4 +29,4 @@ def parse_moment(text: str) -> int:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(seconds=1) * _NS_PER_SECOND + fraction_ns
+    return (moment - _EPOCH) // timedelta(seconds=1) * NS_PER_S + fraction_ns

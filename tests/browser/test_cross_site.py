@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import Chromium
-from tests.browser.rebinding import Rebinding
-from tests.integration.fanout_process import FanOutClient
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.workq_process import WorkqClient
+from tests.support.chromium import Chromium
+from tests.support.rebinding import Rebinding
+from tests.support.servers.fanout_process import FanOutClient
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.workq_process import WorkqClient
 
 JOB_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 SITE = "evil.example"

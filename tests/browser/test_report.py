@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.spark.report.page import page
-from tests.browser.chromium import Chromium
-from tests.report_pages import HOSTILE, full_report, small_reports
+from tests.support.chromium import Chromium
+from tests.support.report_pages import HOSTILE, full_report, small_reports
 
 POINTS = 120
 WIDER_THAN_THE_WINDOW = (

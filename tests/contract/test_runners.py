@@ -18,8 +18,8 @@ from aiohttp import web
 
 from journeyman.formats.ztick import Awf, Direct, Http, Shell
 from journeyman.formats.ztick import Runner as RunnerRecord
-from tests.contract.runner_contract import EXECUTION_NS, PASSWORD, RunnerContract, World
-from tests.runner_world import RawServer, is_running, raw_server, say_nothing, wait_until
+from tests.support.runner_contract import EXECUTION_NS, PASSWORD, RunnerContract, World
+from tests.support.runner_world import RawServer, is_running, raw_server, say_nothing, wait_until
 
 # A file for each run: the name is the process's own, the content what it was told.
 WRITE_ID = 'printf %s "$JOURNEYMAN_JOB_ID" > "{got}/$$"'

@@ -11,7 +11,7 @@ from journeyman.errors import LogError, LogPoisoned
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.sealing import Sealing
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
-from tests.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
+from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 SEGMENT_BYTES = 150
 GROUPS = (1, 2, 3, 1, 4)  # how many appends each commit finds waiting

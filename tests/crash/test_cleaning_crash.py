@@ -18,8 +18,9 @@ from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.crash.cuts import crashes
-from tests.workq_logs import (
+from tests.support.crash.cuts import crashes
+from tests.support.effort import cases
+from tests.support.workq_logs import (
     DIRECTORY,
     added,
     as_of,
@@ -38,7 +39,9 @@ TICKS = st.integers(0, LAST_TICK)
 EVENTS = (Command.DELETE, Command.EXPIRE, Command.START_ATTEMPT, Command.TIMEOUT_ATTEMPT)
 
 Log = tuple[list[Record], ...]  # segments; the last one is the active one
-profile = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+profile = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=cases(30)
+)
 
 
 # -- what can be seen ------------------------------------------------------------------------
@@ -183,7 +186,7 @@ ENDED_BY_EXPIRE: Log = ([added(1, 0)], [started(1, 60), expired(1, 120)], [added
 @example(FROM_THE_FUTURE, 5, True)
 @example(REPEATED, 5, True)
 @example(ENDED_BY_EXPIRE, 5, True)
-@settings(profile, max_examples=400)
+@settings(profile, max_examples=cases(150))
 @given(logs(), TICKS, st.booleans())
 def test_cleaning_changes_nothing_that_can_be_seen(log, tick, thorough):
     disk = planted(*log)
@@ -191,7 +194,7 @@ def test_cleaning_changes_nothing_that_can_be_seen(log, tick, thorough):
     assert_same([r for records in log for r in records], all_of(disk), tick, "cleaned")
 
 
-@settings(profile, max_examples=150)
+@settings(profile, max_examples=cases(60))
 @given(logs(), TICKS, TICKS, st.booleans())
 def test_cleaning_again_changes_nothing_that_can_be_seen(log, first, second, thorough):
     disk = planted(*log)
@@ -201,7 +204,7 @@ def test_cleaning_again_changes_nothing_that_can_be_seen(log, first, second, tho
     assert_same(before, all_of(disk), max(first, second), "cleaned twice")
 
 
-@settings(profile, max_examples=150)
+@settings(profile, max_examples=cases(60))
 @given(logs(), TICKS)
 def test_what_is_appended_after_cleaning_means_what_it_would_have_meant(log, tick):
     """Above all, an id that is used again does not find the remains of its former life."""

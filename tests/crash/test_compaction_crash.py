@@ -10,7 +10,7 @@ from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record, RuleSet,
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.crash.cuts import EXTREMES, crashes
+from tests.support.crash.cuts import EXTREMES, crashes
 
 PATH = "/data/log"
 FILES = {PATH, f"{PATH}.compressed", f"{PATH}.lock"}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from journeyman.testing import SimulatedDisk
-from tests.crash.cuts import EXTREMES, Crash, crashes
-from tests.fanout_world import FanOutWorld
+from tests.support.crash.cuts import EXTREMES, Crash, crashes
+from tests.support.fanout_world import FanOutWorld
 
 SEGMENT_BYTES = 4 + 3 * (25 + 4)  # three items
 READERS = ("a", "b")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from journeyman.formats.kestrel import READER, ReadDone, ReadHead
-from tests.crash.fanout_ledger import FanBook
-from tests.crash.fanout_ledger_cycles import KILLS, FanCycles
-from tests.integration.fanout_process import FanOutProcess
+from tests.support.crash.fanout_ledger import FanBook
+from tests.support.crash.fanout_ledger_cycles import KILLS, FanCycles
+from tests.support.servers.fanout_process import FanOutProcess
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from journeyman.logs.recovery import FileReport, recover_file
 from journeyman.testing import PowerCut, SimulatedDisk
-from tests.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
+from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 SURVIVALS = ("lose_all_unsynced", "keep_all_unsynced", *range(12))
 QUARANTINE_NAME = re.compile(r"(?P<file>.+?)\.(?P<begin>\d+)-(?P<end>\d+)(?:\.\d+)?")

@@ -15,7 +15,7 @@ from journeyman.spark.redrive.redrive import Ledger, Mark, Redriven, read_done, 
 from journeyman.spark.sinks.sending import ZtickDoor
 from journeyman.spark.sinks.server import ServerOptions
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
-from tests.crash.cuts import Crash, crashes
+from tests.support.crash.cuts import Crash, crashes
 
 RECORD = "/data/redrive.jsonl"
 OLD_NS = 1_000

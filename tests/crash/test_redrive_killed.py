@@ -10,7 +10,7 @@ from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.framing import scan
 from journeyman.spark.redrive.redrive import read_done
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 PROGRAM = """
 import sys

@@ -12,7 +12,7 @@ from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHe
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.crash.cuts import EXTREMES, Crash, crashes
+from tests.support.crash.cuts import EXTREMES, Crash, crashes
 
 DIRECTORY = "/spool"
 ARCHIVE = "/archive"

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
-from tests.crash.ledger import Key, Page, RunBook, Value
-from tests.crash.ledger_cycles import KILLS, LOG, Cycles
+from tests.support.crash.schedule_ledger import Key, Page, RunBook, Value
+from tests.support.crash.schedule_ledger_cycles import KILLS, LOG, Cycles
 
 A: Key = ("job", "keep.0.1")
 B: Key = ("job", "keep.0.2")

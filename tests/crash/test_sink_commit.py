@@ -33,9 +33,10 @@ from journeyman.spark.sinks.staging import (
     staging_name,
 )
 from journeyman.testing import ManualClock
-from tests.crash.cuts import Crash, crashes
-from tests.sink_disk import SimulatedSinkDisk
-from tests.specimens import kestrel_record, workq_record, ztick_record
+from tests.support.crash.cuts import Crash, crashes
+from tests.support.spark.sink_disk import SimulatedSinkDisk
+from tests.support.specimens import kestrel_record, workq_record, ztick_record
+from tests.support.unsealed import scan_records
 
 NOW_NS = 1_800_000_000 * 10**9
 LOG = "/data/log"
@@ -129,7 +130,8 @@ def plant_workq(disk: SimulatedSinkDisk) -> None:
 def read_all(disk: SimulatedSinkDisk, codec: Codec[Any], names: list[str]) -> list[Any]:
     found = []
     for name in names:
-        entries, _ = scan(codec, disk.read_bytes(posixpath.join(LOG, name)))
+        data = disk.read_bytes(posixpath.join(LOG, name))
+        entries, _ = (scan_records if codec.seals else scan)(codec, data)
         found += [entry.record for entry in entries]
     return found
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Storage, Upsert
 from journeyman.storage.checking import check
+from tests.support.crash.copies import copy_files
 
 # Jobs go in, change and go, by two threads; what was acknowledged is a line.
 PROGRAM = """
@@ -66,20 +65,6 @@ def test_nothing_acknowledged_is_lost_and_everything_fits_after_each_kill(engine
             assert active >= len(acknowledged)
             assert len(storage.list_jobs("q", "active", page=active, size=1).jobs) == 1
     assert len(acknowledged) > 20 * KILLS
-
-
-def copy_files(directory: Path, target: Path) -> None:
-    """The files as they are this moment, as a power cut would leave them if writes reach the disk.
-
-    One that vanishes while it is copied is one that a crash would not have either.
-    """
-    target.mkdir(exist_ok=True)
-    for path in sorted(directory.iterdir()):
-        if path.is_file() and path.name != "LOCK":
-            try:
-                shutil.copyfile(path, target / path.name)
-            except FileNotFoundError:
-                continue
 
 
 def test_a_copy_of_the_files_between_two_commits_is_a_store(tmp_path):

@@ -12,9 +12,18 @@ from uuid import UUID
 import pytest
 
 from journeyman.storage import RemoveJob, Storage
-from tests.crash.work_ledger import COMPLETED, FAILED, LEASED, NEW, PENDING, Found, Line, WorkBook
-from tests.crash.work_ledger_cycles import KILLS, KILLS_IN_STORE, WorkCycles
-from tests.integration.workq_process import WorkqProcess
+from tests.support.crash.work_ledger import (
+    COMPLETED,
+    FAILED,
+    LEASED,
+    NEW,
+    PENDING,
+    Found,
+    Line,
+    WorkBook,
+)
+from tests.support.crash.work_ledger_cycles import KILLS, KILLS_IN_STORE, WorkCycles
+from tests.support.servers.workq_process import WorkqProcess
 
 NOW_S = 1000.0
 THERE = Found(NEW, 0, 0, "payload", None)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from journeyman.cli import journeyman
-from tests.golden.departures import expected_here
+from tests.support.departures import expected_here
 
 DATA = Path(__file__).parent / "data"
 ZTICK = sorted((DATA / "ztick").glob("*.log"))

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from journeyman.columnar.keyspace import decode
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
-from tests.property.test_columnar import assert_same_keys
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
+from tests.support.drawn_logs import assert_same_keys
+from tests.support.golden_logs import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
 
-DATA = Path(__file__).parent / "data"
-ZTICK_LOGS = sorted(DATA.glob("ztick/*.log"))
-WORKQ_SEGMENTS = sorted(DATA.glob("workq/*/cmdlog/*.log"))
-KESTREL_FILES = sorted(p for p in DATA.glob("kestrel/*/*") if p.name != "case.json")
 SIZES = [1, 2, 65_536]
-
-
-def relative(path: Path) -> str:
-    return str(path.relative_to(DATA))
 
 
 def test_the_golden_files_are_there():

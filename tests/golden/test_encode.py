@@ -21,7 +21,7 @@ from journeyman.formats.keyspace.file import CODEC as KEYSPACE
 from journeyman.formats.keyspace.file import KeyValue
 from journeyman.formats.workq import CODEC as WORKQ
 from journeyman.formats.workq import Instant, JobAdded, Record
-from tests.golden.test_columnar import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
+from tests.support.golden_logs import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
 
 # A record of a newer writer is shown, but its bytes are not among the columns.
 KNOWN_SEGMENTS = [path for path in WORKQ_SEGMENTS if "x-unknown-type" not in path.parts]

@@ -16,7 +16,7 @@ from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.framing import scan
-from tests.golden.departures import expected_here
+from tests.support.departures import expected_here
 
 DATA = Path(__file__).parent / "data"
 

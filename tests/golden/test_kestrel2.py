@@ -14,7 +14,7 @@ from journeyman.formats.kestrel.kestrel2 import CODEC, begins_as_journal
 from journeyman.logs.kestrel.kestrel2_files import by_parent, find_old_journals
 from journeyman.logs.kestrel.kestrel2_import import import_queue
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.fanout_world import SPOOL, FanOutWorld
+from tests.support.fanout_world import SPOOL, FanOutWorld
 
 DATA = Path(__file__).parent / "data" / "kestrel2"
 CASES = sorted(path.parent.name for path in DATA.glob("*/case.json"))

@@ -27,9 +27,9 @@ from journeyman.formats.kestrel import (
 )
 from journeyman.formats.kestrel.seals import SEALS
 from journeyman.testing import SimulatedDisk
-from tests.fanout_world import SPOOL, FanOutWorld
-from tests.golden.departures import expected_here
-from tests.integration.fanout_process import FanOutProcess
+from tests.support.departures import expected_here
+from tests.support.fanout_world import SPOOL, FanOutWorld
+from tests.support.servers.fanout_process import FanOutProcess
 
 DATA = Path(__file__).parent / "data" / "kestrel"
 FOLDERS = sorted(path.parent.name for path in DATA.glob("q*/case.json"))

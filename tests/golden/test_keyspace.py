@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,11 +30,8 @@ from journeyman.formats.keyspace.values import (
     encode_value,
     index_entries,
 )
+from tests.support.golden_logs import STEPS, VECTORS
 
-VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "data" / "overhop-vectors.json").read_text()
-)
-STEPS: list[dict[str, Any]] = VECTORS["steps"]
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "keyspace.md"
 A = UUID("3f2504e0-4f89-41d3-9a0c-0305e82c3301")
 A_TEXT_HEX = str(A).encode().hex()

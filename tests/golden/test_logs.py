@@ -17,8 +17,8 @@ from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.golden.departures import expected_here
-from tests.unsealed import without_seals
+from tests.support.departures import expected_here
+from tests.support.unsealed import without_seals
 
 DATA = Path(__file__).parent / "data"
 

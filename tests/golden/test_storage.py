@@ -23,7 +23,7 @@ from journeyman.storage import Storage, Upsert
 from journeyman.storage.checking import check
 from journeyman.storage.facade import SCHEMA_KEY
 from journeyman.storage.rebuilding import rebuild
-from tests.golden.test_keyspace import STEPS
+from tests.support.golden_logs import STEPS
 
 OURS = (LISTINGS, RANKS, SCHEMA_KEY)
 

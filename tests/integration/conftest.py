@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.keeper import join
+from tests.support.servers.keeper import join
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +22,8 @@ import pytest
 from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.errors import AccessDenied, NotFound, Refused
 from journeyman.formats.ztick.runners import Shell
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.cli_commands import run, run_script
+from tests.support.servers.schedule_process import ScheduleProcess
 
 DATA = Path(__file__).parent / "data"
 FAR_NS = 4_000_000_000_000_000_000
@@ -147,8 +149,10 @@ def welcome_again(server: Server) -> None:
 
 
 def test_a_client_of_any_port_that_says_nothing_is_closed(server):
-    for name in ("schedule", "work queue", "fan-out"):
-        assert raw(server, name, b"", half_close=False) == b""
+    names = ("schedule", "work queue", "fan-out")
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = pool.map(lambda name: raw(server, name, b"", half_close=False), names)
+    assert list(answers) == [b"", b"", b""]
 
 
 def test_clients_bring_their_token(server):
@@ -416,9 +420,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("command", ["serve", "config"])
 @pytest.mark.parametrize(("settings", "said"), REFUSED)
-def test_config_refuses_what_serve_refuses(tmp_path, command, settings, said):
+def test_config_refuses_what_serve_refuses(tmp_path, monkeypatch, settings, said):
     own = {
         "controller.listen": "127.0.0.1:0",
         "workq.enabled": "false",
@@ -426,18 +429,13 @@ def test_config_refuses_what_serve_refuses(tmp_path, command, settings, said):
         "database.persistence": "memory",
     }
     options = [f"--set={name}={value}" for name, value in (own | settings).items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "journeyman", command, *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "istening" not in done.stderr
-    assert sum(said in line for line in done.stderr.splitlines()) == 1
+    monkeypatch.chdir(tmp_path)
+    served = run_script("serve", *options)
+    shown = run("config", *options)
+    assert (served.returncode, shown.exit_code) == (2, 2)
+    for told in (served.stderr.decode(), shown.stderr):
+        assert "istening" not in told
+        assert sum(said in line for line in told.splitlines()) == 1
 
 
 def test_other_networks_are_served_with_tokens_or_if_that_is_asked_for(tmp_path):

@@ -15,7 +15,7 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.servers.core import bulk_child
 from journeyman.servers.workq import persistence
-from tests.workq_logs import added, at, job_id
+from tests.support.workq_logs import added, at, job_id
 
 LONG_S = 100 * 365 * 86400
 

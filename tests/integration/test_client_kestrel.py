@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.client import KestrelClient, errors
-from tests.integration.fanout_process import FanOutProcess
+from tests.support.servers.fanout_process import FanOutProcess
 
 
 def test_two_readers_across_a_restart(tmp_path: Path):

@@ -13,8 +13,8 @@ import pytest
 from journeyman.client import errors
 from journeyman.client.ztick import Job, Rule, Schedule
 from journeyman.formats.ztick import Awf, Direct, Http, Redis, Shell, Status
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.stalling_proxy import StallingProxy
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.stalling_proxy import StallingProxy
 
 DATA = Path(__file__).parent / "data"
 FAR_NS = 4_000_000_000_000_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.client import KestrelClient, Schedule, WorkQueue
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
 _ADDRESS = re.compile(r"(schedule|work queue|fan-out queues) listens? on [^\s]+:(\d+)")

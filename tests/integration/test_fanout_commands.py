@@ -13,7 +13,7 @@ from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.seals import SEAL_BYTES
 from journeyman.servers.kestrel.service import ITEM_OVERHEAD_BYTES
 from journeyman.servers.kestrel.stats import VERSION
-from tests.integration.fanout_process import FanOutClient, FanOutProcess
+from tests.support.servers.fanout_process import FanOutClient, FanOutProcess
 
 CONFIG = """
 [kestrel]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from journeyman.servers.kestrel import stats as facts
-from tests.integration.fanout_process import FanOutClient, FanOutProcess
+from journeyman.units import MIB
+from tests.support.servers.fanout_process import FanOutClient, FanOutProcess
 
-MIB = 1024 * 1024
 LITTLE_KEPT = f"""
 from journeyman.servers.kestrel import session
 session.MAX_KEPT_BYTES = {4 * MIB}

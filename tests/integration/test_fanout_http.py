@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.fanout_process import FanOutProcess
-from tests.integration.test_schedule_http import TOKENS, ask
+from tests.support.servers.fanout_process import FanOutProcess
+from tests.support.servers.http_client import TOKENS, ask
 
 
 @pytest.fixture(scope="module")

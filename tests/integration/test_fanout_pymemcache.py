@@ -12,7 +12,7 @@ from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError, MemcacheUnknownError
 
 from journeyman.servers.kestrel.stats import VERSION
-from tests.integration.fanout_process import FanOutProcess
+from tests.support.servers.fanout_process import FanOutProcess
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.fanout_process import FanOutProcess
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.fanout_process import FanOutProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 
 def test_due_job_is_put_for_every_reader(tmp_path: Path):

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.fanout_process import FanOutClient, FanOutProcess
+from tests.support.servers.fanout_process import FanOutClient, FanOutProcess
 
 READERS = ("a", "b")
 ROUNDS = 120

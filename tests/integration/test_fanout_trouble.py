@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fanout_process import FanOutProcess
-from tests.integration.test_schedule_trouble import FAILING_SYNC, limit
+from tests.support.servers.fanout_process import FanOutProcess
+from tests.support.servers.trouble import FAILING_SYNC, limit
 
 OLD_JOURNALS = Path(__file__).parents[1] / "golden" / "data" / "kestrel2" / "fanout"
 NO_ROOM = "SERVER_ERROR the journal cannot be written"

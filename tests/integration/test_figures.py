@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from journeyman import __version__
 from journeyman.client import KestrelClient
 from journeyman.servers.workq.metrics import MOST_QUEUES
-from tests.integration.workq_process import WorkqProcess
+from tests.support.servers.workq_process import WorkqProcess
 
 SETTINGS = {
     "http.listen": "127.0.0.1:0",

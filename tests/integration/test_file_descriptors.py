@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.workq_process import WorkqProcess
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.workq_process import WorkqProcess
 
 FILES = 128
 

@@ -17,7 +17,7 @@ from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Codec, iter_entries
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "logs"
@@ -66,7 +66,7 @@ def records_in(codec: Codec[Any], path: Path) -> list[Any]:
 
 
 def test_logs_in_a_bucket_are_logs(store, logs, tmp_path):
-    program = "tests.integration.object_store_program"
+    program = "tests.support.servers.object_store_program"
     done = subprocess.run(
         [sys.executable, "-m", program, f"s3://{BUCKET}", tmp_path],
         cwd=ROOT,

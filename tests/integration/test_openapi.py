@@ -15,9 +15,9 @@ from journeyman import __version__
 from journeyman.servers.http import openapi
 from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.openapi import describe, routes_of
-from journeyman.servers.kestrel.calls import add_fan_out_routes
+from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 TOKENS = '[token.admin]\nsecret = "sk_admin"\nnamespace = "*"\n'
 PAGE = Path(__file__).parents[2] / "docs" / "protocols" / "http.md"

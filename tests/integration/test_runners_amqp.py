@@ -17,9 +17,16 @@ from aiormq.abc import AbstractChannel
 from journeyman.formats.ztick import Amqp
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners import RunnerSet, RunRequest, RunResult
-from tests.contract.runner_contract import PASSWORD, RunnerContract, World
-from tests.integration.services import USERS
-from tests.runner_world import Handler, RawServer, in_loop, raw_server, say_nothing, settings
+from tests.support.runner_contract import PASSWORD, RunnerContract, World
+from tests.support.runner_world import (
+    Handler,
+    RawServer,
+    in_loop,
+    raw_server,
+    say_nothing,
+    settings,
+)
+from tests.support.servers.services import USERS
 
 
 @pytest.fixture

@@ -13,8 +13,15 @@ import redis
 from journeyman.formats.ztick import Redis
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners import RunnerSet, RunRequest, RunResult
-from tests.contract.runner_contract import PASSWORD, RunnerContract, World
-from tests.runner_world import Handler, RawServer, in_loop, raw_server, say_nothing, settings
+from tests.support.runner_contract import PASSWORD, RunnerContract, World
+from tests.support.runner_world import (
+    Handler,
+    RawServer,
+    in_loop,
+    raw_server,
+    say_nothing,
+    settings,
+)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.schedule_process import LineClient, ScheduleProcess
+from tests.support.servers.schedule_process import LineClient, ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.schedule_process import LineClient, ScheduleProcess
-from tests.integration.stalling_proxy import StallingProxy
+from tests.support.servers.schedule_process import LineClient, ScheduleProcess
+from tests.support.servers.stalling_proxy import StallingProxy
 
 FAR_NS = 4_000_000_000_000_000_000
 

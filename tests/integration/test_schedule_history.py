@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.formats.ztick.run_history import decode
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.test_schedule_http import ask
+from tests.support.servers.http_client import ask
+from tests.support.servers.schedule_process import ScheduleProcess
 
 
 def history(directory: Path, name: str = "logfile.runs") -> list[dict[str, Any]]:

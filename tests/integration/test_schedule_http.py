@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.http_client import TOKENS, ask
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
-TOKENS = """
-[token.deploy]
-secret = "sk_deploy"
-namespace = "deploy."
-runners = "shell"
-[token.admin]
-secret = "sk_admin"
-namespace = "*"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -45,25 +35,6 @@ def guarded(tmp_path_factory) -> Iterator[ScheduleProcess]:
         directory, http__listen="127.0.0.1:0", controller__auth_file="tokens"
     ) as running:
         yield running
-
-
-def ask(
-    server: ScheduleProcess, method: str, path: str, body: Any = None, secret: str = ""
-) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
-    headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-    data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
-    if data is not None:
-        headers["Content-Type"] = "application/json"
-    try:
-        connection.request(method, path, data, headers)
-        response = connection.getresponse()
-        text = response.read()
-    finally:
-        connection.close()
-    if text and response.headers.get_content_type() == "application/json":
-        return response.status, json.loads(text)
-    return response.status, text.decode()
 
 
 def test_health(server):

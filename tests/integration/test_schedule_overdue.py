@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Shell, Status
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
 PAST = 700  # more than are taken at a time

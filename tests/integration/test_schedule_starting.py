@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, RuleSet, Shell, Status
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
 NAME = "job.{:020d}"

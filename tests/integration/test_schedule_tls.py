@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.schedule_process import LineClient, ScheduleProcess
+from tests.support.servers.schedule_process import LineClient, ScheduleProcess
 
 DATA = Path(__file__).parent / "data"
 FAR_NS = 4_000_000_000_000_000_000

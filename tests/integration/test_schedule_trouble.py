@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import resource
 import time
 
-from tests.integration.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.trouble import FAILING_SYNC, limit
 
 FAR_NS = 4_000_000_000_000_000_000
 
@@ -71,19 +71,6 @@ def put_job(server: ScheduleProcess, name: str) -> int:
         connection.close()
 
 
-FAILING_SYNC = """
-import errno, os
-from journeyman import cli, disk
-real = disk.os.fdatasync
-def sync(fd):
-    if os.path.exists("fail"):
-        raise OSError(errno.EIO, "Input/output error")
-    real(fd)
-disk.os.fdatasync = sync
-cli.main()
-"""
-
-
 def test_a_failed_sync_ends_the_process_and_answers_nobody(tmp_path):
     with ScheduleProcess(tmp_path, program=FAILING_SYNC) as server, server.client() as client:
         assert client.ask(f"r SET safe {FAR_NS}") == "r OK"
@@ -95,8 +82,3 @@ def test_a_failed_sync_ends_the_process_and_answers_nobody(tmp_path):
     (tmp_path / "fail").unlink()
     with ScheduleProcess(tmp_path) as server:
         assert server.ask("g GET safe") == f"g OK planned {FAR_NS}"
-
-
-def limit(server: ScheduleProcess, size: int | None) -> None:
-    value = resource.RLIM_INFINITY if size is None else size
-    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (value, resource.RLIM_INFINITY))

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.keeper import ROOT, join
-from tests.integration.services import RedisService, Service
-from tests.runner_world import wait_until
+from tests.support.runner_world import wait_until
+from tests.support.servers.keeper import ROOT, join
+from tests.support.servers.services import RedisService, Service
 
 MEMBER = """
 import sys, pathlib
-from tests.integration.keeper import join
+from tests.support.servers.keeper import join
 share = join("redis", pathlib.Path(sys.argv[1]))
 print(share.port, flush=True)
 sys.stdin.read()

@@ -17,7 +17,7 @@ from journeyman.storage import EngineOptions, Storage, StorageMode, Upsert
 from journeyman.storage.checking import check
 from journeyman.storage.postgres import PostgresBackend
 from journeyman.testing.storage_contract import StorageContract
-from tests.integration.workq_process import WorkqProcess
+from tests.support.servers.workq_process import WorkqProcess
 
 
 @pytest.fixture

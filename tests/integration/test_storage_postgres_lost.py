@@ -16,29 +16,44 @@ from journeyman.errors import StorageError, StorageLocked, StorageUnavailable
 from journeyman.storage import Storage
 from journeyman.storage import postgres as postgres_module
 from journeyman.storage.postgres import PostgresBackend
-from tests.integration.services import PostgresService
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.services import PostgresService
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 COMMIT = b"COMMIT"
 READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[PostgresService]:
-    """One of its own: it is stopped and started."""
-    service = PostgresService(tmp_path / "postgres")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresService]:
+    """One of its own: tests stop it, and start it again."""
+    service = PostgresService(tmp_path_factory.mktemp("lost") / "postgres")
     service.start()
     yield service
     service.stop()
 
 
-def address_of(port: int) -> str:
-    return f"host=127.0.0.1 port={port} user=journeyman dbname=postgres"
+@pytest.fixture
+def database(server: PostgresService, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of its own for every test."""
+    name = f"lost_{abs(hash(request.node.name))}"
+    with connected(server) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield name
+    with connected(server) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def connected(server: PostgresService) -> psycopg.Connection:
+    return psycopg.connect(address_of(server.port, "postgres"), autocommit=True)
+
+
+def address_of(port: int, database: str) -> str:
+    return f"host=127.0.0.1 port={port} user=journeyman dbname={database}"
 
 
 @pytest.fixture
-def address(server: PostgresService) -> str:
-    return address_of(server.port)
+def address(server: PostgresService, database: str) -> str:
+    return address_of(server.port, database)
 
 
 def cut_all_connections(address: str) -> None:
@@ -200,8 +215,8 @@ def cutter(server: PostgresService) -> Iterator[CommitCutter]:
 
 
 @pytest.mark.parametrize("cut", ["request", "answer"])
-def test_commit_that_was_not_answered_is_asked_about(cutter: CommitCutter, cut: str):
-    backend = PostgresBackend(address_of(cutter.port))
+def test_commit_that_was_not_answered_is_asked_about(cutter: CommitCutter, database: str, cut: str):
+    backend = PostgresBackend(address_of(cutter.port, database))
     backend.be_alone()
     backend.put(b"a", b"1")
     cutter.cut = cut
@@ -217,10 +232,10 @@ def test_commit_that_was_not_answered_is_asked_about(cutter: CommitCutter, cut: 
 
 
 def test_commit_that_nobody_can_be_asked_about_is_an_error_of_its_own(
-    cutter: CommitCutter, monkeypatch: pytest.MonkeyPatch
+    cutter: CommitCutter, database: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(postgres_module, "_OUTCOME_S", 1)
-    backend = PostgresBackend(address_of(cutter.port))
+    backend = PostgresBackend(address_of(cutter.port, database))
     cutter.cut, cutter.shuts = "answer", True
     with pytest.raises(StorageError, match="whether the last commit was done is unknown") as found:
         backend.put(b"a", b"1")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fanout_process import FanOutProcess
-from tests.integration.queue_socket import QueueSocket
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.workq_process import WorkqProcess
+from journeyman.units import MIB
+from tests.support.servers.fanout_process import FanOutProcess
+from tests.support.servers.queue_socket import QueueSocket
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.workq_process import WorkqProcess
 
-MIB = 1024 * 1024
 BUDGET = 8 * MIB
 CLIENTS = 40
 # What the clients may cost beyond the budget: what each of them has sent and is not yet executed

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 
 @pytest.fixture(scope="module")

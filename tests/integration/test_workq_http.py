@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.test_schedule_http import TOKENS, ask
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.http_client import TOKENS, ask
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 
 @pytest.fixture(scope="module")

@@ -10,20 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.formats.framing import scan
-from journeyman.formats.workq import CODEC, Command, JobAdded, Record
-from tests.integration.workq_process import LeasedJob, WorkqClient, WorkqProcess
+from journeyman.formats.workq import Command, JobAdded
+from tests.support.servers.cmdlogs import records
+from tests.support.servers.workq_process import LeasedJob, WorkqClient, WorkqProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "workq"
-
-
-def records(server: WorkqProcess) -> list[Record]:
-    found: list[Record] = []
-    for path in sorted(server.cmdlog.glob("*.log")):
-        entries, ending = scan(CODEC, path.read_bytes())
-        assert ending.error is None
-        found += [entry.record for entry in entries]
-    return found
 
 
 KEPT = [("workq.cmdlog_sync", "interval"), ("workq.cmdlog_sync", "os")]

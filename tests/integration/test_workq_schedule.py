@@ -8,8 +8,8 @@ from pathlib import Path
 
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.rules import work_id
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.workq_process import WorkqProcess
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.workq_process import WorkqProcess
 
 DURABLE = {"database.persistence": "logfile", "workq.cmdlog_sync": "always"}
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.workq_process import WorkqClient
+from tests.support.servers.workq_process import WorkqClient
 
 
 def test_work_queue_alone_opens_one_port_and_keeps_its_jobs(tmp_path: Path):

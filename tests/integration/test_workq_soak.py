@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 from journeyman.folds.workq import FoldedJob, JobState, replay, visible
 from journeyman.formats.workq import Command, Record
-from tests.integration.soak import QUEUES, TTR_MS, Ledger, UnrulyWorker
-from tests.integration.test_workq_restarts import records
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.cmdlogs import records
+from tests.support.servers.soak import QUEUES, TTR_MS, Ledger, UnrulyWorker
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 WORKERS = 30
 PRODUCERS = 4

@@ -12,21 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.storage import Storage
-from journeyman.storage.checking import check
-from tests.integration.test_schedule_http import TOKENS, ask
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.http_client import TOKENS, ask
+from tests.support.servers.stores import is_whole, opened
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 ENGINES = ("rocksdb", "sqlite")
-
-
-def opened(directory: Path, engine: str = "rocksdb") -> Storage:
-    return Storage.open(engine, str(directory / "store"))
-
-
-def is_whole(directory: Path, engine: str = "rocksdb") -> bool:
-    with opened(directory, engine) as storage, storage.backend.view() as view:
-        return list(check(view)) == []
 
 
 # -- restarts -------------------------------------------------------------------------------------

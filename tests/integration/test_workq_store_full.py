@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tests.integration.test_schedule_trouble import limit
-from tests.integration.test_workq_store import is_whole
-from tests.integration.test_workq_trouble import READ_ONLY
-from tests.integration.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.stores import is_whole
+from tests.support.servers.trouble import READ_ONLY, limit
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 STARTED_FULL = """
 import resource

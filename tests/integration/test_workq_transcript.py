@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.workq_process import WorkqClient, WorkqProcess
-from tests.integration.workq_transcript import Step, read_transcript
+from tests.support.servers.workq_process import WorkqClient, WorkqProcess
+from tests.support.servers.workq_transcript import Step, read_transcript
 
 PATIENCE_S = 20.0
 SILENCE_S = 0.2

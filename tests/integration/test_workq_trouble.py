@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_schedule_trouble import FAILING_SYNC, limit
-from tests.integration.workq_process import WorkqProcess
-
-READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"
+from tests.support.servers.trouble import FAILING_SYNC, READ_ONLY, limit
+from tests.support.servers.workq_process import WorkqProcess
 
 
 def segment(server: WorkqProcess) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import google_crc32c
 import numpy as np
 import pyarrow as pa
@@ -14,15 +12,20 @@ from hypothesis import strategies as st
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.kernels.hashing import crc32c
 from journeyman.columnar.keyspace import decode
-from journeyman.errors import FormatError
 from journeyman.formats import keyspace as keys
 from journeyman.formats.framing import scan
 from journeyman.formats.workq import frame
 from journeyman.formats.workq import records as times
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
-from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
-from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
-from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
+from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
+from tests.support.drawn_logs import (
+    KEYS,
+    assert_same_keys,
+    draw_log,
+)
+from tests.support.drawn_workq import RECORDS as WORKQ_RECORDS
+from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
+from tests.support.effort import cases
 
 UNIX_EPOCH_S = times.UNIX_EPOCH_S
 LOGS = [
@@ -33,13 +36,8 @@ LOGS = [
 ]
 # No deadline: the first call of a kernel compiles it. Damage has many shapes, so more of it.
 plain = settings(deadline=None)
-thorough = settings(deadline=None, max_examples=150)
+thorough = settings(deadline=None, max_examples=cases(60))
 each_log = pytest.mark.parametrize(("twins", "records"), LOGS)
-
-
-def draw_log(data: st.DataObject, twins: Twins, records: st.SearchStrategy[Any]) -> bytes:
-    drawn = data.draw(st.lists(records, max_size=8), label="records")
-    return twins.codec.header + b"".join(map(twins.codec.encode, drawn))
 
 
 @each_log
@@ -247,50 +245,7 @@ def test_crc_is_that_of_the_library(data, skipped):
 
 # -- keyspace ------------------------------------------------------------------------------------
 
-QUEUE_NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-STATUS_NAMES = st.text("abcxyz!~_;9", min_size=1, max_size=9)
-INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20)
-KEYS = (
-    st.builds(keys.QueueKey, QUEUE_NAMES)
-    | st.builds(keys.JobKey, st.uuids())
-    | st.builds(keys.QueueTimeKey, INT64, QUEUE_NAMES, st.uuids(), st.sampled_from([1, 2]))
-    | st.builds(keys.StatusKey, st.uuids())
-    | st.builds(keys.StatusFifoKey, STATUS_NAMES, INT64, st.uuids())
-    | st.builds(keys.CounterKey, QUEUE_NAMES, STATUS_NAMES)
-)
 VALUES = st.binary(min_size=8, max_size=8) | st.binary(max_size=10)
-
-
-def key_row(raw: bytes, value: bytes) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(decode.SCHEMA.names)
-    try:
-        key = keys.decode_key(raw)
-    except FormatError:
-        return row
-    row["version"] = 1
-    match key:
-        case keys.QueueKey(queue):
-            return row | {"kind": decode.QUEUE, "queue": queue}
-        case keys.JobKey(job_uuid):
-            return row | {"kind": decode.JOB, "job_uuid": str(job_uuid)}
-        case keys.QueueTimeKey(ms, queue, job_uuid, version):
-            row |= {"kind": decode.QUEUE_TIME, "version": version, "time_ms": ms}
-            return row | {"queue": queue, "job_uuid": str(job_uuid)}
-        case keys.StatusKey(job_uuid):
-            return row | {"kind": decode.STATUS, "job_uuid": str(job_uuid)}
-        case keys.StatusFifoKey(status, ms, job_uuid):
-            row |= {"kind": decode.STATUS_FIFO, "time_ms": ms}
-            return row | {"status": status, "job_uuid": str(job_uuid)}
-        case keys.CounterKey(queue, status):
-            count = min(int.from_bytes(value), 2**63 - 1) if len(value) == 8 else None
-            row |= {"kind": decode.COUNTER, "count": count}
-            return row | {"queue": queue, "status": status}
-
-
-def assert_same_keys(raw: list[bytes], values: list[bytes]) -> None:
-    batch = decode.decode(pa.array(raw, pa.binary()), pa.array(values, pa.binary()))
-    batch.validate(full=True)
-    assert batch.to_pylist() == [key_row(*pair) for pair in zip(raw, values, strict=True)]
 
 
 @given(st.lists(st.tuples(KEYS.map(keys.encode_key), VALUES), max_size=8))

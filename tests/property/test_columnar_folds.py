@@ -24,14 +24,14 @@ from journeyman.columnar.workq import fold as workq_states
 from journeyman.columnar.ztick import decode as ztick_columns
 from journeyman.columnar.ztick.latest_jobs import LatestJobs
 from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
-from journeyman.errors import EncodeError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
-from tests.property.test_folds import ZTICK, workq_records
-from tests.property.workq_original import JOB_ID
+from tests.support.drawn_columnar import WORKQ, encodable
+from tests.support.drawn_folds import ZTICK, workq_records
+from tests.support.workq_original import JOB_ID
 
 arrow: Any = pa  # the stubs do not know concat_batches
 
@@ -175,38 +175,6 @@ def test_a_table_of_jobs_grows_with_what_it_is_given():
 
 # -- workq -------------------------------------------------------------------------------------
 
-IDS = st.sampled_from([JOB_ID, bytes(16), b"\xff" * 16])
-# At and beyond what 64 bits of nanoseconds hold, where the columns say less than the records.
-FAR = st.sampled_from([-(2**63), 2**63 - 1, -(2**63) - 1, 2**63, 2**63 + 10**9]).map(Instant)
-ODD_INSTANTS = FAR | st.integers(-2, 24).map(lambda halves: Instant(halves * 500_000, halves % 3))
-HUGE = st.sampled_from([0, 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
-
-
-def encodable(record: workq_format.Record) -> bool:
-    try:
-        workq_format.CODEC.encode(record)
-    except EncodeError:
-        return False
-    return True
-
-
-def some_odd(record: workq_format.Record, numbers: Sequence[int]) -> workq_format.Record:
-    """The record with some of its numbers beyond what columns hold."""
-    if not isinstance(record, JobAdded) or not numbers:
-        return record
-    ttr_ms, max_attempts, max_fails = numbers
-    return replace(record, ttr_ms=ttr_ms, max_attempts=max_attempts, max_fails=max_fails)
-
-
-WORKQ = st.lists(
-    workq_records(IDS)
-    | st.builds(
-        some_odd,
-        workq_records(IDS, ODD_INSTANTS),
-        st.just(()) | st.tuples(HUGE, HUGE, HUGE),
-    ),
-    max_size=30,
-).map(lambda records: [record for record in records if encodable(record)])
 
 BORN = Instant(10**18)
 ADDED = JobAdded(BORN, JOB_ID, "x", 1, 10, 0, 2, 3, b"p", None, BORN)

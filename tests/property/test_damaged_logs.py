@@ -7,96 +7,45 @@ are longer than what is held back; Spark reads them whole and cut at the borders
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
-from unittest import mock
 
 import pytest
-from click.testing import CliRunner
 
-from journeyman.cli import journeyman
 from journeyman.columnar.kernels.boundaries import walk_ztick
 from journeyman.columnar.ztick.decode import iter_batches
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
-from journeyman.logs import damage as damage_module
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
-from journeyman.spark.source import piece_reader
 from journeyman.spark.source.piece_reader import read_reduced
 from journeyman.spark.source.splits import Piece, Stretch
-from tests.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
-from tests.spark_pieces import Item, expected_items, items_of, log_file, options_of, pieces_of
-from tests.specimens import KESTREL as KESTREL_LOG
-from tests.specimens import WORKQ as WORKQ_LOG
-from tests.specimens import ZTICK as ZTICK_LOG
-from tests.specimens import Dialect
+from tests.support.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
+from tests.support.effort import cases
+from tests.support.spark.pieces import (
+    Item,
+    expected_items,
+    items_of,
+    log_file,
+    options_of,
+    pieces_of,
+)
+from tests.support.specimens import KESTREL as KESTREL_LOG
+from tests.support.specimens import WORKQ as WORKQ_LOG
+from tests.support.specimens import ZTICK as ZTICK_LOG
+from tests.support.specimens import Dialect
+from tests.support.wounds import (
+    WOUNDS,
+    Wound,
+    borders,
+    run,
+    several,
+    short_memory,
+)
 
 RECORDS = 120
-SEEDS = range(4)
-
-Wound = Callable[[bytearray, list[int], Random], None]  # the log, where records begin, chance
-
-
-def adjacent_bad_frames(data: bytearray, starts: list[int], random: Random) -> None:
-    """The content of 2 to 4 records in a row is bad, their frames are not."""
-    count = random.randrange(2, 5)
-    first = random.randrange(1, len(starts) - count - 1)
-    for start, end in zip(starts[first:], starts[first + 1 : first + count + 1], strict=False):
-        data[start + 4] = 0xEE  # ztick: the type; workq, kestrel: inside the header
-        data[end - 1] ^= 0xFF
-
-
-def hole_of_zeros(data: bytearray, starts: list[int], random: Random) -> None:
-    """A page that was never written, over several records."""
-    begin = random.randrange(starts[1], starts[-1])
-    end = min(begin + random.randrange(1, 300), starts[-1])
-    data[begin:end] = bytes(end - begin)
-
-
-def torn_frame(data: bytearray, starts: list[int], random: Random) -> None:
-    """A record cut short, and the next one written right behind it."""
-    which = random.randrange(1, len(starts) - 2)
-    cut = random.randrange(starts[which] + 1, starts[which + 1])
-    del data[cut : starts[which + 1]]
-
-
-def torn_tail(data: bytearray, _: list[int], random: Random) -> None:
-    del data[len(data) - random.randrange(1, 40) :]
-
-
-def bit_flips(data: bytearray, starts: list[int], random: Random) -> None:
-    for _ in range(random.randrange(1, 6)):
-        data[random.randrange(starts[0], len(data))] ^= 1 << random.randrange(8)
-
-
-def bad_header(data: bytearray, starts: list[int], random: Random) -> None:
-    if starts[0]:
-        data[random.randrange(starts[0])] ^= 1
-
-
-def noise(data: bytearray, starts: list[int], random: Random) -> None:
-    begin = random.randrange(starts[0], len(data))
-    data[begin : begin + random.randrange(80)] = random.randbytes(random.randrange(80))
-
-
-WOUNDS: list[Wound] = [
-    adjacent_bad_frames,
-    hole_of_zeros,
-    torn_frame,
-    torn_tail,
-    bit_flips,
-    bad_header,
-    noise,
-]
-
-
-def several(data: bytearray, starts: list[int], random: Random) -> None:
-    """More than one wound; ``starts`` then fit roughly, which does not matter."""
-    for wound in random.sample(WOUNDS, 3):
-        wound(data, [start for start in starts if start < len(data) - 400], random)
+SEEDS = range(cases(2))
 
 
 LOGS = [
@@ -118,23 +67,6 @@ def wounded(dialect: Dialect, wound: Wound, seed: int) -> bytes:
         data += dialect.codec.encode(record)
     wound(data, starts, random)
     return bytes(data)
-
-
-def short_memory(held_bytes: int) -> ExitStack:
-    """Less is held back than a log is long, so that much of it is sure before it ends."""
-    stack = ExitStack()
-    for module in (damage_module, piece_reader):
-        stack.enter_context(mock.patch.object(module, "HELD_BYTES", held_bytes))
-    stack.enter_context(mock.patch.object(piece_reader, "_MARK_BYTES", 100))
-    return stack
-
-
-def borders(data: bytes, found: list[Item], random: Random) -> list[int]:
-    """Cuts beside a few damages, and some anywhere."""
-    damages = [item for item in found if isinstance(item, Damage)]
-    chosen = random.sample(damages, min(2, len(damages)))
-    near = [at + by for each in chosen for at in (each.offset, each.end) for by in (-1, 0, 1)]
-    return [*near, *(random.randrange(len(data) + 1) for _ in range(3))]
 
 
 @each_log
@@ -163,7 +95,7 @@ def test_spark_gives_what_the_server_loads(twins: Twins, dialect: Dialect, wound
 @each_log
 @each_wound
 def test_dump_and_verify_find_what_the_server_loads(twins, dialect: Dialect, wound, tmp_path):
-    for seed in SEEDS[:4]:
+    for seed in SEEDS:
         path = tmp_path / str(seed) / dialect.file
         path.parent.mkdir()
         path.write_bytes(wounded(dialect, wound, seed))
@@ -173,10 +105,6 @@ def test_dump_and_verify_find_what_the_server_loads(twins, dialect: Dialect, wou
         assert len(dumped.splitlines()) == len(entries)
         file = json.loads(verified)["logs"][0]["files"][0]
         assert file["records"] == len(entries) == report.records
-
-
-def run(*args: object) -> str:
-    return CliRunner().invoke(journeyman, [str(arg) for arg in args]).stdout
 
 
 @each_wound

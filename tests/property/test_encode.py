@@ -26,10 +26,10 @@ from journeyman.formats.workq import CODEC as WORKQ
 from journeyman.formats.workq import Instant, JobAdded
 from journeyman.formats.workq import Record as WorkqRecord
 from journeyman.formats.ztick import CODEC as ZTICK
-from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
-from tests.property.test_keyspace_file import RECORDS as KEYSPACE_RECORDS
-from tests.property.test_workq_format import KNOWN as WORKQ_RECORDS
-from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
+from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
+from tests.support.drawn_keyspace import RECORDS as KEYSPACE_RECORDS
+from tests.support.drawn_workq import KNOWN as WORKQ_RECORDS
+from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 plain = settings(deadline=None)  # the first call of a kernel compiles it

@@ -20,7 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from journeyman.engines.kestrel.messages import KestrelGone
 from journeyman.protocols.kestrel.commands import GetItem, Key, Put
 from journeyman.testing import PowerCut, SimulatedDisk
-from tests.fanout_world import END, SMALL, STORED, FanOutWorld, data_of
+from tests.support.effort import cases
+from tests.support.fanout_world import END, SMALL, STORED, FanOutWorld, data_of
 
 SEGMENT_BYTES = 4 + 3 * (25 + 3)
 QUEUES = st.sampled_from(["q", "r"])
@@ -270,6 +271,6 @@ class PersistentMachine(RuleBasedStateMachine):
 
 
 PersistentMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
+    max_examples=cases(40), stateful_step_count=40, deadline=None
 )
 TestPersistence = PersistentMachine.TestCase

@@ -15,26 +15,14 @@ from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, UnknownCommand
 from journeyman.formats.kestrel import Record as KestrelRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
-from journeyman.formats.workq import Record as WorkqRecord
-from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Shell, Status
-from journeyman.formats.ztick import Record as ZtickRecord
-from tests.property.workq_original import JOB_ID, Original, ReplayError, history
+from journeyman.formats.ztick import JobRemoved, RuleRemoved
+from tests.support.drawn_folds import ZTICK, workq_records
+from tests.support.workq_original import JOB_ID, Original, ReplayError, history
 
 R = TypeVar("R")
 K = TypeVar("K")
 
 # -- ztick -----------------------------------------------------------------------------------
-
-IDENTIFIERS = st.sampled_from(["a", "b", "c"])
-ZTICK: st.SearchStrategy[list[ZtickRecord]] = st.lists(
-    st.one_of(
-        st.builds(JobSet, IDENTIFIERS, st.integers(0, 3), st.sampled_from(Status)),
-        st.builds(RuleSet, IDENTIFIERS, IDENTIFIERS, st.builds(Shell, IDENTIFIERS)),
-        st.builds(JobRemoved, IDENTIFIERS),
-        st.builds(RuleRemoved, IDENTIFIERS),
-    ),
-    max_size=30,
-)
 
 
 def by_key(records: list[R], keys: list[K]) -> dict[K, list[R]]:
@@ -89,40 +77,6 @@ def test_ztick_reports_exactly_the_removals_of_what_is_not_there(records):
 # -- workq: any records at all ------------------------------------------------------------------
 
 OTHER_ID = bytes(16)
-# Half milliseconds, so that a TTR of 0 to 3 ms runs out within a short log.
-INSTANTS = st.integers(-2, 24).map(lambda halves: Instant(halves * 500_000))
-
-
-def workq_records(
-    ids: st.SearchStrategy[bytes], instants: st.SearchStrategy[Instant] = INSTANTS
-) -> st.SearchStrategy[WorkqRecord]:
-    added = st.builds(
-        JobAdded,
-        logged=instants,
-        job_id=ids,
-        name=st.sampled_from(["x", "bad!"]),
-        ttr_ms=st.integers(0, 3),
-        ttl_ms=st.integers(0, 12),
-        priority=st.integers(-1, 1),
-        max_attempts=st.integers(0, 3),
-        max_fails=st.integers(0, 3),
-        payload=st.sampled_from([b"", b"p"]),
-        time=st.none() | instants,
-        created=instants,
-        command=st.sampled_from([Command.ADD, Command.SCHEDULE]),
-    )
-    results = st.sampled_from([b"", b"r", b"s"])
-    finishes = st.sampled_from([Command.COMPLETE, Command.FAIL])
-    attempts = st.sampled_from([Command.START_ATTEMPT, Command.TIMEOUT_ATTEMPT])
-    anything = st.sampled_from(Command)
-    return st.one_of(
-        added,
-        st.builds(JobFinished, instants, ids, finishes, results),
-        st.builds(JobEvent, instants, ids, attempts),
-        st.builds(JobEvent, instants, ids, attempts),
-        st.builds(JobEvent, instants, ids, anything),
-        st.builds(JobFinished, instants, ids, anything, results),
-    )
 
 
 ONE_JOB = st.lists(workq_records(st.just(JOB_ID)), max_size=25)

@@ -32,7 +32,7 @@ from journeyman.logs.kestrel.kestrel2_import import import_queue
 from journeyman.logs.kestrel.opening import finish_publication
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.testing.simulated_disk import PowerCut
-from tests.fanout_world import SPOOL, FanOutWorld
+from tests.support.fanout_world import SPOOL, FanOutWorld
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)

@@ -39,6 +39,7 @@ from journeyman.protocols.kestrel.commands import (
     Monitor,
     Put,
 )
+from tests.support.effort import cases
 
 MS = 1_000_000
 MAX_OPEN = 3
@@ -371,5 +372,7 @@ class FanOutMachine(RuleBasedStateMachine):
             assert len(queue.window) <= 3
 
 
-FanOutMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+FanOutMachine.TestCase.settings = settings(
+    max_examples=cases(60), stateful_step_count=40, deadline=None
+)
 TestFanOut = FanOutMachine.TestCase

@@ -14,15 +14,12 @@ from journeyman.columnar.keyspace import decode as columnar_keys
 from journeyman.columnar.keyspace import file as columnar
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Ending, Entry, Stop, StreamDecoder, scan
-from journeyman.formats.keyspace import encode_key
 from journeyman.formats.keyspace.file import CODEC, HEADER, KeyValue
-from tests.columnar_twins import Twins, assert_twins
-from tests.property.test_columnar import KEYS
+from tests.support.columnar_twins import Twins, assert_twins
+from tests.support.drawn_keyspace import RECORDS
 
 # No deadline: the first call of a kernel compiles it.
 plain = settings(deadline=None)
-VALUES = st.binary(max_size=60) | st.binary(min_size=8, max_size=8)
-RECORDS = st.builds(KeyValue, KEYS.map(encode_key) | st.binary(min_size=1, max_size=60), VALUES)
 SOME = st.lists(RECORDS, min_size=1, max_size=6)
 
 

@@ -16,7 +16,8 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import inspect_file, recover_file
 from journeyman.logs.sealing import Sealing
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
-from tests.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
+from tests.support.effort import cases
+from tests.support.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 blobs = st.binary(max_size=40)
@@ -158,7 +159,7 @@ def test_inspection_tells_what_recovery_finds(dialect, data):
     survival=st.integers(0, 10_000),
     together=st.booleans(),
 )
-@settings(max_examples=150)
+@settings(max_examples=cases(60))
 def test_acknowledged_records_survive_any_crash(
     dialect, groups, segment_bytes, operation, torn, survival, together
 ):
@@ -190,7 +191,7 @@ def test_acknowledged_records_survive_any_crash(
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=cases(40))
 def test_records_carried_inside_payloads_never_come_out(seed):
     """Items that are themselves journals, the last one torn: none of their entries is a record."""
     rng = random.Random(seed)

@@ -21,16 +21,17 @@ from journeyman.formats.seals import SealKind, make_seal
 from journeyman.logs.damage import Damage
 from journeyman.logs.recovery import inspect_file, recover_file
 from journeyman.logs.sealed_reading import read_file
-from tests.columnar_twins import CHECKPOINT, JOURNAL, ZTICK, Twins
-from tests.property.test_damaged_logs import WOUNDS, Wound, borders, run, several, short_memory
-from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
-from tests.specimens import KESTREL as KESTREL_LOG
-from tests.specimens import ZTICK as ZTICK_LOG
-from tests.specimens import Dialect
-from tests.unsealed import without_seals
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, ZTICK, Twins
+from tests.support.effort import cases
+from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
+from tests.support.specimens import KESTREL as KESTREL_LOG
+from tests.support.specimens import ZTICK as ZTICK_LOG
+from tests.support.specimens import Dialect
+from tests.support.unsealed import without_seals
+from tests.support.wounds import WOUNDS, Wound, borders, run, several, short_memory
 
 RECORDS = 90
-SEEDS = range(6)
+SEEDS = range(cases(2))
 STAMP = 0x1234ABCD
 
 LOGS = [
@@ -164,7 +165,7 @@ def test_all_agree_on_a_damaged_sealed_log(twins, dialect: Dialect, shape, wound
 @pytest.mark.parametrize("shape", ["closed", "crashed"])
 def test_no_damage_alters_or_invents_a_sealed_record(twins, dialect: Dialect, shape, wound: Wound):
     """Behind an opening seal, which was durable before anything followed it."""
-    for seed in range(30):
+    for seed in range(cases(15)):
         writer = written(dialect, shape, seed)
         wound(writer.data, writer.starts[1:], Random(seed))
         found = records_of(dialect.codec, bytes(writer.data))

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.spark.source import piece_reader
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
-from tests.property.test_columnar import draw_log
-from tests.property.test_kestrel_format import RECORDS as KESTREL_RECORDS
-from tests.property.test_workq_format import RECORDS as WORKQ_RECORDS
-from tests.property.test_ztick_format import records as ZTICK_RECORDS  # noqa: N812
-from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
+from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
+from tests.support.drawn_logs import draw_log
+from tests.support.drawn_workq import RECORDS as WORKQ_RECORDS
+from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
+from tests.support.effort import cases
+from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
 
 LOGS = [
     pytest.param(ZTICK, ZTICK_RECORDS, id="ztick"),
@@ -26,7 +27,7 @@ LOGS = [
     pytest.param(CHECKPOINT, KESTREL_RECORDS, id="checkpoint"),
 ]
 each_log = pytest.mark.parametrize(("twins", "records"), LOGS)
-thorough = settings(deadline=None, max_examples=60)
+thorough = settings(deadline=None, max_examples=cases(40))
 
 
 def assert_any_cuts_give_the_same(twins: Twins, log: bytes, data: st.DataObject) -> None:

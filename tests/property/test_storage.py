@@ -27,7 +27,8 @@ from journeyman.storage.checking import check
 from journeyman.storage.pages import rank_before
 from journeyman.storage.rebuilding import rebuild
 from journeyman.storage.records import job_key
-from tests.crash.test_storage_killed import copy_files
+from tests.support.crash.copies import copy_files
+from tests.support.effort import cases
 
 UUIDS = st.integers(0, 60).map(lambda n: UUID(int=n * 0x9E3779B97F4A7C15F39CC0605CEDC834 % 2**128))
 QUEUES = st.sampled_from(["a", "a:new", "ab", "ü" * 30, "0"])
@@ -232,6 +233,6 @@ class SqliteAgainstDict(StoreAgainstDict):
 TestMemory = StoreAgainstDict.TestCase
 TestRocksdb = RocksdbAgainstDict.TestCase
 TestSqlite = SqliteAgainstDict.TestCase
-TestMemory.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
-TestRocksdb.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
-TestSqlite.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestMemory.settings = settings(max_examples=cases(40), stateful_step_count=20, deadline=None)
+TestRocksdb.settings = settings(max_examples=cases(10), stateful_step_count=20, deadline=None)
+TestSqlite.settings = settings(max_examples=cases(10), stateful_step_count=20, deadline=None)

@@ -13,71 +13,14 @@ from journeyman.formats.framing import Ending, Entry, Stop, StreamDecoder, scan
 from journeyman.formats.workq import (
     CODEC,
     HEADER,
-    Command,
-    Instant,
-    JobAdded,
-    JobEvent,
-    JobFinished,
-    NewerCommand,
     Record,
-    UnknownCommand,
     frame,
 )
-
-MAX_U64 = 2**64 - 1
-UNIX_EPOCH_S = 62_135_596_800
-SECONDS = st.integers(-(2**63), 2**63 - 1)
-NANOS = st.integers(0, 999_999_999)
-OFFSETS = st.just(-1) | st.integers(-(2**15), 2**15 - 1)
-
-
-def instants(seconds: st.SearchStrategy[int] = SECONDS) -> st.SearchStrategy[Instant]:
-    return st.builds(
-        lambda s, nanos, offset: Instant((s - UNIX_EPOCH_S) * 10**9 + nanos, offset),
-        seconds,
-        NANOS,
-        OFFSETS,
-    )
-
-
-IDS = st.binary(min_size=16, max_size=16)
-NUMBERS = st.integers(0, 300) | st.integers(0, MAX_U64)
-# Bytes first, so that names which are no good utf-8 come up, and only those that can be written.
-NAMES = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
-BLOCKS = st.binary(max_size=300)
-TIMES = instants(SECONDS.filter(bool))
-WHEN = st.tuples(st.none(), OFFSETS) | st.tuples(TIMES, st.just(-1))
-
-JOBS_ADDED = st.builds(
-    lambda when, **fields: JobAdded(time=when[0], none_offset_min=when[1], **fields),
-    when=WHEN,
-    logged=instants(),
-    job_id=IDS,
-    name=NAMES,
-    ttr_ms=NUMBERS,
-    ttl_ms=NUMBERS,
-    priority=st.integers(-(2**31), 2**31 - 1),
-    max_attempts=NUMBERS,
-    max_fails=NUMBERS,
-    payload=BLOCKS,
-    created=instants(),
-    command=st.sampled_from([Command.ADD, Command.SCHEDULE]),
+from tests.support.drawn_workq import (
+    MAX_U64,
+    RECORDS,
 )
-JOBS_FINISHED = st.builds(
-    JobFinished, instants(), IDS, st.sampled_from([Command.COMPLETE, Command.FAIL]), BLOCKS
-) | st.builds(JobFinished, instants(), IDS, st.just(Command.FAIL), BLOCKS, st.just(True))
-JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:])) | st.builds(
-    JobEvent, instants(), IDS, st.just(Command.TIMEOUT_ATTEMPT), st.just(True)
-)
-UNKNOWN = st.builds(
-    UnknownCommand,
-    instants(),
-    IDS,
-    st.sampled_from([NewerCommand(n) for n in (0, *range(9, 256))]),
-    st.binary(max_size=60),
-)
-KNOWN: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
-RECORDS: st.SearchStrategy[Record] = KNOWN | UNKNOWN
+
 LOGS = st.lists(RECORDS, max_size=6)
 SOME = st.lists(RECORDS, min_size=1, max_size=6)
 

@@ -24,7 +24,8 @@ from journeyman.logs.segments import workq_segment_name
 from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requeue
 from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.workq_views import expected_orders, folded, jobs_of, orders_of
+from tests.support.effort import cases
+from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
 START_NS = 1_700_000_000 * 10**9
 MS = 1_000_000
@@ -101,7 +102,7 @@ def whole(queue: WorkQueueEngine) -> object:
 
 
 @given(logs, st.integers(0, 12), st.integers(0, 14))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 def test_both_ways_of_loading_agree_with_the_fold(records, later_ms, cut):
     now_ns = START_NS + later_ms * MS
     careful = opened(records, now_ns, in_bulk=False, cut=cut)
@@ -135,7 +136,7 @@ commands = st.one_of(
 
 
 @given(st.lists(st.tuples(commands, st.integers(0, 3)), max_size=40), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(80), deadline=None)
 def test_any_prefix_of_what_was_written_loads_and_goes_on(steps, data):
     """A crash can leave any of them, also one that ends in the middle of a decision."""
     queue, now_ns = WorkQueueEngine(), START_NS

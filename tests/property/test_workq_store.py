@@ -30,8 +30,9 @@ from journeyman.servers.workq.store import StoreJournal, load_store
 from journeyman.servers.workq.upkeep import Retention
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
-from tests.property.test_workq_engine import START_NS, WorkQueueMachine
-from tests.workq_views import folded_facts, jobs_of
+from tests.support.effort import cases
+from tests.support.workq_machine import START_NS, WorkQueueMachine
+from tests.support.workq_views import folded_facts, jobs_of
 
 RETENTION_MS = 30
 STATUSES = {0: "waiting", 1: "completed", 2: "failed", 3: "waiting", 4: "active"}
@@ -159,4 +160,6 @@ class StoreMachine(WorkQueueMachine):
 
 
 TestWorkQueueInStore = StoreMachine.TestCase
-TestWorkQueueInStore.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestWorkQueueInStore.settings = settings(
+    max_examples=cases(30), stateful_step_count=50, deadline=None
+)

@@ -60,6 +60,7 @@ from journeyman.protocols.ztick.commands import (
     Set,
     SetRule,
 )
+from tests.support.effort import cases
 
 MAX_RUNS = 1
 NAMES = ("a", "a.b", "a.b.c", "a.bc", "b", "b.a", "c", "ü", "")
@@ -401,7 +402,7 @@ def covers(namespace: str, name: str) -> bool:
 
 
 ScheduleMachine.TestCase.settings = settings(
-    max_examples=250, stateful_step_count=50, deadline=None
+    max_examples=cases(80), stateful_step_count=50, deadline=None
 )
 TestScheduleAgainstModel = ScheduleMachine.TestCase
 

@@ -26,8 +26,6 @@ from journeyman.formats.ztick import (
     Amqp,
     Awf,
     Direct,
-    FanOutRunner,
-    Http,
     JobRemoved,
     JobSet,
     Record,
@@ -36,31 +34,12 @@ from journeyman.formats.ztick import (
     RuleSet,
     Shell,
     Status,
-    WorkQueueRunner,
     damage,
 )
+from tests.support.drawn_ztick import records
 
 law = settings(deadline=None)  # a busy machine breaks no law
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-lists = st.lists(texts, max_size=4).map(tuple)
-int64s = st.integers(-(2**63), 2**63 - 1)
-runners = st.one_of(
-    st.builds(Shell, texts),
-    st.builds(Amqp, texts, texts, texts),
-    st.builds(Direct, texts, lists),
-    st.builds(Awf, texts, lists),
-    st.builds(Http, texts, texts),
-    st.builds(Redis, texts, texts, texts),
-    st.builds(WorkQueueRunner, texts, lists),
-    st.builds(FanOutRunner, texts),
-)
-records = st.one_of(
-    st.builds(JobSet, texts, int64s, st.sampled_from(Status)),
-    st.builds(RuleSet, texts, texts, runners),
-    st.builds(JobRemoved, texts),
-    st.builds(RuleRemoved, texts),
-)
 logs = st.lists(records, max_size=6)
 
 

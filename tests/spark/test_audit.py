@@ -23,8 +23,8 @@ from journeyman.spark.audit.findings import (
     most_serious,
     summary,
 )
-from tests.spark.test_history import random_log, types
-from tests.spark.written_logs import (
+from tests.support.spark.histories import random_log, types
+from tests.support.spark.written_logs import (
     SECOND_NS,
     added,
     event,

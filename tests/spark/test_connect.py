@@ -11,7 +11,7 @@ from pathlib import Path
 from journeyman.folds import ztick as fold
 from journeyman.formats import ztick
 from journeyman.formats.framing import iter_entries
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = Path(sys.prefix) / "connect"  # the dependency group of this name; see the Makefile
@@ -24,7 +24,7 @@ def test_all_of_it_works_for_a_client_without_java(tmp_path):
     records = [entry.record for entry in iter_entries(ztick.CODEC, log.read_bytes())]
     state = fold.schedule(fold.replay(records))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connect_program", log, tmp_path / "out"],
+        [sys.executable, "-m", "tests.support.spark.connect_program", log, tmp_path / "out"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(LIBRARIES)},
         capture_output=True,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
 from journeyman.folds import workq as fold
 from journeyman.formats import ztick
-from journeyman.formats.workq import Record
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import ATTEMPTS, grouped_by
@@ -29,7 +26,8 @@ from journeyman.spark.history.summaries import (
 )
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.source.options import SourceOptions
-from tests.spark.written_logs import (
+from tests.support.spark.histories import BUSY, random_log, types
+from tests.support.spark.written_logs import (
     SECOND_NS,
     added,
     event,
@@ -79,34 +77,6 @@ def by_text(row: tuple[Any, ...]) -> list[str]:
     return [repr(value) for value in row]
 
 
-def types(schema: StructType) -> list[tuple[str, str]]:
-    return [(field.name, field.dataType.simpleString()) for field in schema]
-
-
-BUSY = [
-    added(1, 0),
-    added(2, 1, queue="print", due_s=30),
-    event("start-attempt", 1, 2),
-    event("timeout-attempt", 1, 62),
-    event("start-attempt", 1, 70),
-    event("complete", 1, 75),
-    added(3, 80, max_fails=3),
-    event("start-attempt", 3, 81),
-    event("fail", 3, 82),
-    event("timeout-attempt", 3, 82),
-    event("start-attempt", 3, 90),
-    event("fail", 3, 95),
-    event("delete", 2, 96),
-    added(4, 100, queue="print"),
-    event("start-attempt", 4, 101),
-    added(5, 102, ttl_s=10),
-    event("delete", 1, 110),
-    added(1, 120),
-    event("start-attempt", 9, 121),
-    event("complete", 9, 125),
-]
-
-
 @pytest.fixture(scope="module")
 def busy(spark: SparkSession, tmp_path_factory) -> DataFrame:
     path = write_workq(tmp_path_factory.mktemp("history") / "wq", BUSY[:9], BUSY[9:])
@@ -146,35 +116,6 @@ def test_equal_ids_of_two_logs_are_two_jobs(spark, tmp_path):
     two = write_workq(tmp_path / "host=b", [added(1, 0), event("complete", 1, 5)])
     found = workq_attempts.attempts(read(spark, "workq", one, two))
     assert rows(found, "_log", "outcome") == [(one, "leased"), (two, "completed")]
-
-
-def random_log(seed: int, jobs: int = 40, records: int = 600) -> list[Record]:
-    """Records in an order no server writes, of few jobs: every odd case occurs."""
-    chance = random.Random(seed)
-    words = ["start-attempt"] * 4 + ["timeout-attempt"] * 3 + ["complete", "fail", "fail"]
-    words += ["delete", "expire"]
-    log: list[Record] = []
-    for number in range(records):
-        job, moment = chance.randrange(jobs), number + chance.choice([0, 0, -3, -1])
-        if chance.random() < 0.25:
-            log.append(
-                added(
-                    job,
-                    moment,
-                    queue=chance.choice(["a", "b"]),
-                    due_s=chance.choice([None, moment + 2]),
-                    ttr_s=chance.choice([0, 2, 50]),
-                    ttl_s=chance.choice([20, 10_000]),
-                    max_attempts=chance.choice([0, 2]),
-                    max_fails=chance.choice([0, 3]),
-                )
-            )
-        else:
-            word = chance.choice(words)
-            log.append(event(word, job, moment))
-            if word == "fail" and chance.random() < 0.5:
-                log.append(event("timeout-attempt", job, moment))
-    return log
 
 
 def test_rows_and_depth_end_where_the_fold_ends(spark, tmp_path):

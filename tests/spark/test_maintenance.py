@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from journeyman.cli import journeyman
 from journeyman.errors import LogError
 from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds import workq as workq_fold
@@ -16,9 +18,24 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
 from journeyman.logs.segments import workq_segments
 from journeyman.spark.maintenance import clean, compact, verification
-from tests.spark.stream_driver import open_kestrel, open_workq, open_ztick, put_items
-from tests.unsealed import scan_records
-from tests.workq_logs import added, as_of, completed, deleted, event, expired, job_id, started
+from tests.support.spark.stream_driver import (
+    open_kestrel,
+    open_workq,
+    open_ztick,
+    put_items,
+    set_jobs,
+)
+from tests.support.unsealed import scan_records
+from tests.support.workq_logs import (
+    added,
+    as_of,
+    completed,
+    deleted,
+    event,
+    expired,
+    job_id,
+    started,
+)
 
 
 def records_in(codec: Codec[Any], *paths: Path) -> list[Any]:
@@ -96,7 +113,9 @@ def test_a_result_of_another_state_is_not_published(spark, tmp_path, monkeypatch
     monkeypatch.setattr(
         ztick_compaction,
         "write_compacted",
-        lambda packets, log, staged: whole(packets.filter("table != 'rules'"), log, staged),
+        lambda packets, log, staged, seals: whole(
+            packets.filter("table != 'rules'"), log, staged, seals=seals
+        ),
     )
     (outcome,) = compact(spark, "ztick", [str(path)])
     assert "hold another state: rules" in str(outcome.error)
@@ -112,6 +131,52 @@ def test_a_torn_tail_is_put_aside_and_the_rest_compacted(spark, tmp_path):
     assert outcome.error is None
     assert path.read_bytes() == record
     assert [each.read_bytes() for each in (tmp_path / "quarantine").iterdir()] == [record[:-2]]
+
+
+def test_a_batch_without_its_seal_is_put_aside_and_the_rest_compacted(spark, tmp_path):
+    path = tmp_path / "logfile"
+    with open_ztick(path) as log:
+        set_jobs(log, *range(5))
+    assert ztick.CODEC.seals is not None
+    seal = ztick.CODEC.seals.size
+    record = ztick.CODEC.encode(ztick.JobSet("never.acknowledged", 1, ztick.Status.PLANNED))
+    path.write_bytes(path.read_bytes()[:-seal] + record)  # a crash: neither its seal nor a stop
+    (outcome,) = compact(spark, "ztick", [str(path)])
+    assert outcome.error is None
+    assert {each.identifier for each in records_in(ztick.CODEC, path)} == {
+        f"job.{number}" for number in range(5)
+    }
+    assert [each.read_bytes() for each in (tmp_path / "quarantine").iterdir()] == [record]
+
+
+def assert_flipped_bits_are_noticed(codec: Codec[Any], path: Path) -> None:
+    """By ``verify``, wherever they stand between the opening and the closing seal."""
+    assert codec.seals is not None
+    whole = path.read_bytes()
+    begin = codec.check_header(whole) + codec.seals.size
+    end = len(whole) - codec.seals.size
+    for at in [*range(begin, end, (end - begin) // 12), end - 1]:
+        path.write_bytes(whole[:at] + bytes((whole[at] ^ 4,)) + whole[at + 1 :])
+        assert CliRunner().invoke(journeyman, ["verify", str(path), "-q"]).exit_code == 1, at
+    path.write_bytes(whole)
+    assert CliRunner().invoke(journeyman, ["verify", str(path), "-q"]).exit_code == 0
+
+
+def test_a_sealed_ztick_log_stays_sealed(spark, tmp_path):
+    path = tmp_path / "logfile"
+    with open_ztick(path) as log:
+        set_jobs(log, *range(5000))
+        log.compact()
+        set_jobs(log, *range(2500, 5001))
+    (outcome,) = compact(spark, "ztick", [str(path)])
+    assert (outcome.error, outcome.records_after) == (None, 5001)
+    assert len(records_in(ztick.CODEC, path)) == 5001
+    seals = len(scan(ztick.CODEC, path.read_bytes())[0]) - 5001
+    assert seals == 3 + path.stat().st_size // (64 * 1024)  # one for each block, opening, closing
+    assert_flipped_bits_are_noticed(ztick.CODEC, path)
+    with open_ztick(path) as log:
+        assert log.recovery.clean
+        assert sum(1 for _ in log.entries()) == 5001
 
 
 # --- workq ---
@@ -211,7 +276,11 @@ def test_of_a_kestrel_queue_goes_what_every_reader_has_finished(spark, tmp_path)
             "slow": (31, {33}),
             "fast": (50, set()),
         }
+        assert journal.recovery.clean
         assert journal.next_id == 61
+    border = left[0]
+    assert records_in(kestrel.WRITER, border) == items[: len(records_in(kestrel.WRITER, border))]
+    assert_flipped_bits_are_noticed(kestrel.WRITER, border)
 
 
 def test_of_a_queue_without_a_reader_nothing_goes(spark, tmp_path):

@@ -12,8 +12,8 @@ from journeyman.cli import journeyman
 from journeyman.formats import ztick
 from journeyman.spark.maintenance.archive import make_durable
 from journeyman.testing.simulated_disk import SimulatedDisk
-from tests.spark.stream_driver import open_workq, open_ztick, set_jobs, ztick_bytes
-from tests.workq_logs import added, deleted
+from tests.support.spark.stream_driver import open_workq, open_ztick, set_jobs, ztick_bytes
+from tests.support.workq_logs import added, deleted
 
 
 def run(*words: str | Path) -> Result:

@@ -19,9 +19,9 @@ from journeyman.spark.maintenance.workq_cleaning import publish_workq
 from journeyman.spark.maintenance.ztick_compaction import publish_ztick
 from journeyman.testing import ManualClock
 from journeyman.testing.simulated_disk import SimulatedDisk
-from tests.crash.cuts import crashes
-from tests.sink_disk import SimulatedSinkDisk
-from tests.specimens import kestrel_record, workq_record
+from tests.support.crash.cuts import crashes
+from tests.support.spark.sink_disk import SimulatedSinkDisk
+from tests.support.specimens import kestrel_record, workq_record
 
 LOG = "/data/log"
 

@@ -11,9 +11,9 @@ from journeyman.formats import workq, ztick
 from journeyman.spark.redrive.redrive import Ledger, read_done, redrive, selection
 from journeyman.spark.sinks.sending import job_uuid
 from journeyman.spark.sinks.server import ServerOptions
-from tests.integration.schedule_process import ScheduleProcess
-from tests.scripted_peer import ScriptedPeer
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
+from tests.support.scripted_peer import ScriptedPeer
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
 LOGGED = workq.Instant(1_700_000_000_000_000_000)

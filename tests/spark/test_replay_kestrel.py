@@ -24,7 +24,16 @@ from journeyman.formats.kestrel import (
 from journeyman.logs.segments import kestrel_queues, kestrel_readers, kestrel_segments
 from journeyman.spark import read, tables
 from journeyman.spark.replay import kestrel
-from tests.spark.replay_world import Found, by_host, copied, cut, gathered, mangled, read_log
+from tests.support.effort import cases
+from tests.support.spark.replay_world import (
+    Found,
+    by_host,
+    copied,
+    cut,
+    gathered,
+    mangled,
+    read_log,
+)
 
 GOLDEN = Path("tests/golden/data/kestrel")
 
@@ -59,7 +68,7 @@ QUEUES = st.tuples(
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("kestrel")
     random = Random(6)
-    for number, (records, readers) in enumerate(gathered(QUEUES, 150)):
+    for number, (records, readers) in enumerate(gathered(QUEUES, cases(50))):
         directory = root / f"host={number}"
         directory.mkdir()
         for segment, part in enumerate(cut(records, random.randrange(1, 4), random)):

@@ -24,11 +24,20 @@ from journeyman.formats.workq import (
 )
 from journeyman.spark import read, tables
 from journeyman.spark.replay import workq
-from tests.columnar_twins import clamped, workq_row
-from tests.property.test_columnar_folds import WORKQ, encodable
-from tests.property.test_folds import workq_records
-from tests.property.workq_original import history
-from tests.spark.replay_world import Found, by_host, copied, cut, gathered, mangled, read_log
+from tests.support.columnar_twins import clamped, workq_row
+from tests.support.drawn_columnar import WORKQ, encodable
+from tests.support.drawn_folds import workq_records
+from tests.support.effort import cases
+from tests.support.spark.replay_world import (
+    Found,
+    by_host,
+    copied,
+    cut,
+    gathered,
+    mangled,
+    read_log,
+)
+from tests.support.workq_original import history
 
 GOLDEN = Path("tests/golden/data/workq")
 IDS = st.integers(0, 5).map(lambda number: bytes(15) + bytes([number]))
@@ -56,7 +65,7 @@ LOGS = st.one_of(
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("workq")
     random = Random(5)
-    for number, records in enumerate(gathered(LOGS, 150)):
+    for number, records in enumerate(gathered(LOGS, cases(50))):
         directory = root / f"host={number}"
         directory.mkdir()
         for sequence, part in enumerate(cut(records, random.randrange(1, 4), random), 1):

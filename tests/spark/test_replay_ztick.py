@@ -27,8 +27,9 @@ from journeyman.formats.ztick import (
 )
 from journeyman.spark import read, tables
 from journeyman.spark.replay import ztick
-from tests.columnar_twins import runner_fields
-from tests.spark.replay_world import by_host, cut, gathered, mangled, read_log
+from tests.support.columnar_twins import runner_fields
+from tests.support.effort import cases
+from tests.support.spark.replay_world import by_host, cut, gathered, mangled, read_log
 
 GOLDEN = Path("tests/golden/data/ztick")
 RUNNERS = ("shell", "amqp", "direct", "awf", "http", "redis")
@@ -63,7 +64,7 @@ FILES = ("logfile.compressed", "logfile.to_compress", "logfile")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("ztick")
     random = Random(4)
-    for number, records in enumerate(gathered(LOGS, 120)):
+    for number, records in enumerate(gathered(LOGS, cases(40))):
         directory = root / f"host={number}"
         directory.mkdir()
         for name, part in zip(FILES, cut(records, 3, random), strict=True):

@@ -13,9 +13,9 @@ from journeyman.spark.report.model import Bars, Chart, Report, Section, Series
 from journeyman.spark.report.page import page
 from journeyman.spark.report.queries import MOST_POINTS, Measured
 from journeyman.spark.report.reports import report, report_page, verdict
-from tests.report_pages import HOSTILE
-from tests.spark.test_history import BUSY
-from tests.spark.written_logs import (
+from tests.support.report_pages import HOSTILE
+from tests.support.spark.histories import BUSY
+from tests.support.spark.written_logs import (
     added,
     ns,
     planned,

@@ -24,9 +24,9 @@ from journeyman.spark.report.model import Bars, Chart, Report, Section, Table
 from journeyman.spark.report.queries import MOST_POINTS, TOP
 from journeyman.spark.report.reports import report
 from journeyman.spark.report.wording import column_unit, shown, shown_in
-from tests import report_counts as by_hand
-from tests.report_counts import Axis, Queue, Try, is_between, percentile
-from tests.spark.written_logs import (
+from tests.support import report_counts as by_hand
+from tests.support.report_counts import Axis, Queue, Try, is_between, percentile
+from tests.support.spark.written_logs import (
     added,
     at,
     event,

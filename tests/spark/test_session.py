@@ -30,7 +30,7 @@ from journeyman.spark.session.java import (
 )
 from journeyman.spark.session.progress import Bar
 from journeyman.spark.source.api import SERVER_FORMAT, register_formats
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")
 
@@ -125,7 +125,10 @@ def test_a_cluster_gets_no_setting_of_a_single_machine(starting):
     assert "spark.driver.host" not in starting
     assert "spark.sql.shuffle.partitions" not in starting
     assert "spark.shuffle.compress" not in starting
-    assert "ParallelGC" not in starting["spark.driver.extraJavaOptions"]
+    # The driver is here: it is as quiet as any other, and gets nothing else.
+    options = starting["spark.driver.extraJavaOptions"]
+    assert "-Dlog4j2.configurationFile=" in options
+    assert "-XX:" not in options
 
 
 def test_little_is_not_shuffled_into_many_parts_on_a_cluster(starting):
@@ -386,7 +389,7 @@ def test_what_is_not_of_spark_is_left_alone():
 
 
 def test_a_log_reads_in_this_session(spark, tmp_path):
-    from tests.unit.cli_commands import job, write_ztick
+    from tests.support.cli_commands import job, write_ztick
 
     log = write_ztick(tmp_path / "logfile", job("a"), job("b"), job("a"))
 

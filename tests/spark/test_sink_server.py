@@ -14,8 +14,8 @@ from journeyman.client.errors import ConnectionFailed
 from journeyman.spark import register
 from journeyman.spark.sinks import send
 from journeyman.spark.sinks.server import ServerOptions, ServerWriter
-from tests.integration.schedule_process import ScheduleProcess
-from tests.integration.stalling_proxy import StallingProxy
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.stalling_proxy import StallingProxy
 
 FAR_NS = 4_000_000_000_000_000_000
 

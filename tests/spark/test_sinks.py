@@ -10,17 +10,22 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.clock import SystemClock
+from journeyman.columnar.seals import is_proven
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.framing import Codec, scan
 from journeyman.formats.keyspace import file as keyspace_file
+from journeyman.formats.seals import SealKind, make_seal
+from journeyman.formats.ztick.seals import SEALS
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.segments import workq_segment_name
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark import read, register
 from journeyman.spark.sinks import write
-from tests.specimens import kestrel_record, workq_record, ztick_record
+from tests.support.specimens import kestrel_record, workq_record, ztick_record
+from tests.support.unsealed import without_seals
 
 COUNT = 3000
 
@@ -57,6 +62,13 @@ def contents(directory: Path, pattern: str, header: bytes) -> bytes:
     return found
 
 
+def seals_in(codec: Codec[Any], data: bytes) -> str:
+    """The kinds of all seals, in order."""
+    assert codec.seals is not None
+    seals = (codec.seals.parse(data, entry.offset) for entry in scan(codec, data)[0])
+    return "".join(seal.kind.value for seal in seals if seal is not None)
+
+
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
@@ -86,7 +98,7 @@ def test_a_ztick_log_comes_back_to_the_byte(spark, tmp_path):
     source.write_bytes(ztick_bytes(range(COUNT)))
     frame = read(spark, "ztick", str(source)).repartition(3)
     limit = spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
-    write(frame, "ztick", str(target), partitions=4, small_rows=True)
+    write(frame, "ztick", str(target), partitions=4, small_rows=True, seals="false")
     assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == limit
     assert target.read_bytes() == source.read_bytes()
     assert names(target.parent) == ["logfile", "logfile.lock"]
@@ -99,12 +111,13 @@ def test_ztick_rows_are_appended_and_overwritten(spark, tmp_path):
     target = tmp_path / "logfile"
     target.write_bytes(ztick_bytes(range(5)) + b"\0\0\1")  # with a torn tail
     (tmp_path / "logfile.compressed").write_bytes(ztick_bytes(range(3)))
-    write_small(jobs(spark, "a", "b"), "ztick", target, orderBy="identifier")
+    options = {"orderBy": "identifier", "seals": "false"}
+    write_small(jobs(spark, "a", "b"), "ztick", target, **options)
     added = ztick.CODEC.encode(ztick.JobSet("a", 7, ztick.Status.PLANNED))
     added += ztick.CODEC.encode(ztick.JobSet("b", 7, ztick.Status.PLANNED))
     assert target.read_bytes() == ztick_bytes(range(5)) + added
     assert (tmp_path / "logfile.compressed").exists()
-    write_small(jobs(spark, "a", "b"), "ztick", target, mode="overwrite", orderBy="identifier")
+    write_small(jobs(spark, "a", "b"), "ztick", target, mode="overwrite", **options)
     assert target.read_bytes() == added
     assert names(tmp_path) == ["logfile", "logfile.lock", "quarantine"]
 
@@ -149,7 +162,7 @@ def test_kestrel_journals_come_back_with_their_readers(spark, tmp_path):
     checkpoint += kestrel.READER.encode(kestrel.ReadDone((19, 23)))
     (source / "jobs.read.one").write_bytes(checkpoint)
     frame = read(spark, "kestrel", str(source), payloads=True)
-    write(frame, "kestrel", str(target), partitions=2, segmentBytes=30_000)
+    write(frame, "kestrel", str(target), partitions=2, segmentBytes=30_000, seals="false")
     assert contents(target, "jobs.[0-9]*", kestrel.WRITER.header) == kestrel_bytes(range(COUNT))
     assert contents(target, "mail.[0-9]*", kestrel.WRITER.header) == kestrel_bytes(range(7))
     assert (target / "jobs.read.one").read_bytes() == checkpoint
@@ -163,7 +176,7 @@ def test_kestrel_journals_come_back_with_their_readers(spark, tmp_path):
     with pytest.raises(Exception, match="has given out ids up to 7, so item 1 cannot"):
         write_small(frame.where("queue = 'mail'"), "kestrel", target)
     behind = frame.where("queue = 'mail'").withColumn("item_id", F.col("item_id") + 7)
-    write_small(behind, "kestrel", target, readers="default")
+    write_small(behind, "kestrel", target, readers="default", seals="false")
     mail = sorted(target.glob("mail.[0-9]*"))
     assert [len(path.read_bytes()) for path in mail] == [4 + len(kestrel_bytes(range(7)))] * 2
     assert (target / "mail.read.").read_bytes()[4:13] == kestrel.READER.encode(kestrel.ReadHead(7))
@@ -172,6 +185,55 @@ def test_kestrel_journals_come_back_with_their_readers(spark, tmp_path):
     assert len(list(target.glob("mail*[0-9]"))) == 1
     assert not (target / "mail.read.").exists()
     assert contents(target, "jobs.[0-9]*", kestrel.WRITER.header) == kestrel_bytes(range(COUNT))
+
+
+def test_a_ztick_log_is_sealed_in_blocks_also_behind_what_was_there(spark, tmp_path):
+    source, target = tmp_path / "logfile", tmp_path / "copy" / "logfile"
+    source.write_bytes(ztick_bytes(range(COUNT)))
+    write(read(spark, "ztick", str(source)), "ztick", str(target), partitions=2)
+    written = target.read_bytes()
+    assert seals_in(ztick.CODEC, written) == "obc"
+    assert without_seals(ztick.CODEC, written) == source.read_bytes()
+
+    write_small(jobs(spark, "a"), "ztick", target, orderBy="identifier")
+    both = target.read_bytes()
+    assert both.startswith(written)
+    assert seals_in(ztick.CODEC, both) == "obcobc"
+    assert is_proven(ztick.CODEC, both)
+    damaged = bytearray(both)
+    damaged[-110] ^= 1
+    assert not is_proven(ztick.CODEC, damaged)
+    with ZtickLog.open(RealDisk(), SystemClock(), str(target)) as log:
+        assert log.recovery.clean
+        assert sum(1 for _ in log.entries()) == COUNT + 1
+
+
+def test_segments_and_checkpoints_of_kestrel_are_sealed(spark, tmp_path):
+    source, target = tmp_path / "queues", tmp_path / "copies"
+    source.mkdir()
+    (source / "jobs.100").write_bytes(kestrel.WRITER.header + kestrel_bytes(range(COUNT)))
+    frame = read(spark, "kestrel", str(source), payloads=True)
+    write_small(frame, "kestrel", target, segmentBytes=80_000, readers="one")
+    segments = [path.read_bytes() for path in sorted(target.glob("jobs.[0-9]*"))]
+    assert [seals_in(kestrel.WRITER, data) for data in segments] == ["obbc", "obc"]
+    assert all(is_proven(kestrel.WRITER, data) for data in segments)
+    header = len(kestrel.WRITER.header)
+    items = b"".join(without_seals(kestrel.WRITER, data)[header:] for data in segments)
+    assert items == kestrel_bytes(range(COUNT))
+    assert seals_in(kestrel.READER, (target / "jobs.read.one").read_bytes()) == "obc"
+    with KestrelJournal.open(RealDisk(), SystemClock(), str(target), "jobs") as journal:
+        assert journal.recovery.clean
+        assert journal.next_id == COUNT + 1
+        assert journal.readers["one"].head == 0
+
+
+def test_a_row_that_would_be_taken_for_a_seal_is_refused(spark, tmp_path):
+    seal = make_seal(SEALS, SealKind.OPENING, 1, 0)
+    (entry,) = scan(ztick.CODEC, seal)[0]
+    rows = jobs(spark, entry.record.identifier).withColumn("kind", F.lit("remove"))
+    with pytest.raises(Exception, match=r"journeyman\.seal\., which the log itself uses"):
+        write_small(rows, "ztick", tmp_path / "logfile", orderBy="identifier")
+    assert not (tmp_path / "logfile").exists()
 
 
 def test_a_keyspace_comes_back_in_order_and_is_not_appended_to(spark, tmp_path):
@@ -251,6 +313,8 @@ def test_a_log_in_use_is_refused_and_left_alone(spark, tmp_path):
         ("kestrel", {"orderBy": "kind", "queue": "a.b"}, "queue name 'a.b' holds"),
         ("kestrel", {"orderBy": "kind", "readers": "default,x"}, "no default reader"),
         ("keyspace", {"orderBy": "kind"}, "writing keyspace has no option 'orderBy'"),
+        ("ztick", {"orderBy": "kind", "seals": "no"}, "seals is true or false, not 'no'"),
+        ("workq", {"orderBy": "kind", "seals": "true"}, "writing workq has no option 'seals'"),
     ],
 )
 def test_options_are_checked_before_anything_runs(spark, tmp_path, dialect, options, words):

@@ -20,8 +20,8 @@ from journeyman.spark import read, register
 from journeyman.spark.source.api import forget_reads, measure_damage
 from journeyman.spark.source.schemas import base_schema
 from journeyman.spark.tables import states
-from tests.specimens import KESTREL, WORKQ, ZTICK
-from tests.unit.test_spark_rows import local_rows
+from tests.support.spark.local_rows import local_rows
+from tests.support.specimens import KESTREL, WORKQ, ZTICK
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 

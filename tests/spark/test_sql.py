@@ -14,7 +14,7 @@ from journeyman.cli.pipeline import sql
 from journeyman.cli.pipeline.answers import Answer
 from journeyman.cli.pipeline.session_options import SessionOptions
 from journeyman.spark.sql import LogTables, statements
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     added,
     assert_one_line_error,
     job,

@@ -14,8 +14,8 @@ from journeyman.formats import workq, ztick
 from journeyman.spark import tables
 from journeyman.spark.replay import state_files
 from journeyman.spark.source.schemas import arrow_schema
-from tests.specimens import CREATED, workq_record
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
+from tests.support.specimens import CREATED, workq_record
 
 
 def rows_of(frame: DataFrame) -> list[str]:

@@ -23,7 +23,7 @@ from journeyman.spark.maintenance.workq_cleaning import publish_workq
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.sources import full_schema
 from journeyman.spark.streams import stream_reader
-from tests.spark.stream_driver import (
+from tests.support.spark.stream_driver import (
     Query,
     job_names,
     keys,
@@ -36,7 +36,7 @@ from tests.spark.stream_driver import (
     set_jobs,
     ztick_bytes,
 )
-from tests.workq_logs import added, as_of, deleted, job_id
+from tests.support.workq_logs import added, as_of, deleted, job_id
 
 MORE_THAN_A_BLOCK = 4_000  # jobs: compaction seals about 64 KiB at a time
 

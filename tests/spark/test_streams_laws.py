@@ -16,7 +16,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.spark.stream_driver import (
+from tests.support.effort import cases
+from tests.support.spark.stream_driver import (
     Query,
     keys,
     open_kestrel,
@@ -25,7 +26,7 @@ from tests.spark.stream_driver import (
     put_items,
     set_jobs,
 )
-from tests.workq_logs import added, job_id
+from tests.support.workq_logs import added, job_id
 
 STEPS = ("write", "compact", "plan", "run", "crash")
 LIMITS = st.sampled_from([{}, {"maxBytesPerTrigger": "90"}, {"maxFilesPerTrigger": "1"}])
@@ -40,7 +41,7 @@ def _directory() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(st.lists(st.sampled_from(STEPS), max_size=40), LIMITS)
 def test_a_ztick_stream_is_what_was_written(steps, limits):
     with _directory() as directory, open_ztick(directory / "logfile") as log:
@@ -63,7 +64,7 @@ def test_a_ztick_stream_is_what_was_written(steps, limits):
         assert positions == sorted(set(positions))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 @given(st.lists(st.sampled_from(("write", "plan", "run", "crash")), max_size=30), LIMITS)
 def test_workq_and_kestrel_streams_are_what_was_written(steps, limits):
     with (

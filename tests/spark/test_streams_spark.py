@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from journeyman.spark import register
-from tests.spark.stream_driver import open_kestrel, put_items, ztick_bytes
+from tests.support.spark.stream_driver import open_kestrel, put_items, ztick_bytes
 
 
 def test_available_now_gives_the_rows_of_a_batch_read_in_limited_batches(spark, tmp_path):

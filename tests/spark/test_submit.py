@@ -22,7 +22,7 @@ import pyspark
 import pytest
 
 from journeyman.spark.session.start_archive import SWITCH
-from tests.unit.cli_commands import job, write_ztick
+from tests.support.cli_commands import job, write_ztick
 
 ROOT = Path(__file__).parents[2]
 # What Spark's scripts call; and no java.

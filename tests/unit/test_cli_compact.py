@@ -11,7 +11,7 @@ import pytest
 from journeyman.formats import workq, ztick
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     CLOCK,
     DISK,
     GOLDEN,

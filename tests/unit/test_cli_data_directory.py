@@ -16,7 +16,7 @@ from journeyman.formats.ztick import FanOutRunner, JobSet, RuleSet, Shell, Statu
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from tests.unit.cli_commands import rows, run
+from tests.support.cli_commands import rows, run
 
 DISK, CLOCK = RealDisk(), SystemClock()
 FAR_NS = 4_000_000_000_000_000_000

@@ -9,7 +9,7 @@ from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log
 from journeyman.cli.directories import relisted
 from journeyman.errors import UsageError
 from journeyman.formats import ztick
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     DISK,
     GOLDEN,
     added,

@@ -13,7 +13,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import LogError
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ztick.log import ZtickLog
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     CLOCK,
     DISK,
     NOW_NS,

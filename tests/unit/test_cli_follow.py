@@ -22,7 +22,7 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     CLOCK,
     DISK,
     added,

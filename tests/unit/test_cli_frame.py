@@ -12,7 +12,7 @@ from journeyman.cli import COMMANDS
 from journeyman.cli.errors import sentence
 from journeyman.disk import RealDisk
 from journeyman.errors import LogLocked, UsageError
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     assert_one_line_error,
     job,
     run,

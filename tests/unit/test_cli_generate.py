@@ -17,7 +17,7 @@ from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, Stop, scan
-from tests.unit.cli_commands import DISK, assert_one_line_error, job, run, write_ztick
+from tests.support.cli_commands import DISK, assert_one_line_error, job, run, write_ztick
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.unit.cli_commands import GOLDEN, run
+from tests.support.cli_commands import GOLDEN, run
 
 SOURCES = {
     "ztick": GOLDEN / "ztick" / "a_all_entry_types.log",

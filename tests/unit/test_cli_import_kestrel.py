@@ -12,7 +12,7 @@ import pytest
 from journeyman.disk import RealDisk
 from journeyman.formats.kestrel.kestrel2 import CODEC, Add, RemoveTentative
 from journeyman.logs.kestrel import kestrel2_import
-from tests.unit.cli_commands import run
+from tests.support.cli_commands import run
 
 DATA = Path(__file__).parents[1] / "golden" / "data" / "kestrel2"
 NOW_MS = 1_700_000_000_000

@@ -24,7 +24,7 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
-from tests.unit.cli_commands import added
+from tests.support.cli_commands import added
 
 RULES = [
     (Shell("echo hi"), "shell echo hi"),

@@ -14,7 +14,7 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     CLOCK,
     DISK,
     GOLDEN,

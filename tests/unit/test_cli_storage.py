@@ -33,7 +33,7 @@ from journeyman.formats.workq.retry import pack
 from journeyman.formats.ztick import RuleSet
 from journeyman.formats.ztick.runners import Shell
 from journeyman.storage import RemoveJob, Storage, Upsert
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     NOW_NS,
     added,
     assert_one_line_error,

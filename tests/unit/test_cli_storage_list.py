@@ -11,7 +11,7 @@ import pytest
 from journeyman.formats.keyspace.text import format_time
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Storage, Upsert
-from tests.unit.cli_commands import NOW_NS, assert_one_line_error, rows, run
+from tests.support.cli_commands import NOW_NS, assert_one_line_error, rows, run
 
 
 def record(number: int, status: str = "waiting", queue: str = "mail") -> JobRecord:

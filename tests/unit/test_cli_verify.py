@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.cli.live_bytes import IdRuns
 from journeyman.formats import kestrel, workq, ztick
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     NOW_NS,
     added,
     event,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journeyman.client import KestrelClient, errors
-from tests.scripted_peer import Cut, Exchange, ScriptedPeer
+from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 
 ITEM = b"VALUE q+r 0 3\r\na\r\n\r\nEND\r\n"
 

@@ -10,7 +10,7 @@ import pytest
 from journeyman.client import errors
 from journeyman.client.workq import NewJob, WorkQueue
 from journeyman.client.workq_lines import JobInfo, LeasedJob, QueueInfo, Result, WorkJobState
-from tests.scripted_peer import Cut, Exchange, ScriptedPeer
+from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 
 ID = UUID("00000000-0000-4000-8000-000000000001")
 OTHER = UUID("00000000-0000-4000-8000-000000000002")

@@ -30,7 +30,7 @@ from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, UnknownComma
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, frame
 from journeyman.formats.workq import frame as varint
 from journeyman.formats.ztick import Direct, Http, JobRemoved, JobSet, RuleRemoved, RuleSet, Status
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
 
 ROOT = Path(__file__).parent.parent.parent
 NOW = Instant(1_790_000_000_123_456_789)

@@ -15,7 +15,7 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.kestrel.service import FanOutPlan, FanOutServer
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.unit.test_fanout_writer import Caller
+from tests.support.fanout_caller import Caller
 
 FOLDER = "/q"
 

@@ -15,7 +15,7 @@ from journeyman.formats.kestrel import READER, WRITER, ItemPut
 from journeyman.formats.kestrel.seals import SEALS
 from journeyman.logs.publication import journal_path
 from journeyman.testing import SimulatedDisk
-from tests.fanout_world import SPOOL, FanOutWorld
+from tests.support.fanout_world import SPOOL, FanOutWorld
 
 SEGMENT_BYTES = 200_000
 ITEM = b"x" * 975  # 1000 with what the record adds

@@ -19,31 +19,11 @@ from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.kestrel.writer import NO_ROOM, FanOutWriter
 from journeyman.testing import ManualClock, SimulatedDisk
+from tests.support.fanout_caller import Caller
 
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
 SETTINGS = FanOutSettings()
-
-
-class Caller:
-    """A client that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[bytes] = []
-        self.is_leaving = False
-        self.is_lost = False
-        self.is_slow = False
-        self.is_held_back = False
-        self.dropped = False
-
-    def answered(self, answers: list[tuple[Reply, bool]]) -> None:
-        self.told += [reply.data for reply, _ in answers]
-
-    def room(self) -> None:
-        raise AssertionError("nobody asked for room")
-
-    def drop(self) -> None:
-        self.dropped = True
 
 
 class Bench:

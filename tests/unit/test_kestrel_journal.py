@@ -30,7 +30,7 @@ from journeyman.logs.appender import CommitThread
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.kestrel.opening import remove_stale_locks
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.unsealed import scan_records, without_seals
+from tests.support.unsealed import scan_records, without_seals
 
 DIRECTORY = "/spool"
 NOW_MS = 1_700_000_000_000

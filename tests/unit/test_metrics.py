@@ -38,6 +38,7 @@ from journeyman.formats.ztick import (
     Shell,
     WorkQueueRunner,
 )
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.protocols.kestrel.commands import Confirm, Key
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import NOT_FOUND
@@ -59,33 +60,16 @@ from journeyman.servers.telemetry.metrics import (
     Histogram,
     Point,
     ServerMetrics,
-    runner_word,
     text_of,
 )
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.writer import Request, Writer
 from journeyman.testing import ManualClock
+from tests.support.stat_lines import STAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
 MS = 1_000_000
 SHELL = Shell("true")
-STAT = Metrics(
-    uptime_ns=1_500_000_000,
-    connections=3,
-    jobs_total=100,
-    jobs_planned=40,
-    jobs_triggered=30,
-    jobs_executed=20,
-    jobs_failed=10,
-    rules_total=7,
-    executions_pending=5,
-    executions_inflight=25,
-    persistence="logfile",
-    compression="running",
-    auth_enabled=False,
-    tls_enabled=False,
-    framerate=512,
-)
 
 
 def read(metrics: ServerMetrics, stat: Metrics = STAT) -> dict[tuple[str, str], float]:

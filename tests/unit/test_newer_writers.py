@@ -25,9 +25,18 @@ from journeyman.logs.recovery import recover_file
 from journeyman.logs.segments import Position
 from journeyman.logs.workq.cleaning import Cleaner, read_segment
 from journeyman.servers.workq.bulk import read_all
-from tests.columnar_twins import JOURNAL, WORKQ, Twins
-from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
-from tests.unit.cli_commands import NOW_NS, added, event, put, rows, run, write_segment, write_workq
+from tests.support.cli_commands import (
+    NOW_NS,
+    added,
+    event,
+    put,
+    rows,
+    run,
+    write_segment,
+    write_workq,
+)
+from tests.support.columnar_twins import JOURNAL, WORKQ, Twins
+from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
 
 DAY_NS = 86_400_000_000_000
 

@@ -14,7 +14,7 @@ from journeyman.cli.pipeline import COMMANDS, pipeline
 from journeyman.cli.pipeline.log_paths import SMALL_BYTES, TINY_BYTES, is_small, logs_by_dialect
 from journeyman.cli.pipeline.session_options import SessionOptions, session_options
 from journeyman.errors import UsageError
-from tests.unit.cli_commands import (
+from tests.support.cli_commands import (
     added,
     assert_one_line_error,
     job,

@@ -23,7 +23,7 @@ from journeyman.logs.recovery import (
     recover_file,
 )
 from journeyman.testing import SimulatedDisk
-from tests.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
+from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "data"
 

@@ -24,7 +24,7 @@ from journeyman.spark.report.wording import (
     time_ticks,
     value_ticks,
 )
-from tests.report_pages import HOSTILE, full_report, small_reports
+from tests.support.report_pages import HOSTILE, full_report, small_reports
 
 MINUTE_NS = 60 * 10**9
 DAY_NS = 24 * 60 * MINUTE_NS

@@ -20,10 +20,10 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.ztick import runs as run_history
 from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, remembered
 from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.units import MIB
 
 WAIT_S = 30.0
 RUN = RunLine("job", "rule", "shell", 5, 7, 9, "failed", "exit status 3", "said\n")
-MIB = 1024 * 1024
 
 times = st.integers(-(2**63), 2**63 - 1)
 texts = st.text()

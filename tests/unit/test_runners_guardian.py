@@ -14,7 +14,7 @@ from journeyman.formats.ztick import Shell
 from journeyman.runners import RunRequest
 from journeyman.runners.guardian import Guardian, watch
 from journeyman.runners.programs import Programs, ShellRunner
-from tests.runner_world import in_loop, is_running, settings, wait_until
+from tests.support.runner_world import in_loop, is_running, settings, wait_until
 
 # A server in small: it runs one program, which starts a child. When it knows of them, they are
 # guarded; then it says who they are.

@@ -17,7 +17,7 @@ from journeyman.config import Settings
 from journeyman.formats.ztick import Http
 from journeyman.runners import RunRequest, RunResult
 from journeyman.runners.http import HttpRunner
-from tests.runner_world import Handler, in_loop, raw_server, say_nothing, settings
+from tests.support.runner_world import Handler, in_loop, raw_server, say_nothing, settings
 
 TLS = Path(__file__).parent / "data"
 NS = 1_711_612_800_000_000_000

@@ -14,7 +14,7 @@ from journeyman.config import ShellSettings
 from journeyman.formats.ztick import Direct, Shell
 from journeyman.runners import RunnerSet, RunRequest, RunResult
 from journeyman.runners.programs import Child, Programs, ShellRunner
-from tests.runner_world import in_loop, is_running, settings, wait_for_pids, wait_until
+from tests.support.runner_world import in_loop, is_running, settings, wait_for_pids, wait_until
 
 
 async def shell(command: str, **limits: int) -> RunResult:

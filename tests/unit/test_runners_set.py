@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -22,8 +25,9 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.runners import RunnerSet, RunRequest, RunResult
+from journeyman.runners.http import HttpRunner
 from journeyman.runners.programs import ShellRunner
-from tests.runner_world import in_loop, settings
+from tests.support.runner_world import in_loop, settings
 
 RECORDS: list[Runner] = [
     Shell("exit 1"),
@@ -50,6 +54,28 @@ def test_every_kind_of_record_has_its_runner(record):
 
 def test_no_record_is_forgotten():
     assert {type(record) for record in RECORDS} == set(Runner.__args__)
+
+
+@in_loop
+async def test_runs_that_begin_at_once_share_a_runner(monkeypatch):
+    """A network runner is made at its first run, while others wait for the same."""
+    made = []
+    monkeypatch.setattr(HttpRunner, "__init__", lambda self, settings: made.append(self))
+    monkeypatch.setattr(HttpRunner, "run", AsyncMock(return_value=RunResult(True)))
+    monkeypatch.setattr(HttpRunner, "close", AsyncMock())
+    async with RunnerSet() as runners:
+        requests = [RunRequest(f"job.{n}", 5, Http("GET", "http://127.0.0.1:1/")) for n in range(5)]
+        results = await asyncio.gather(*map(runners.run, requests))
+    assert len(made) == 1
+    assert results == [RunResult(True)] * 5
+
+
+def test_a_server_starts_without_the_libraries_of_network_runners():
+    program = "import journeyman.servers.process, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not {"aiohttp", "aiormq", "redis", "opentelemetry"} & set(done.stdout.split())
 
 
 @in_loop

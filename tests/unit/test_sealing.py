@@ -28,7 +28,7 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.spark.streams.boundaries import walk
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.unsealed import without_seals
+from tests.support.unsealed import without_seals
 
 PATH = "/data/log"
 GOLDEN = Path(__file__).parent.parent / "golden" / "data" / "sealed"
@@ -127,7 +127,7 @@ def test_compaction_writes_one_seal_for_each_block_and_closes():
             write(log, *(job(f"job.{n}.{i}") for i in range(200)))
         log.compact()
     data = disk.read_bytes(f"{PATH}.compressed")
-    assert kinds(data) == "o" + "b" * (len(data) // BLOCK_BYTES) + "c"
+    assert kinds(data) == "o" + "b" * -(-len(data) // BLOCK_BYTES) + "c"
     assert len(loaded(disk)) == 6000
 
 

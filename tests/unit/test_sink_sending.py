@@ -13,7 +13,7 @@ from journeyman.errors import UsageError
 from journeyman.spark.sinks.sending import Sent, check_columns, job_uuid, send_rows
 from journeyman.spark.sinks.server import ServerOptions, parse_address
 from journeyman.testing import ManualClock
-from tests.scripted_peer import Cut, Exchange, ScriptedPeer
+from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 
 OK = b"+OK\r\n"
 DUPLICATE = b"-CLIENT-ERROR Duplicate job\r\n"

@@ -23,11 +23,10 @@ from journeyman.spark.source.splits import (
     Piece,
     plan_partitions,
 )
-from tests.columnar_twins import ZTICK
-from tests.spark_pieces import expected_items, items_of, log_file
-from tests.specimens import ZTICK as SPECIMEN
-
-MIB = 1 << 20
+from journeyman.units import MIB
+from tests.support.columnar_twins import ZTICK
+from tests.support.spark.pieces import expected_items, items_of, log_file
+from tests.support.specimens import ZTICK as SPECIMEN
 
 
 def log_of(*sizes: int, name: str = "/log", local: bool = True) -> Log:

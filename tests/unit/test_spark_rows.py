@@ -15,9 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, workq
-from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace import file as keyspace_file
-from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.spark.source import packets, sources
 from journeyman.spark.source.layout import find_logs
 from journeyman.spark.source.options import SourceOptions
@@ -25,22 +23,14 @@ from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema,
 from journeyman.spark.source.sources import LogReader, full_schema
 from journeyman.spark.source.splits import SplitContext, plan_partitions
 from journeyman.spark.source.task import read_pieces
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
-from tests.spark_pieces import is_end
-from tests.spark_rows import Row, expected_row
-from tests.specimens import DIALECTS as SPECIMENS
-from tests.specimens import KESTREL
-from tests.specimens import WORKQ as WORKQ_SPECIMEN
-from tests.specimens import ZTICK as ZTICK_SPECIMEN
+from tests.support.spark.local_rows import local_rows, options_for
+from tests.support.spark.rows import Row
+from tests.support.specimens import DIALECTS as SPECIMENS
+from tests.support.specimens import KESTREL
+from tests.support.specimens import WORKQ as WORKQ_SPECIMEN
+from tests.support.specimens import ZTICK as ZTICK_SPECIMEN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
-CODECS = {"ztick": ZTICK.codec, "workq": WORKQ.codec}
-
-
-def options_for(dialect: str, path: Path | str, **options: object) -> SourceOptions:
-    return SourceOptions.parse(
-        dialect, {"path": str(path), **{name: str(value) for name, value in options.items()}}
-    )
 
 
 def batches(options: SourceOptions, schema: StructType | None = None) -> list[pa.RecordBatch]:
@@ -52,39 +42,6 @@ def batches(options: SourceOptions, schema: StructType | None = None) -> list[pa
 def rows(dialect: str, path: Path | str, **options: object) -> list[Row]:
     parsed = options_for(dialect, path, **options)
     return [row for batch in batches(parsed) for row in batch.to_pylist()]
-
-
-def local_rows(dialect: str, path: Path, *, payloads: bool) -> list[Row]:
-    """The same by the codecs alone."""
-    found: list[Row] = []
-    for log in find_logs(options_for(dialect, path)):
-        for file in log.files:
-            context = SplitContext(log.name, file.path, file.segment, file.queue, file.reader)
-            codec = CODECS.get(dialect, JOURNAL.codec if file.reader is None else CHECKPOINT.codec)
-            data = Path(file.path).read_bytes()
-            for item in read_past_damage(codec, data, file=file.path):
-                if isinstance(item, Entry):
-                    found.append(expected_row(context, item, payloads=payloads))
-                elif not is_end(item, file):
-                    found.append(_damage_row(dialect, context, item, data))
-    return found
-
-
-def _damage_row(dialect: str, context: SplitContext, damage: Damage, data: bytes) -> Row:
-    row = dict.fromkeys(base_schema(dialect).fieldNames())
-    if dialect == "kestrel":
-        row |= {"queue": context.queue, "reader": context.reader}
-    return row | {
-        "_log": context.log,
-        "_file": context.file,
-        "_segment": context.segment,
-        "_offset": damage.offset,
-        "_length": damage.length,
-        "_position": context.segment * 2**44 + damage.offset,
-        "kind": "damage",
-        "_corrupt_record": data[damage.offset : damage.end][:65_536],
-        "_damage": f"{damage.kind}: {damage.reason}",
-    }
 
 
 GOLDEN_LOGS = [

@@ -10,16 +10,17 @@ import pytest
 
 from journeyman.columnar.kernels.boundaries import WALKS
 from journeyman.errors import LogError
-from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats import kestrel
 from journeyman.formats.framing import scan
 from journeyman.logs.damage import Damage
 from journeyman.spark.source import piece_reader
 from journeyman.spark.source.piece_reader import first_boundary
-from tests.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
-from tests.spark_pieces import expected_items, items_of, log_file, options_of, pieces_of
-from tests.specimens import CREATED, KESTREL, kestrel_record, workq_record, ztick_record
-from tests.specimens import WORKQ as WORKQ_SPECIMEN
-from tests.specimens import ZTICK as ZTICK_SPECIMEN
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
+from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
+from tests.support.spark.quoted_logs import quoted_logs
+from tests.support.specimens import KESTREL
+from tests.support.specimens import WORKQ as WORKQ_SPECIMEN
+from tests.support.specimens import ZTICK as ZTICK_SPECIMEN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 SPECIMENS = [
@@ -102,22 +103,6 @@ def test_damage_in_the_middle_is_in_one_piece_and_the_rest_is_as_read_locally(
         cuts = [at - 40, at - 1, at, at + 1, at + 40, at + 80]
         found = items_of(pieces_of(file, [max(0, cut) for cut in cuts]), options_of(twins))
         assert found == expected
-
-
-def quoted_logs() -> list[tuple[Twins, bytes]]:
-    """Logs whose payloads quote whole stretches of the same log, entry by entry."""
-    inner = [ztick.CODEC.encode(ztick_record(number)) for number in range(6)]
-    text = b"".join(inner).decode("latin-1")
-    shell = ztick.RuleSet("rule", "job.", ztick.Shell("".join(c for c in text if ord(c) < 128)))
-    jobs = b"".join(ztick.CODEC.encode(ztick_record(number)) for number in (0, 1, 2))
-    ztick_log = jobs + ztick.CODEC.encode(shell) + jobs
-    records = b"".join(workq.CODEC.encode(workq_record(number)) for number in range(6))
-    finished = workq.JobFinished(CREATED, bytes(16), workq.Command.FAIL, 3 * records)
-    workq_log = workq.HEADER + records + 4 * workq.CODEC.encode(finished) + records
-    puts = b"".join(kestrel.WRITER.encode(kestrel_record(number)) for number in range(6))
-    quoting = kestrel.WRITER.encode(kestrel.ItemPut(99, 1, None, 0, 3 * puts))
-    journal = kestrel.WRITER_MAGIC + puts + 4 * quoting + puts
-    return [(ZTICK, ztick_log), (WORKQ, workq_log), (JOURNAL, journal)]
 
 
 @pytest.mark.parametrize(("twins", "data"), quoted_logs(), ids=["ztick", "workq", "kestrel"])

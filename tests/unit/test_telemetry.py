@@ -25,7 +25,7 @@ from journeyman.servers.telemetry.telemetry import (
 )
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.testing import ManualClock
-from tests.unit.test_metrics import STAT
+from tests.support.stat_lines import STAT
 
 WAIT_S = 30.0
 CLIENT = object()

@@ -33,8 +33,9 @@ from journeyman.protocols.workq.replies import (
     QueueView,
     ServerView,
 )
-from tests.property.workq_original import Original
-from tests.workq_engine import DAY_MS, MS, START_NS, Story, job_id
+from journeyman.units import DAY_MS
+from tests.support.workq_engine import MS, START_NS, Story, job_id
+from tests.support.workq_original import Original
 
 NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
 

@@ -6,7 +6,7 @@ import pytest
 
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.protocols.workq.replies import TIMED_OUT
-from tests.workq_engine import MS, Story
+from tests.support.workq_engine import MS, Story
 
 PENDING, LEASED = 3, 4
 

@@ -7,7 +7,7 @@ import pytest
 from journeyman.engines.workq.leasing import EXPIRED_LIMIT
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Leased
-from tests.workq_engine import MS, Story, job_id, number_of
+from tests.support.workq_engine import MS, Story, job_id, number_of
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.upkeep import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import WorkqJournal, policy_of
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.workq_logs import DIRECTORY, added, deleted, path_of, started
+from tests.support.workq_logs import DIRECTORY, added, deleted, path_of, started
 
 SEGMENT_BYTES = 4096
 

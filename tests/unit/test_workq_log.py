@@ -16,7 +16,7 @@ from journeyman.logs.workq import log as workq_log
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.workq_logs import (
+from tests.support.workq_logs import (
     DIRECTORY,
     added,
     as_of,

@@ -37,9 +37,9 @@ from journeyman.servers.workq.session import (
     WorkqSurroundings,
 )
 from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.units import MIB
 
 TEXT = "00000000-0000-4000-8000-000000000001"
-MIB = 1024 * 1024
 
 
 class Table:

@@ -32,7 +32,8 @@ from journeyman.servers.workq.upkeep import Retention, Swept
 from journeyman.storage import Storage
 from journeyman.storage.memory import MemoryBackend
 from journeyman.testing import ManualClock
-from tests.workq_engine import DAY_MS, MS, Story, job_id
+from journeyman.units import DAY_MS
+from tests.support.workq_engine import MS, Story, job_id
 
 
 class FailingBackend(MemoryBackend):

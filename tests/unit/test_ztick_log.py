@@ -27,7 +27,7 @@ from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.ztick.compaction import RETRY_S, CompactionReport, Compactor, merge
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.unsealed import scan_records, without_seals
+from tests.support.unsealed import scan_records, without_seals
 
 PATH = "/data/schedule/log"
 SECOND_NS = 1_000_000_000

@@ -23,8 +23,7 @@ from journeyman.logs.kestrel.kestrel2_import import (
 )
 from journeyman.logs.kestrel.opening import finish_publication
 from journeyman.logs.segments import check_reader_name
-
-_NS_PER_MS = 1_000_000
+from journeyman.units import NS_PER_MS
 
 
 @click.command("import-kestrel")
@@ -64,7 +63,7 @@ def import_kestrel(
     directory = _queues_in(disk, directory)
     finished = not dry_run and finish_publication(disk, directory)
     found = find_old_journals(disk, directory, disk.list_dir(directory))
-    kept = posixpath.join(KEPT_DIRECTORY, str(clock.now_ns() // _NS_PER_MS))
+    kept = posixpath.join(KEPT_DIRECTORY, str(clock.now_ns() // NS_PER_MS))
     outcomes = [
         import_queue(
             disk,

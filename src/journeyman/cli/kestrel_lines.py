@@ -15,8 +15,7 @@ from typing import Any
 from journeyman.cli.lines import iso, snippet
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record
-
-_NS_PER_MS = 1_000_000
+from journeyman.units import NS_PER_MS
 
 
 def fields(file: str, entry: Entry[Record]) -> dict[str, Any]:
@@ -55,9 +54,9 @@ def record_text(record: Record) -> str:
     if isinstance(record, ItemPut):
         expires = ""
         if record.expire_time_ms is not None:
-            expires = f" expires={iso(record.expire_time_ms * _NS_PER_MS)}"
+            expires = f" expires={iso(record.expire_time_ms * NS_PER_MS)}"
         errors = f" errors={record.error_count}" if record.error_count else ""
-        added = iso(record.add_time_ms * _NS_PER_MS)
+        added = iso(record.add_time_ms * NS_PER_MS)
         return f"PUT {record.item_id} @ {added}{expires}{errors} {snippet(record.data)}"
     if isinstance(record, ReadHead):
         return f"READ_HEAD {record.item_id}"

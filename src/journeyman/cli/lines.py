@@ -14,6 +14,7 @@ from journeyman.cli.output import json_line
 from journeyman.clock import SystemClock
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
+from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[int]
@@ -66,7 +67,6 @@ def kind_of(record: Any) -> str:
 #     1794769251050695748, 2026-11-15T19:00:51Z, 2026-11-15     as in journeyman.moments, or now
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NS_PER_SECOND = 1_000_000_000
 
 
 def parse_moment(text: str) -> int:
@@ -76,7 +76,7 @@ def parse_moment(text: str) -> int:
 
 def iso(unix_ns: int) -> str:
     """ISO 8601 in UTC, with 0, 3, 6 or 9 digits as the moment needs; beyond 9999 the number."""
-    seconds, rest_ns = divmod(unix_ns, _NS_PER_SECOND)
+    seconds, rest_ns = divmod(unix_ns, NS_PER_S)
     try:
         text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
     except OverflowError:

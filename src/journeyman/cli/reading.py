@@ -27,6 +27,7 @@ from journeyman.formats.framing import Buffer, Entry
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
+from journeyman.units import NS_PER_MS
 
 # ----------------------------------------
 # All files of a log, mapped at one moment: what dump and verify read.
@@ -107,7 +108,6 @@ def _no_cleaning(disk: RealDisk, log: Log) -> Iterator[None]:
 
 _ADVANCE_EVERY = 4096  # entries
 _LENGTH_PREFIX_BYTES = 4
-_NS_PER_MS = 1_000_000
 
 
 class LogReading:
@@ -195,5 +195,5 @@ def is_end_mark(file: LogFile, data: Buffer, damage: Damage) -> bool:
 def _recorded_ns(file: LogFile, record: Any) -> int:
     """When the record came into being. A checkpoint bears no time and counts as always there."""
     if file.dialect == KESTREL:
-        return int(record.add_time_ms) * _NS_PER_MS if hasattr(record, "add_time_ms") else 0
+        return int(record.add_time_ms) * NS_PER_MS if hasattr(record, "add_time_ms") else 0
     return int(record.logged.unix_ns)

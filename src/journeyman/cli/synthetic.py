@@ -21,6 +21,7 @@ from google_crc32c import value as crc32c
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
 from journeyman.formats.workq import HEADER, Command
 from journeyman.formats.ztick.runners import RUNNER_WORDS
+from journeyman.units import NS_PER_MS
 
 PIECE_BYTES = 1024 * 1024  # about how much a maker holds before it hands over
 
@@ -78,7 +79,6 @@ class Pool:
 _EXPIRING = 0.1  # of all items
 _EXPIRES_AFTER_MS = 7 * 24 * 3600 * 1000
 _STEP_NS = 2_000_000  # items come 1 ms apart on average
-_NS_PER_MS = 1_000_000
 _DONE_BEYOND_HEAD = 20  # ids at most
 
 # command byte, data size, error count, item id, add time[, expire time]
@@ -103,13 +103,13 @@ def _segments(random: Random, plan: Plan) -> Iterator[SyntheticBytes]:
     draw = random.random
     pool = Pool(random, plan.payload_bytes)
     now_ns = plan.start_ns
-    name_ms = now_ns // _NS_PER_MS
+    name_ms = now_ns // NS_PER_MS
     parts = [WRITER_MAGIC]
     records = 0
     waiting = position = len(WRITER_MAGIC)
     for item_id in range(1, plan.records + 1):
         now_ns += int(draw() * _STEP_NS)
-        add_ms = now_ns // _NS_PER_MS
+        add_ms = now_ns // NS_PER_MS
         data = pool.slice(draw())
         if draw() < _EXPIRING:
             expire_ms = add_ms + _EXPIRES_AFTER_MS

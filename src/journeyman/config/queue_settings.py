@@ -23,6 +23,7 @@ from journeyman.config.kinds import (
     setting,
 )
 from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
+from journeyman.units import DAY_MS, MIB
 
 # ----------------------------------------
 # Limits of fan-out queues and their readers: tables inside the section [kestrel].
@@ -210,10 +211,6 @@ def _key(key: str) -> str:
 # ruff: noqa: RUF009 - setting() is dataclasses.field() with the rest of the table's row
 
 
-_DAY_MS = 24 * 60 * 60 * 1000
-_MIB = 1024 * 1024
-
-
 class WorkqSync(StrEnum):
     """When what was written to the command log, or to a journal, is safe from a power cut."""
 
@@ -262,8 +259,8 @@ class WorkqSettings:
         "where jobs are kept: command log, store of [storage], or only in memory",
     )
     retention_ms: int = setting(
-        Integer(0, 36_500 * _DAY_MS, "milliseconds"),
-        7 * _DAY_MS,
+        Integer(0, 36_500 * DAY_MS, "milliseconds"),
+        7 * DAY_MS,
         "how long the store keeps a job after it was finished, once its TTL is over",
     )
     cmdlog_path: str = setting(
@@ -279,19 +276,19 @@ class WorkqSettings:
         key="cmdlog_sync_int",
     )
     cmdlog_clean_int_ms: int = setting(
-        Integer(0, 30 * _DAY_MS, "milliseconds"),
+        Integer(0, 30 * DAY_MS, "milliseconds"),
         300_000,
         "time between two cleanings of the command log; 0 turns them off",
         key="cmdlog_clean_int",
     )
     cmdlog_seg_size_bytes: int = setting(
-        Integer(0, 1024 * _MIB, "bytes"),
-        64 * _MIB,
+        Integer(0, 1024 * MIB, "bytes"),
+        64 * MIB,
         "size from which a new segment is begun; 0 is the default",
         key="cmdlog_seg_size",
     )
     idle_timeout_ms: int = setting(
-        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        Integer(0, 365 * DAY_MS, "milliseconds"),
         0,
         "time after which a connection that neither speaks nor waits is closed; 0 is never",
     )
@@ -323,7 +320,7 @@ class KestrelSettings:
         "time between two checkpoints: what was confirmed since may come again after a crash",
     )
     segment_bytes: int = setting(
-        Integer(1024, 1024 * _MIB, "bytes"), 16 * _MIB, "size at which the next segment is begun"
+        Integer(1024, 1024 * MIB, "bytes"), 16 * MIB, "size at which the next segment is begun"
     )
     archive_path: str | None = setting(
         Optional(Text()), None, "directory for segments that are read by all; else they are removed"
@@ -334,13 +331,13 @@ class KestrelSettings:
         Integer(1, 10_000_000), 8192, "items of each queue kept in memory; the rest is on disk only"
     )
     window_bytes: int = setting(
-        Integer(1, 1024 * _MIB, "bytes"), 2 * _MIB, "and how large they may be together"
+        Integer(1, 1024 * MIB, "bytes"), 2 * MIB, "and how large they may be together"
     )
     sweep_interval_ms: int = setting(
-        Integer(1, _DAY_MS, "milliseconds"), 1000, "time between two looks for what is too old"
+        Integer(1, DAY_MS, "milliseconds"), 1000, "time between two looks for what is too old"
     )
     idle_timeout_ms: int = setting(
-        Integer(0, 365 * _DAY_MS, "milliseconds"),
+        Integer(0, 365 * DAY_MS, "milliseconds"),
         0,
         "time after which a connection that neither speaks nor waits is closed; 0 is never",
     )
@@ -360,7 +357,7 @@ class StorageSettings:
         "its directory, in which ~/ and $HOME are understood; for postgres its address",
     )
     cache_capacity_bytes: int | None = setting(
-        Optional(Integer(_MIB, _MIB * _MIB, "bytes")),
+        Optional(Integer(MIB, MIB * MIB, "bytes")),
         None,
         "cache of the engine; rocksdb and sqlite have one",
         key="cache_capacity",

@@ -38,6 +38,7 @@ from journeyman.config.queue_settings import (
     StorageSettings,
     WorkqSettings,
 )
+from journeyman.units import DAY_MS, MIB
 
 # ----------------------------------------
 # The section [access] of the table: who may reach the server at all.
@@ -59,8 +60,6 @@ class AccessSettings:
 T = TypeVar("T")
 
 _MAX_U32 = 2**32 - 1  # the largest value of ztick's own intervals
-_DAY_MS = 24 * 60 * 60 * 1000
-_MIB = 1024 * 1024
 
 
 class LogLevel(StrEnum):
@@ -201,7 +200,7 @@ class HistorySettings:
         "directory of these files; the logfile's path and .runs when not set",
     )
     file_bytes: int = setting(
-        Integer(65_536, 1024 * _MIB, "bytes"), 16 * _MIB, "size at which the next file is begun"
+        Integer(65_536, 1024 * MIB, "bytes"), 16 * MIB, "size at which the next file is begun"
     )
     files: int = setting(Integer(1, 100_000), 64, "how many are kept; the oldest go first")
     days: int = setting(
@@ -214,12 +213,12 @@ class HistorySettings:
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
     process_timeout_ms: int = setting(
-        Integer(0, 30 * _DAY_MS, "milliseconds"),
+        Integer(0, 30 * DAY_MS, "milliseconds"),
         0,
         "longest run of shell, direct and awf; 0 is no limit",
     )
     network_timeout_ms: int = setting(
-        Integer(1, _DAY_MS, "milliseconds"), 30_000, "longest run of http, amqp and redis"
+        Integer(1, DAY_MS, "milliseconds"), 30_000, "longest run of http, amqp and redis"
     )
     kill_grace_ms: int = setting(
         Integer(0, 60 * 60 * 1000, "milliseconds"),
@@ -227,7 +226,7 @@ class RunnerSettings:
         "time a process has to end after SIGTERM, before SIGKILL",
     )
     output_bytes: int = setting(
-        Integer(0, _MIB, "bytes"), 4096, "how much of what a run says is kept"
+        Integer(0, MIB, "bytes"), 4096, "how much of what a run says is kept"
     )
 
 
@@ -235,36 +234,36 @@ class RunnerSettings:
 class LimitSettings:
     connections: int = setting(Integer(1, 100_000), 16_000, "open connections of each listener")
     auth_timeout_ms: int = setting(
-        Integer(1, _DAY_MS, "milliseconds"), 5000, "time from connecting to a successful AUTH"
+        Integer(1, DAY_MS, "milliseconds"), 5000, "time from connecting to a successful AUTH"
     )
     handshake_timeout_ms: int = setting(
-        Integer(1, _DAY_MS, "milliseconds"), 10_000, "time for a TLS handshake"
+        Integer(1, DAY_MS, "milliseconds"), 10_000, "time for a TLS handshake"
     )
     http_timeout_ms: int = setting(
-        Integer(1, _DAY_MS, "milliseconds"), 30_000, "time for an HTTP request to arrive"
+        Integer(1, DAY_MS, "milliseconds"), 30_000, "time for an HTTP request to arrive"
     )
     http_body_bytes: int = setting(
-        Integer(1, 64 * _MIB, "bytes"), _MIB, "largest body of an HTTP request"
+        Integer(1, 64 * MIB, "bytes"), MIB, "largest body of an HTTP request"
     )
     stop_timeout_ms: int = setting(
-        Integer(0, _DAY_MS, "milliseconds"), 10_000, "time for runs to end when the server stops"
+        Integer(0, DAY_MS, "milliseconds"), 10_000, "time for runs to end when the server stops"
     )
     waiting_commands: int = setting(
         Integer(1, 1_000_000), 10_000, "commands that wait for the log before reading pauses"
     )
     unsent_bytes: int = setting(
-        Integer(4096, 1024 * _MIB, "bytes"),
-        _MIB,
+        Integer(4096, 1024 * MIB, "bytes"),
+        MIB,
         "answers a client has not fetched before its commands wait",
     )
     total_unsent_bytes: int = setting(
-        Integer(_MIB, 64 * 1024 * _MIB, "bytes"),
-        64 * _MIB,
+        Integer(MIB, 64 * 1024 * MIB, "bytes"),
+        64 * MIB,
         "the same of all clients together; at this limit those that do not read are closed",
     )
     idle_timeout_ms: int = setting(
-        Integer(0, 365 * _DAY_MS, "milliseconds"),
-        _DAY_MS,
+        Integer(0, 365 * DAY_MS, "milliseconds"),
+        DAY_MS,
         "time after which a silent connection of the ztick protocol is closed; 0 is never",
     )
 

@@ -33,7 +33,13 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.config.loading import read_text_file
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.runners import RUNNER_WORDS, FanOutRunner, Runner, WorkQueueRunner
+from journeyman.formats.ztick.runners import (
+    RUNNER_WORDS,
+    FanOutRunner,
+    Runner,
+    WorkQueueRunner,
+    runner_word,
+)
 
 ALL_NAMESPACES = "*"
 
@@ -60,7 +66,7 @@ class Token:
 
     def refuses(self, runner: Runner) -> str:
         """Why a rule of this token must not do that, or nothing."""
-        word = type(runner).__name__.lower()
+        word = runner_word(runner)
         if word not in self.runners:
             return f"this token may not use the runner {word}"
         name = runner.name if isinstance(runner, WorkQueueRunner) else ""

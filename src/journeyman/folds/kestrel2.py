@@ -34,9 +34,9 @@ from journeyman.formats.kestrel.kestrel2 import (
     SaveXid,
     Unremove,
 )
+from journeyman.units import MS_PER_S
 
 T = TypeVar("T")
-MS_PER_S = 1000
 _MAX_XID = 2**31 - 1
 
 

@@ -27,11 +27,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from journeyman.errors import InvalidData
-from journeyman.folds.workq import MAX_TTL_MS, NS_PER_MS, FoldedJob, JobState
+from journeyman.folds.workq import MAX_TTL_MS, FoldedJob, JobState
 from journeyman.formats.keyspace.text import check_json
 from journeyman.formats.keyspace.values import Extra, JobRecord, QueueRecord
 from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq.retry import delay_ms_of
+from journeyman.units import NS_PER_MS
 
 MEMBER: Final = "workq"
 # No job of the work queue in a store has a longer TTL than stands here: milliseconds, u64

@@ -47,6 +47,7 @@ from journeyman.formats.workq import (
     UnknownCommand,
 )
 from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
+from journeyman.units import NS_PER_MS
 
 # ----------------------------------------
 # What the workq protocol lets through, as a check of an add that is in the log already.
@@ -109,8 +110,6 @@ def _is_uuid4(job_id: bytes) -> bool:
 #     queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
 #     lease_deadline_ns(job)       when a lease runs out
 #     queue_order(job)             the sort key of all queues and listings
-
-NS_PER_MS = 1_000_000
 
 
 class JobState(IntEnum):

@@ -136,11 +136,12 @@ class Sealer:
 
 
 def sealed(
-    format_: SealFormat, header: bytes, pieces: Iterable[Buffer], stamp: int
-) -> Iterator[bytes]:
+    format_: SealFormat, header: Buffer, pieces: Iterable[Buffer], stamp: int
+) -> Iterator[Buffer]:
     """A new file: its header, ``pieces`` of whole entries sealed in blocks, and closed.
 
-    Without any entry there is nothing to seal.
+    Without any entry there is nothing to seal. All of a file that is not open at its end may stand
+    for the header.
     """
     yield header
     offset = len(header)
@@ -156,9 +157,13 @@ def sealed(
             yield make_seal(format_, SealKind.BLOCK, stamp, offset, whole)
             offset += len(whole) + format_.size
             block.clear()
-    if offset > len(header):
+    if block:
         yield bytes(block)
-        yield make_seal(format_, SealKind.CLOSING, stamp, offset, bytes(block))
+        yield make_seal(format_, SealKind.BLOCK, stamp, offset, bytes(block))
+        offset += len(block) + format_.size
+    if offset > len(header):
+        # By itself: so damage in the last block cannot be taken for a batch on its way.
+        yield make_seal(format_, SealKind.CLOSING, stamp, offset)
 
 
 def in_blocks(records: Iterable[bytes]) -> Iterator[list[bytes]]:

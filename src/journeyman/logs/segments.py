@@ -29,6 +29,7 @@ from typing import Protocol
 from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.errors import LogError, UsageError
+from journeyman.units import NS_PER_MS
 
 QUARANTINE = "quarantine"
 TEMPORARY_MARK = "~~"
@@ -319,5 +320,5 @@ class KestrelPlan:
         """Named by the clock, but above every number in use: a clock may step back."""
         for name in names_in(self.disk, self.directory):
             above = max(above, kestrel_number(self.queue, name) or 0)
-        number = max(above + 1, self.clock.now_ns() // 1_000_000)
+        number = max(above + 1, self.clock.now_ns() // NS_PER_MS)
         return posixpath.join(self.directory, kestrel_segment_name(self.queue, number))

@@ -40,6 +40,7 @@ from journeyman.formats.ztick import Awf, Direct, Shell
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import BoundedOutput, RunRequest, RunResult, failed, seconds, shown
 from journeyman.runners.guardian import Guardian
+from journeyman.units import NS_PER_S
 
 # Nothing survives SIGKILL but a process inside a system call that never returns.
 KILLED_LIMIT_S = 5.0
@@ -250,7 +251,6 @@ class Child:
 #     exit_reason   how it ended, unless it ended well
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NS_PER_S = 1_000_000_000
 
 # Shells report so what they could not run; other programs keep to it, too.
 _SHELL_STATUS = {126: " (found, but it cannot be executed)", 127: " (command not found)"}
@@ -270,7 +270,7 @@ def environment(
 
 def iso_moment(moment_ns: int) -> str:
     """2026-03-30T14:00:00Z, with nine digits of a second's fraction if there is one."""
-    whole_s, fraction_ns = divmod(moment_ns, _NS_PER_S)
+    whole_s, fraction_ns = divmod(moment_ns, NS_PER_S)
     # Not fromtimestamp(): on some systems it refuses moments before 1970.
     whole = (_EPOCH + timedelta(seconds=whole_s)).replace(tzinfo=None).isoformat()
     return f"{whole}.{fraction_ns:09}Z" if fraction_ns else f"{whole}Z"

@@ -11,10 +11,15 @@
 It does not decide how many run at once, or when: whoever holds it does. It is the last net: a
 defect in a runner, or in a library below it, becomes a failed run with the traceback as its
 output, not a server that stops.
+
+The libraries of the network runners take longer to import than all the rest of a server, and few
+servers have rules for them. So each is imported at its first run, in a thread: the loop goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import traceback
 from types import TracebackType
 from typing import Any, Self
@@ -31,12 +36,17 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.runners.amqp import AmqpRunner
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
-from journeyman.runners.http import HttpRunner
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
 from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
-from journeyman.runners.redis import RedisRunner
+
+# Module and class of the runners that are imported at their first run.
+_NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
+    Http: ("journeyman.runners.http", "HttpRunner"),
+    Amqp: ("journeyman.runners.amqp", "AmqpRunner"),
+    Redis: ("journeyman.runners.redis", "RedisRunner"),
+}
 
 
 class RunnerSet:
@@ -56,9 +66,6 @@ class RunnerSet:
             Shell: ShellRunner(self._programs, settings.shell),
             Direct: DirectRunner(self._programs),
             Awf: AwfRunner(self._programs),
-            Http: HttpRunner(settings.runners),
-            Amqp: AmqpRunner(settings.runners),
-            Redis: RedisRunner(settings.runners),
             WorkQueueRunner: QueueRunner(add_work),
             FanOutRunner: JournalRunner(put_item),
         }
@@ -66,13 +73,22 @@ class RunnerSet:
     async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:
         """Do it, and say how it went. Raises nothing but CancelledError."""
         try:
-            return await self._runners[type(request.runner)].run(request)
+            runner = await self._runner_of(type(request.runner))
+            return await runner.run(request)
         except Exception as error:  # noqa: BLE001 - the last net; nothing is hidden by it
             output = BoundedOutput(self._settings.output_bytes)
             output.feed("".join(traceback.format_exception(error)).encode(errors="replace"))
-            name = type(request.runner).__name__.lower()
+            name = runner_word(request.runner)
             reason = f"the {name} runner broke: {type(error).__name__}: {error}"
             return failed(reason, output.text())
+
+    async def _runner_of(self, kind: type[RunnerRecord]) -> Runner[Any]:
+        if kind not in self._runners:
+            module_name, class_name = _NETWORK_RUNNERS[kind]
+            module = await asyncio.to_thread(importlib.import_module, module_name)
+            if kind not in self._runners:  # another run may have waited for the same import
+                self._runners[kind] = getattr(module, class_name)(self._settings)
+        return self._runners[kind]
 
     async def close(self) -> None:
         """Give back what runs share. Runs still under way must be cancelled and awaited before."""

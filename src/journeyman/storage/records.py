@@ -29,9 +29,9 @@ from journeyman.formats.keyspace import (
 )
 from journeyman.formats.keyspace.listing import listing, place_of
 from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value, glance
+from journeyman.units import NS_PER_MS
 
 MARKER_BYTES: Final = b"\x01"
-_NS_PER_MS = 1_000_000
 
 
 class Facts(NamedTuple):
@@ -132,12 +132,12 @@ def listed_keys(queue: str, status: str, place: bytes) -> tuple[bytes, bytes]:
 
 
 def queue_time_key(facts: Facts, uuid_text: bytes) -> bytes:
-    start = ordered_bytes(facts.execution_start_ns // _NS_PER_MS)
+    start = ordered_bytes(facts.execution_start_ns // NS_PER_MS)
     return b"%b%b:%b:%b" % (QUEUE_TIMES, start, queue_bytes(facts.queue), uuid_text)
 
 
 def old_queue_time_key(job_uuid: UUID, facts: Facts) -> bytes:
     """The queue-time key of version 1, which is only ever removed."""
-    start_ms = facts.execution_start_ns // _NS_PER_MS
+    start_ms = facts.execution_start_ns // NS_PER_MS
     uuid = str(job_uuid).encode()
     return b"%b%d:%b:%b" % (QUEUE_TIMES_V1, start_ms, queue_bytes(facts.queue), uuid)

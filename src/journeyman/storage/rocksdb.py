@@ -51,20 +51,20 @@ from journeyman.storage.contract import (
     Turn,
 )
 from journeyman.storage.directory_lock import lock_directory
+from journeyman.units import MIB
 
-_MIB = 1024 * 1024
-_CACHE_BYTES: Final = 64 * _MIB
+_CACHE_BYTES: Final = 64 * MIB
 _BUFFER_BYTES: Final = {
-    None: 32 * _MIB,
-    StorageMode.LOW_SPACE: 16 * _MIB,
-    StorageMode.HIGH_THROUGHPUT: 128 * _MIB,
+    None: 32 * MIB,
+    StorageMode.LOW_SPACE: 16 * MIB,
+    StorageMode.HIGH_THROUGHPUT: 128 * MIB,
 }
 _FIRST_CHUNK = 16  # entries that a scan reads at once; then twice as many, and so on
 _LAST_CHUNK = 64
 _FILTER_BITS = 10
 _LOG_FILES = 4  # of the engine's own messages
 _NO_ROOM: Final = ("no space left", "quota exceeded", "file too large")
-_ROOM_BYTES: Final = 4 * _MIB  # to open again, besides what the log holds: a manifest, a new log
+_ROOM_BYTES: Final = 4 * MIB  # to open again, besides what the log holds: a manifest, a new log
 _COMPRESSED: Final = 4  # what the log holds may take so much less; worth an attempt now and then
 _RETRY_NS: Final = 1_000_000_000  # between two attempts to open again
 _RARE_RETRY_NS: Final = 10_000_000_000  # if there may be too little room

@@ -59,6 +59,7 @@ from journeyman.logs.workq.log import WorkqLog
 from journeyman.storage import Storage
 from journeyman.storage.checking import shown
 from journeyman.storage.pages import Unreadable
+from journeyman.units import NS_PER_MS
 
 _TARGETS: Final = ("keyspace", "workq", "ztick", "kestrel")
 _PREFIXES: Final = sorted(
@@ -66,7 +67,6 @@ _PREFIXES: Final = sorted(
 )
 _OPEN: Final = ("new", "delayed", "waiting")  # nobody has taken it yet
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
-_NS_PER_MS = 1_000_000
 _PAGE = 1000
 
 
@@ -211,7 +211,7 @@ class _Export:
                 for record in self._queued(queue):
                     if record.status == "delayed":
                         self._lost(record, "a fan-out queue knows no delays", "execution_start_at")
-                    added_ms = record.created_at_ns // _NS_PER_MS
+                    added_ms = record.created_at_ns // NS_PER_MS
                     journal.put(payload_bytes(record), add_time_ms=added_ms)
                     self.exported += 1
                     if self.exported % _PAGE == 0:

@@ -50,11 +50,11 @@ from journeyman.formats.ztick import JobSet, RuleSet, Status
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.workq import pauses
 from journeyman.storage import Storage, Upsert
+from journeyman.units import NS_PER_MS
 
 KEYSPACE: Final = "keyspace"
 PASS_BYTES = 64 * 1024 * 1024  # of a log, whose keys are held in memory at a time
 _BATCH = 2000  # records of a commit
-_NS_PER_MS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _DEFAULT_NAME: Final = "default"
 
@@ -280,11 +280,11 @@ def _items(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> 
             key = f"{log.queue}/{item_id}" + (f"/{ordinal}" if ordinal else "")
             if is_consumed(item_id):
                 yield ImportLoss(key, "every reader has finished it")
-            elif put.expire_time_ms is not None and put.expire_time_ms * _NS_PER_MS <= now_ns:
+            elif put.expire_time_ms is not None and put.expire_time_ms * NS_PER_MS <= now_ns:
                 yield ImportLoss(key, "its time to live is over")
             else:
                 uuid = id_of(f"{where}/{item_id}" + (f"/{ordinal}" if ordinal else ""))
-                added_ns = put.add_time_ms * _NS_PER_MS
+                added_ns = put.add_time_ms * NS_PER_MS
                 yield _storable(
                     record_of_payload(queue, uuid, "waiting", added_ns, added_ns, put.data)
                 )

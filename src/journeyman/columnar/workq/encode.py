@@ -36,6 +36,7 @@ from journeyman.columnar.kernels.write_bytes import (
 )
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, Command
 from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
+from journeyman.units import NS_PER_S
 
 _UNKNOWN = 9  # stands for all commands that are not known
 KINDS = {**{command.word: int(command) for command in Command}, "unknown": _UNKNOWN}
@@ -47,7 +48,6 @@ _CRC_BYTES = 4
 _TIME_BYTES = 15
 _TIME_VERSION = 1
 _UTC_OFFSET_MIN = -1  # how the original writes UTC
-_NANOS_PER_SECOND = 1_000_000_000
 _UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 _FAIL_HEAD = np.frombuffer(HIDDEN_FAIL, np.uint8)
@@ -171,8 +171,8 @@ def _framed(sizes: Ints) -> int:
 
 @kernel
 def _put_time(log: Bytes, at: int, unix_ns: int) -> int:
-    seconds = unix_ns // _NANOS_PER_SECOND
-    nanos = unix_ns - seconds * _NANOS_PER_SECOND
+    seconds = unix_ns // NS_PER_S
+    nanos = unix_ns - seconds * NS_PER_S
     return _put_time_fields(log, at, seconds + _UNIX_EPOCH_S, nanos)
 
 

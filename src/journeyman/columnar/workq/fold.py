@@ -28,6 +28,7 @@ from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.folds import workq
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
+from journeyman.units import NS_PER_MS
 
 # ----------------------------------------
 # The fold of the workq log in bulk: events of many jobs, in log order -> where each job stands.
@@ -61,7 +62,6 @@ _CLAMPED = (-(2**63), 2**63 - 1)  # times that may stand for others, see columna
 # Beyond these, the end of a lease might not fit 64 bits.
 _MAX_NS = 2**62
 _MAX_TTR_MS = 2**62 // 1_000_000
-_NS_PER_MS = 1_000_000
 
 
 @kernel
@@ -89,7 +89,7 @@ def _time_out(
             if ttr_ms > _MAX_TTR_MS or abs(begun) > _MAX_NS:
                 job[ODD] = BY_THE_FOLD
                 return
-            if logged_ns[row] < begun + ttr_ms * _NS_PER_MS:
+            if logged_ns[row] < begun + ttr_ms * NS_PER_MS:
                 job[OWED] -= 1
                 return
         job[OWED] = 0

@@ -19,6 +19,7 @@ from journeyman.columnar.kernels.read_bytes import Bytes, big_i64, big_u32, u8
 from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES
 from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
+from journeyman.units import NS_PER_S
 
 # What the kernel writes down about a record. A block is a job's payload or a worker's result.
 KIND, OFFSET, LENGTH, LOGGED_NS, ID_START, BLOCK_START, BLOCK_SIZE = range(7)
@@ -34,11 +35,10 @@ _ID_BYTES = 16
 _CRC_BYTES = 4
 _TIME_BYTES = 15
 _TIME_VERSION = 1
-_NANOS_PER_SECOND = 1_000_000_000
 _UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 # The first and the last moment that nanoseconds since 1970 reach in 64 bits.
-_FIRST_S, _FIRST_NANOS = divmod(INT64_MIN, _NANOS_PER_SECOND)
-_LAST_S, _LAST_NANOS = divmod(INT64_MAX, _NANOS_PER_SECOND)
+_FIRST_S, _FIRST_NANOS = divmod(INT64_MIN, NS_PER_S)
+_LAST_S, _LAST_NANOS = divmod(INT64_MAX, NS_PER_S)
 _FIRST_S += _UNIX_EPOCH_S
 _LAST_S += _UNIX_EPOCH_S
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -73,7 +73,7 @@ def _uvarint(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @kernel
 def _has_good_time(data: Bytes, at: int) -> bool:
-    return u8(data, at) == _TIME_VERSION and big_u32(data, at + 9) < _NANOS_PER_SECOND
+    return u8(data, at) == _TIME_VERSION and big_u32(data, at + 9) < NS_PER_S
 
 
 @kernel
@@ -87,8 +87,8 @@ def _unix_ns(data: Bytes, at: int) -> int:
     # One second up and down again: the very first second does not fit by itself.
     up = seconds + 1 - _UNIX_EPOCH_S
     if up <= 0:
-        return up * _NANOS_PER_SECOND - (_NANOS_PER_SECOND - nanos)
-    return (up - 1) * _NANOS_PER_SECOND + nanos
+        return up * NS_PER_S - (NS_PER_S - nanos)
+    return (up - 1) * NS_PER_S + nanos
 
 
 @kernel

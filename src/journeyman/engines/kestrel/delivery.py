@@ -26,13 +26,14 @@ from journeyman.engines.kestrel.messages import (
 )
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader, NotHere
-from journeyman.engines.kestrel.state import NS_PER_MS, FanOutState
+from journeyman.engines.kestrel.state import FanOutState
 from journeyman.engines.kestrel.waits import Wait
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import GetItem, Key
+from journeyman.units import NS_PER_MS
 
 SHARED_BYTES = 16 * 1024  # an item this large is not copied into a reply
 

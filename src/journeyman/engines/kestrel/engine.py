@@ -47,15 +47,14 @@ from journeyman.engines.kestrel.messages import (
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.engines.kestrel.reader import FanReader
 from journeyman.engines.kestrel.settings import FanOutSettings
-from journeyman.engines.kestrel.state import NS_PER_MS
 from journeyman.engines.kestrel.waits import Wait
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
+from journeyman.units import MS_PER_S, NS_PER_MS
 
-MS_PER_S = 1000
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
 ERASING_COSTS = 50  # as much as so many items
 RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now

@@ -32,8 +32,8 @@ from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
+from journeyman.units import NS_PER_MS
 
-NS_PER_MS = 1_000_000
 # With very many queues the window of each is smaller than is set, but never than the least.
 ALL_WINDOWS_BYTES = 256 * 1024 * 1024
 LEAST_WINDOW_BYTES = 64 * 1024

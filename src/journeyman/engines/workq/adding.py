@@ -19,7 +19,6 @@ from journeyman.engines.workq.job import (
     IS_SCHEDULE,
     LEASED,
     NEW,
-    NS_PER_MS,
     fields_of,
     opened,
     pack,
@@ -38,6 +37,7 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply
+from journeyman.units import NS_PER_MS
 
 _ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its time
 _DUPLICATE = RefusedLine(Complaint.DUPLICATE_JOB)

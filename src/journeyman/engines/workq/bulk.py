@@ -24,7 +24,6 @@ from journeyman.engines.workq.job import (
     FAILED,
     LEASED,
     NEW,
-    NS_PER_MS,
     PENDING,
     Entry,
     Progress,
@@ -37,6 +36,7 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.loading import Assembly, WorkqLoader
 from journeyman.formats.workq import Command
+from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = int(Command.COMPLETE), int(Command.FAIL)
 _START, _TIMEOUT = int(Command.START_ATTEMPT), int(Command.TIMEOUT_ATTEMPT)

@@ -16,7 +16,6 @@ from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
     LEASED,
-    NS_PER_MS,
     Entry,
     Spec,
     is_run,
@@ -32,6 +31,7 @@ from journeyman.formats.workq import Command, JobFinished
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import AwaitResult, Complaint, Complete, Fail, RefusedLine
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Reply
+from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
 _FINISHED = (COMPLETED, FAILED, EXHAUSTED)

@@ -15,7 +15,6 @@ from journeyman.engines.workq.job import (
     FAILED,
     IS_SCHEDULE,
     LEASED,
-    NS_PER_MS,
     PENDING,
     Entry,
     fields_of,
@@ -25,6 +24,7 @@ from journeyman.engines.workq.job import (
 from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.workq import Command, Instant, JobAdded
 from journeyman.formats.workq.retry import delay_ms_of
+from journeyman.units import NS_PER_MS
 
 
 def entry_of(job: FoldedJob, queue: int, timeout_ns: int) -> Entry:

@@ -29,6 +29,7 @@ from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from journeyman.folds.workq import JobState
+from journeyman.units import NS_PER_MS
 
 Spec: TypeAlias = bytes
 Progress: TypeAlias = tuple[Spec, int, int, int, int, int, bytes | None]
@@ -37,7 +38,6 @@ Entry: TypeAlias = Spec | Progress
 NEW, COMPLETED, FAILED, PENDING, LEASED = (int(state) for state in JobState)
 EXHAUSTED = 5  # FAILED, for everyone outside
 
-NS_PER_MS = 1_000_000
 SHARED_BYTES = 16 * 1024  # a job this large is not copied into an answer
 BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes too
 _MOMENT_BYTES = 12

@@ -16,7 +16,6 @@ from __future__ import annotations
 from journeyman.engines.workq.ending import expire
 from journeyman.engines.workq.job import (
     LEASED,
-    NS_PER_MS,
     PENDING,
     Entry,
     Spec,
@@ -35,6 +34,7 @@ from journeyman.formats.workq import Command, JobEvent
 from journeyman.formats.workq.retry import delay_ms_of
 from journeyman.protocols.workq.commands import Lease
 from journeyman.protocols.workq.replies import TIMED_OUT, Leased, Reply
+from journeyman.units import NS_PER_MS
 
 _START = Command.START_ATTEMPT
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way

@@ -27,7 +27,6 @@ from journeyman.engines.workq.job import (
     COMPLETED,
     LEASED,
     NEW,
-    NS_PER_MS,
     PENDING,
     Entry,
     Progress,
@@ -43,6 +42,7 @@ from journeyman.engines.workq.state import State
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
 from journeyman.formats.workq import Command, JobAdded, Record
 from journeyman.formats.workq.retry import delay_ms_of
+from journeyman.units import NS_PER_MS
 
 
 class Assembly:

@@ -40,6 +40,7 @@ from journeyman.formats.keyspace import (
     queue_bytes,
     status_bytes,
 )
+from journeyman.units import NS_PER_MS
 
 LISTINGS: Final = b"v1:q_status_fifo:"
 RANKS: Final = b"v1:q_status_rank:"
@@ -49,7 +50,6 @@ PLACE_BYTES: Final = 28
 
 _MARK_BITS = 5
 _TOP_BIT = 1 << 63
-_NS_PER_MS = 1_000_000
 _TIME = Struct(">QI")
 _LENGTH = Struct(">H")
 _COLON = b":"
@@ -80,7 +80,7 @@ def whole(beginning: bytes) -> KeyRange:
 
 def place_of(created_at_ns: int, job_uuid: UUID) -> bytes:
     """Where a job stands among those of its queue and status."""
-    ms, ns = divmod(created_at_ns, _NS_PER_MS)
+    ms, ns = divmod(created_at_ns, NS_PER_MS)
     return _TIME.pack(ms + _TOP_BIT, ns) + job_uuid.bytes
 
 
@@ -104,5 +104,5 @@ def listing_of(key: bytes) -> tuple[str, str, int, UUID]:
         words = queue.decode(), status[1:-1].decode("ascii")
     except UnicodeDecodeError:
         raise InvalidData("a listing key whose names are no text", 0) from None
-    created_ns = ordered_number(place[:8]) * _NS_PER_MS + int.from_bytes(place[8:12], "big")
+    created_ns = ordered_number(place[:8]) * NS_PER_MS + int.from_bytes(place[8:12], "big")
     return *words, created_ns, uuid_of_place(place)

@@ -24,13 +24,13 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
+from journeyman.units import DAY_S, NS_PER_S
+
 MAX_JSON_DEPTH: Final = 128
 
-_NS = 1_000_000_000
-_DAY_S = 86_400
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-MIN_TIME_NS: Final = (date.min.toordinal() - _EPOCH_DAY) * _DAY_S * _NS
-MAX_TIME_NS: Final = (date.max.toordinal() - _EPOCH_DAY + 1) * _DAY_S * _NS - 1
+MIN_TIME_NS: Final = (date.min.toordinal() - _EPOCH_DAY) * DAY_S * NS_PER_S
+MAX_TIME_NS: Final = (date.max.toordinal() - _EPOCH_DAY + 1) * DAY_S * NS_PER_S - 1
 
 _INTEGERS = range(-(2**63), 2**64)
 _INTEGER_CHARS = 20
@@ -49,7 +49,7 @@ _WRITTEN_TIME = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d):([0-5]\d)(?:\.(\d{3}|\d{6}|\d{9}))?\+00:00", re.ASCII
 )
 _FRACTION_NS: Final = {0: 0, 3: 1_000_000, 6: 1000, 9: 1}
-_MINUTE_NS: Final = 60 * _NS
+_MINUTE_NS: Final = 60 * NS_PER_S
 _MINUTES_KEPT: Final = 4096
 
 
@@ -204,7 +204,7 @@ def parse_time(text: str) -> int:
         return _parse_any_time(text)
     minute, second, decimals = written.groups("")
     fraction_ns = int(decimals or "0") * _FRACTION_NS[len(decimals)]
-    return _minute_ns(minute) + int(second) * _NS + fraction_ns
+    return _minute_ns(minute) + int(second) * NS_PER_S + fraction_ns
 
 
 @lru_cache(_MINUTES_KEPT)
@@ -226,8 +226,8 @@ def _parse_any_time(text: str) -> int:
             raise ValueError("a zone offset that is none")
         offset_s = (int(offset_hour) * 60 + int(offset_minute)) * 60 * (-1 if sign == "-" else 1)
     days = date(year, month, day).toordinal() - _EPOCH_DAY
-    seconds = days * _DAY_S + hour * 3600 + minute * 60 + second - offset_s
-    time_ns = seconds * _NS + int((decimals or "").ljust(9, "0"))
+    seconds = days * DAY_S + hour * 3600 + minute * 60 + second - offset_s
+    time_ns = seconds * NS_PER_S + int((decimals or "").ljust(9, "0"))
     if not MIN_TIME_NS <= time_ns <= MAX_TIME_NS:
         raise ValueError("a year that is not 1 to 9999")
     return time_ns
@@ -238,7 +238,7 @@ def format_time(time_ns: int) -> str:
     if not MIN_TIME_NS <= time_ns <= MAX_TIME_NS:
         raise ValueError("a year that is not 1 to 9999")
     minute, left_ns = divmod(time_ns, _MINUTE_NS)
-    second, nanos = divmod(left_ns, _NS)
+    second, nanos = divmod(left_ns, NS_PER_S)
     if nanos == 0:
         return f"{_minute_text(minute)}:{second:02}+00:00"
     digits = f"{nanos:09}"

@@ -48,6 +48,7 @@ from journeyman.formats.keyspace.text import (
     split_object,
     string_text,
 )
+from journeyman.units import NS_PER_MS
 
 # Twice the largest message the original takes from the wire.
 MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
@@ -56,7 +57,6 @@ _U32 = range(2**32)
 _U64 = range(2**64)
 _U64_BYTES = Struct(">Q")
 _QUEUE_STATES = ("active", "paused")
-_NS_PER_MS = 1_000_000
 
 # Members not known here: (name, JSON text).
 Extra: TypeAlias = tuple[tuple[str, str], ...]
@@ -359,8 +359,8 @@ def index_entries(job: JobRecord, *, queue_time_version: int = 2) -> dict[bytes,
 
     All of them follow from the record, so indexes can be rebuilt from the jobs alone.
     """
-    start_ms = job.execution_start_ns // _NS_PER_MS  # cut, as the original does
-    created_ms = job.created_at_ns // _NS_PER_MS
+    start_ms = job.execution_start_ns // NS_PER_MS  # cut, as the original does
+    created_ms = job.created_at_ns // NS_PER_MS
     return {
         encode_key(JobKey(job.job_uuid)): encode_value(job),
         encode_key(

@@ -41,7 +41,6 @@ from journeyman.formats.workq import records, retry
 from journeyman.formats.workq.frame import MAX_RECORD_BYTES
 from journeyman.formats.workq.records import (
     FIELDS,
-    NANOS_PER_SECOND,
     TIME_BYTES,
     TIME_VERSION,
     UTC_OFFSET_MIN,
@@ -54,6 +53,7 @@ from journeyman.formats.workq.records import (
     Record,
     UnknownCommand,
 )
+from journeyman.units import NS_PER_S
 
 HEADER = bytes.fromhex("7771777100000001")
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
@@ -257,7 +257,7 @@ def _read_time(frame: bytes, at: int, offset: int) -> Instant:
     if frame[at] != TIME_VERSION:
         raise InvalidData(f"unknown time version {frame[at]}", offset)
     seconds, nanos, offset_min = FIELDS.unpack_from(frame, at + 1)
-    if nanos >= NANOS_PER_SECOND:
+    if nanos >= NS_PER_S:
         raise InvalidData(f"a time with {nanos} nanoseconds", offset)
     return Instant(records.to_unix_ns(seconds, nanos), offset_min)
 

@@ -29,7 +29,8 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Buffer
-from journeyman.formats.workq.records import NANOS_PER_SECOND, TIME_BYTES, TIME_VERSION
+from journeyman.formats.workq.records import TIME_BYTES, TIME_VERSION
+from journeyman.units import NS_PER_S
 
 # ----------------------------------------
 # Variable-length integers as the workq log writes them: seven bits a byte, lowest group first.
@@ -158,7 +159,7 @@ def is_torn(data: Buffer, offset: int) -> bool:
         return not bytes(data[offset:]).lstrip(b"\0")
     # What there is of the nanoseconds; bytes still missing count as zero, their lowest value.
     nanos = bytes(data[offset + _NANOS_OFFSET : offset + _NANOS_OFFSET + 4]).ljust(4, b"\0")
-    if _CRC.unpack(nanos)[0] >= NANOS_PER_SECOND:
+    if _CRC.unpack(nanos)[0] >= NS_PER_S:
         return False
     size, payload_at = read(data, offset + TIME_BYTES, len(data))
     if payload_at == CUT_SHORT:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from journeyman.errors import EncodeError
+from journeyman.units import NS_PER_S
 from journeyman.values import value
 
 # ----------------------------------------
@@ -23,7 +24,6 @@ from journeyman.values import value
 
 TIME_BYTES = 15
 TIME_VERSION = 1
-NANOS_PER_SECOND = 1_000_000_000
 UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 UTC_OFFSET_MIN = -1  # how the original writes "UTC"
 
@@ -45,13 +45,13 @@ class Instant:
 
 def to_unix_ns(seconds: int, nanos: int) -> int:
     """Nanoseconds since 1970 of a moment given by its fields."""
-    return (seconds - UNIX_EPOCH_S) * NANOS_PER_SECOND + nanos
+    return (seconds - UNIX_EPOCH_S) * NS_PER_S + nanos
 
 
 @lru_cache(maxsize=64)  # records of one batch have the same time, or nearly
 def to_bytes(unix_ns: int, offset_min: int) -> bytes:
     """The 15 bytes of a moment. Raises EncodeError when it does not fit them."""
-    seconds, nanos = divmod(unix_ns, NANOS_PER_SECOND)
+    seconds, nanos = divmod(unix_ns, NS_PER_S)
     try:
         return _WHOLE.pack(TIME_VERSION, seconds + UNIX_EPOCH_S, nanos, offset_min)
     except struct.error as error:

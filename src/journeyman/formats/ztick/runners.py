@@ -67,7 +67,21 @@ class FanOutRunner:
 
 Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | WorkQueueRunner | FanOutRunner
 
-RUNNER_CLASSES: tuple[type[Runner], ...] = (
-    *(Shell, Amqp, Direct, Awf, Http, Redis, WorkQueueRunner, FanOutRunner),  # by byte
-)
-RUNNER_WORDS = tuple(runner.__name__.lower() for runner in RUNNER_CLASSES)
+_WORDS: dict[type[Runner], str] = {
+    Shell: "shell",
+    Amqp: "amqp",
+    Direct: "direct",
+    Awf: "awf",
+    Http: "http",
+    Redis: "redis",
+    WorkQueueRunner: "queue",
+    FanOutRunner: "journal",
+}  # in the order of their bytes
+
+RUNNER_CLASSES = tuple(_WORDS)
+RUNNER_WORDS = tuple(_WORDS.values())
+
+
+def runner_word(runner: Runner) -> str:
+    """What commands, settings, metrics and tables call this runner."""
+    return _WORDS[type(runner)]

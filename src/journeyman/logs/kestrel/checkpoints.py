@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from journeyman.disk import Disk
 from journeyman.folds.kestrel import Reader, fold_reader, snapshot_reader
-from journeyman.formats.framing import Entry
+from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.kestrel import READER, Record
 from journeyman.formats.kestrel.seals import SEALS
 from journeyman.formats.seals import stamp_of
@@ -95,7 +95,7 @@ class Checkpoints:
         path = self._path(name)
         head, done = snapshot_reader(reader)
         records = (READER.encode(head), READER.encode(done))
-        pieces: Iterable[bytes] = (READER.header, *records)
+        pieces: Iterable[Buffer] = (READER.header, *records)
         if self._seal:
             pieces = sealed(SEALS, READER.header, records, stamp_of(now_ms, path))
         temporary = f"{path}{TEMPORARY_MARK}{now_ms}"

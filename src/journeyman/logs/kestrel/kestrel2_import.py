@@ -42,6 +42,7 @@ from journeyman.logs.segments import (
     kestrel_segment_name,
     kestrel_segments,
 )
+from journeyman.units import NS_PER_MS
 
 KEPT_DIRECTORY = ".imported-kestrel"
 PLAIN_READER = "default"
@@ -49,7 +50,6 @@ STAGED = f"{TEMPORARY_MARK}importing"
 SEGMENT_BYTES = 16 * 1024 * 1024
 MAX_ITEM_BYTES = SEGMENT_BYTES - 4 - 33  # what fits a segment of the original
 MAX_FINISHED_IDS = MAX_DATA_BYTES // 8  # of one checkpoint
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ def _write(
     old: Sequence[str],
     kept: str,
 ) -> None:
-    now_ms = clock.now_ns() // _NS_PER_MS
+    now_ms = clock.now_ns() // NS_PER_MS
     for name in names:
         if name.startswith(f"{queue}.") and name.endswith(STAGED):
             disk.remove(posixpath.join(directory, name))

@@ -50,10 +50,9 @@ from journeyman.logs.segments import (
     check_queue_name,
     kestrel_lock_name,
 )
+from journeyman.units import NS_PER_MS
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
-
-_NS_PER_MS = 1_000_000
 
 
 class KestrelJournal:
@@ -182,7 +181,7 @@ class KestrelJournal:
         ``add_time_ms`` is now by default. EncodeError: it is too large, and no id is used up.
         """
         if add_time_ms is None:
-            add_time_ms = self._clock.now_ns() // _NS_PER_MS
+            add_time_ms = self._clock.now_ns() // NS_PER_MS
         with self._ids:
             item = ItemPut(self._next_id, add_time_ms, expire_time_ms, error_count, data)
             stored = self.appender.append(WRITER.encode(item))
@@ -287,7 +286,7 @@ class KestrelJournal:
         tail = self.tail
         if 0 < tail < reader.head:
             reader = Reader(tail, {*reader.done, reader.head})
-        self._checkpoints.write(name, reader, self._clock.now_ns() // _NS_PER_MS)
+        self._checkpoints.write(name, reader, self._clock.now_ns() // NS_PER_MS)
 
     def add_reader(self, name: str) -> Reader:
         """A new reader, at the tail; or in the place of the default reader if there is one.

@@ -32,8 +32,7 @@ from journeyman.logs.segments import (
     kestrel_temporaries,
     workq_segments,
 )
-
-_NS_PER_MS = 1_000_000
+from journeyman.units import NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def find_queue(
     if notes is not None:
         for anomaly in anomalies:
             notes(anomaly)
-    checkpoints.settle(found, view.readers, clock.now_ns() // _NS_PER_MS)
+    checkpoints.settle(found, view.readers, clock.now_ns() // NS_PER_MS)
     report = RecoveryReport((*reports, *reader_reports))
     last_path = paths[-1] if paths and disk.exists(paths[-1]) else None
     next_id = _next_id(view, found)

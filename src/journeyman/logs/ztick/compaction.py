@@ -43,11 +43,11 @@ from journeyman.logs.publication import put_in_place, remove_durably, write_whol
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import ZtickNames
+from journeyman.units import NS_PER_S
 
 CompactionStatus: TypeAlias = Literal["idle", "running", "success", "failure"]
 
 RETRY_S = 10
-_NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Compactor:
         if interval_s < 0:
             raise UsageError(f"compaction interval must not be negative: {interval_s} s")
         self._compact = compact
-        self._interval_ns = interval_s * _NS_PER_S
+        self._interval_ns = interval_s * NS_PER_S
         self._last_ns = now_ns
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -142,7 +142,7 @@ class Compactor:
             return False
         interval_ns = self._interval_ns
         if isinstance(self.error, OSError) and is_out_of_files(self.error):
-            interval_ns = min(interval_ns, RETRY_S * _NS_PER_S)
+            interval_ns = min(interval_ns, RETRY_S * NS_PER_S)
         return now_ns - self._last_ns >= interval_ns
 
     def start(self, now_ns: int) -> bool:

@@ -25,13 +25,12 @@ from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk
 from journeyman.formats.ztick.run_history import RunLine, decode
 from journeyman.logs.segments import names_in
+from journeyman.units import DAY_MS, NS_PER_MS
 
 DIRECTORY_SUFFIX = ".runs"
 SUFFIX = ".jsonl"
-DAY_MS = 24 * 60 * 60 * 1000
 
 _NAME = re.compile(r"([0-9]{1,18})\.jsonl", re.ASCII)
-_NS_PER_MS = 1_000_000
 _PIECE_BYTES = 256 * 1024  # read at a time, from the end
 
 
@@ -83,7 +82,7 @@ class RunFiles:
             file.close()
 
     def _file_for(self, incoming: int) -> AppendFile:
-        now_ms = self.clock.now_ns() // _NS_PER_MS
+        now_ms = self.clock.now_ns() // NS_PER_MS
         if self._file is None:
             self._file = self._open_newest()
         full = self._size > 0 and self._size + incoming > self.file_bytes
@@ -97,7 +96,7 @@ class RunFiles:
         self.disk.make_dirs(self.directory)
         names = history_files(names_in(self.disk, self.directory))
         if not names:
-            return self._open(self._fresh_number(self.clock.now_ns() // _NS_PER_MS))
+            return self._open(self._fresh_number(self.clock.now_ns() // NS_PER_MS))
         file = self._open(_number(names[-1]))
         if self._size and self.disk.read_at(file.path, self._size - 1, 1) != b"\n":
             file.write(b"\n")  # ends the line that a crash cut off

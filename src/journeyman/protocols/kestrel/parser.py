@@ -55,6 +55,7 @@ from journeyman.protocols.kestrel.commands import (
     Shutdown,
     Version,
 )
+from journeyman.units import MS_PER_S
 
 # ----------------------------------------
 # Readers of the kestrel protocol: the words of a line -> a command, or Refused.
@@ -72,7 +73,6 @@ Reader: TypeAlias = Callable[[list[str]], Event]
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9:_-]{1,200}", re.ASCII)
 _READER_NAME = re.compile(r"[!-.0-}]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-MS_PER_S = 1000
 MAX_KEY_CHARACTERS = 200  # they become one file name, with room for its other parts
 
 _BAD_NAME = RefusedRequest("queue names are made of A-Z a-z 0-9 : _ -, up to 200 of them")

@@ -35,6 +35,7 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
+from journeyman.units import NS_PER_S
 
 # ----------------------------------------
 # The fields of a workq line: bytes -> values. What is no such value is None.
@@ -52,7 +53,6 @@ from journeyman.protocols.workq.commands import (
 
 HUGE = 10**20  # stands for every number that has more digits than fit into 64 bits
 _DIGITS_OF_HUGE = 20
-NS_PER_S = 1_000_000_000
 NO_TIME_NS = -62_135_596_800 * NS_PER_S  # the year 1: what the original takes for "no time"
 
 _HEX = rb"[0-9a-fA-F]"

@@ -23,8 +23,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias, overload
 
 from journeyman.protocols.workq.commands import RefusedLine
+from journeyman.units import NS_PER_S
 
-NS_PER_S = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # the years 1 to 9999
 _JOB_KEYS = 12

@@ -23,6 +23,8 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 
+from journeyman.units import DAY_S, NS_PER_S
+
 LINE_LIMIT_BYTES = 4096
 
 # Possessive throughout (`++`, `*+`): these never go back, so their time is linear in the line.
@@ -165,8 +167,6 @@ def join(tokens: Iterable[bytes]) -> bytes:
 MIN_NS = -(2**63)
 MAX_NS = 2**63 - 1
 
-_NS_PER_SECOND = 1_000_000_000
-_SECONDS_PER_DAY = 86_400
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 # 19 digits are enough for 64 bits: a longer number is refused before it is computed.
@@ -209,7 +209,7 @@ def _read_date_time(text: bytes) -> int | str:
         return "there is no such day"
     if hour > 23 or minute > 59 or second > 59:
         return "there is no such time of day"
-    seconds = days * _SECONDS_PER_DAY + hour * 3600 + minute * 60 + second
+    seconds = days * DAY_S + hour * 3600 + minute * 60 + second
     if sign is not None:
         hours, minutes = int(offset_hours), int(offset_minutes or 0)
         if hours > 23 or minutes > 59:
@@ -217,7 +217,7 @@ def _read_date_time(text: bytes) -> int | str:
         offset = hours * 3600 + minutes * 60
         seconds += offset if sign == b"-" else -offset
     fraction_ns = int(fraction.ljust(9, b"0")) if fraction else 0
-    return _in_range(seconds * _NS_PER_SECOND + fraction_ns)
+    return _in_range(seconds * NS_PER_S + fraction_ns)
 
 
 def _in_range(ns: int) -> int | str:

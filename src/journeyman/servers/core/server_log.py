@@ -24,10 +24,10 @@ from journeyman.config import LogLevel, MessageFormat
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sealed_reading import is_in_flight
 from journeyman.runners.network import redact
+from journeyman.units import NS_PER_S
 
 MAX_WAITING_LINES = 10_000
 _CLOSE_TIMEOUT_S = 2.0
-_NS_PER_S = 1_000_000_000
 
 _RANK = {
     LogLevel.OFF: 0,
@@ -84,8 +84,8 @@ class ServerLog:
         if _RANK[level] > self._rank:
             return
         now_ns = self._clock.now_ns()
-        moment = datetime.fromtimestamp(now_ns // _NS_PER_S, UTC)
-        time = f"{moment:%Y-%m-%dT%H:%M:%S}.{now_ns % _NS_PER_S // 1_000_000:03d}Z"
+        moment = datetime.fromtimestamp(now_ns // NS_PER_S, UTC)
+        time = f"{moment:%Y-%m-%dT%H:%M:%S}.{now_ns % NS_PER_S // 1_000_000:03d}Z"
         if self._json:
             row: dict[str, object] = {"time": time, "level": str(level), "message": redact(message)}
             row |= {name: _json_value(value) for name, value in fields.items()}

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Callable
 
 from journeyman.clock import Clock
+from journeyman.units import NS_PER_S
 
 RECHECK_S = 1.0
-_NS_PER_S = 1_000_000_000
 
 
 class Ticker:
@@ -37,7 +37,7 @@ class Ticker:
         self._clock = clock
         self._next_due_ns = next_due_ns
         self._fire = fire
-        self._frame_ns = _NS_PER_S // framerate
+        self._frame_ns = NS_PER_S // framerate
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # monotonic time the timer is set to
         self._not_before_ns = clock.monotonic_ns()
@@ -52,18 +52,18 @@ class Ticker:
             self._cancel()
             return
         now_ns = self._clock.monotonic_ns()
-        wait_ns = min(due_ns - self._clock.now_ns(), int(RECHECK_S * _NS_PER_S))
+        wait_ns = min(due_ns - self._clock.now_ns(), int(RECHECK_S * NS_PER_S))
         wake_ns = max(now_ns + wait_ns, self._not_before_ns, now_ns)
         # A timer that rings a little early only looks again; moving it for every command costs.
         if self._timer is not None and now_ns <= self._timer_ns <= wake_ns:
             return
         self._cancel()
         self._timer_ns = wake_ns
-        self._timer = self._loop.call_later((wake_ns - now_ns) / _NS_PER_S, self._ring)
+        self._timer = self._loop.call_later((wake_ns - now_ns) / NS_PER_S, self._ring)
 
     def hold_off(self, seconds: float) -> None:
         """Do not fire for a while: what is due could not be written."""
-        self._not_before_ns = self._clock.monotonic_ns() + int(seconds * _NS_PER_S)
+        self._not_before_ns = self._clock.monotonic_ns() + int(seconds * NS_PER_S)
         self._cancel()
         self.look()
 

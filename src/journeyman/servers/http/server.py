@@ -36,7 +36,8 @@ from journeyman.servers.http.api import Api, ApiError, Call, add_routes
 from journeyman.servers.http.cross_site import CrossSite
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.sender import HttpSender
-from journeyman.servers.kestrel.calls import FanOutCalls, add_fan_out_routes
+from journeyman.servers.kestrel.calls import FanOutCalls
+from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.telemetry.metrics import ServerMetrics
 from journeyman.servers.workq.calls import WorkqCalls
 from journeyman.servers.workq.http import add_history_routes, add_work_routes

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import asyncio
 
-from aiohttp import web
-
-from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.kestrel.messages import Reply
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Put
-from journeyman.servers.http.api import ApiError, read_number
 from journeyman.servers.kestrel.stats import Described
 from journeyman.servers.kestrel.writer import FanOutWriter
 
@@ -69,43 +65,3 @@ class _Call:
     def drop(self) -> None:
         if not self.reply.done():
             self.reply.set_result(None)
-
-
-# ----------------------------------------
-# The fan-out queues over HTTP: what is in them.
-#
-#     GET /fan-out?offset=0&limit=100    [{"name", "created", "puts", "stored_bytes", "readers"},
-# ...]
-#     GET /fan-out/{name}                the same shape                                         404
-#
-# Each of ``readers`` is {"name", "items", "bytes", "open", "waiting", "expired", "discarded",
-# "given_back", "age_ms"}; the default reader has an empty name.
-#
-# Queues know no namespaces, so this is for tokens of all namespaces: others hear 403.
-
-MAX_LISTED = 100
-MAX_OFFSET = 2**31 - 1
-
-
-def add_fan_out_routes(app: web.Application, calls: FanOutCalls) -> None:
-    async def queues(request: web.Request) -> web.Response:
-        offset = read_number(request, "offset", 0, 0, MAX_OFFSET)
-        limit = read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
-        return await _told(request, calls, Described(None, offset, limit))
-
-    async def queue(request: web.Request) -> web.Response:
-        return await _told(request, calls, Described(request.match_info["name"]))
-
-    app.router.add_route("GET", "/fan-out", queues)
-    app.router.add_route("GET", "/fan-out/{name}", queue)
-
-
-async def _told(request: web.Request, calls: FanOutCalls, asked: Described) -> web.Response:
-    if request["namespace"] != ALL_NAMESPACES:
-        raise ApiError(403, "insufficient namespace scope")
-    reply = await calls.ask(asked)
-    if reply is None:
-        raise ApiError(503, "internal: the fan-out queues have stopped")
-    if not reply.data:
-        raise ApiError(404, "not found")
-    return web.Response(body=reply.data, content_type="application/json")

@@ -51,6 +51,7 @@ from journeyman.servers.kestrel.session import FanOutSession, FanOutSurroundings
 from journeyman.servers.kestrel.stats import FanOutFacts
 from journeyman.servers.kestrel.writer import FanOutWriter
 from journeyman.servers.telemetry.metrics import Family
+from journeyman.units import NS_PER_MS
 
 # ----------------------------------------
 # The settings -> what the fan-out door needs to know, with the limits of every queue and reader.
@@ -142,7 +143,6 @@ def _reader_settings(given: Mapping[str, Any]) -> ReaderSettings:
 
 
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
-NS_PER_MS = 1_000_000
 SHOWN_OLD_JOURNALS = 5
 
 

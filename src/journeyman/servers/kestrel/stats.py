@@ -30,9 +30,8 @@ from journeyman.protocols.kestrel import replies as words
 from journeyman.servers.kestrel.journals import JournalSize
 from journeyman.servers.kestrel.metrics import FanOutMetrics
 from journeyman.servers.kestrel.session import FanOutSurroundings
+from journeyman.units import NS_PER_MS, NS_PER_S
 
-NS_PER_S = 1_000_000_000
-NS_PER_MS = 1_000_000
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
 STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
 VERSION = f"2.4.1-journeyman-{__version__}"

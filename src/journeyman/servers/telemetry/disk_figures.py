@@ -21,9 +21,9 @@ from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import AppendFile, RealAppendFile, RealDisk
 from journeyman.logs.segments import ZtickNames
 from journeyman.servers.telemetry.metrics import Family, Histogram, Labels, Point
+from journeyman.units import NS_PER_MS
 
 SAMPLE_S = 5.0
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class MeasuredDisk(RealDisk):
         os.fdatasync(fd)
         took_ns = self._clock.monotonic_ns() - begin_ns
         with self._lock:
-            self._syncs[service].add(took_ns / _NS_PER_MS)
+            self._syncs[service].add(took_ns / NS_PER_MS)
 
     async def watch(self) -> None:
         """Sample sizes, again and again."""

@@ -27,6 +27,7 @@ from journeyman import __version__
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, RuleNotFound
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.protocols.ztick import (
     AuthNotNeeded,
     ErrorCode,
@@ -41,6 +42,7 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 # ----------------------------------------
 # Figures with names, kinds and labels, and how they look as text.
@@ -168,8 +170,6 @@ COMMAND_WORDS: dict[type, str] = {
     AuthNotNeeded: "auth",
 }
 
-_NS_PER_MS = 1_000_000
-_NS_PER_S = 1_000_000_000
 _OK = "ok"
 _COMPACTION_STATES = ("idle", "running", "success", "failure")
 _REQUEST = itemgetter(1)
@@ -184,10 +184,6 @@ def outcome_word(reply_type: type) -> str:
     if reply_type is type(None):  # only what was refused has no reply
         return ErrorCode.INVALID_ARGS.value
     return ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
-
-
-def runner_word(runner: Runner) -> str:
-    return type(runner).__name__.lower()
 
 
 class ServerMetrics:
@@ -219,8 +215,8 @@ class ServerMetrics:
         histogram = self._durations.get(key)
         if histogram is None:
             histogram = self._durations[key] = Histogram()
-        histogram.add(duration_ns / _NS_PER_MS)
-        self._lateness.add(max(late_ns, 0) / _NS_PER_MS)  # early: the wall clock was set back
+        histogram.add(duration_ns / NS_PER_MS)
+        self._lateness.add(max(late_ns, 0) / NS_PER_MS)  # early: the wall clock was set back
 
     def run_without_rule(self) -> None:
         self._without_rule += 1
@@ -309,7 +305,7 @@ class ServerMetrics:
                 "State of the log's compaction: 1 for the present one.",
                 [Point({"state": s}, int(s == stat.compression)) for s in _COMPACTION_STATES],
             ),
-            _gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / _NS_PER_S, unit="s"),
+            _gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"),
             Family(
                 "telemetry.spans_dropped",
                 "counter",

@@ -42,10 +42,10 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from journeyman import __version__
 from journeyman.servers.telemetry.metrics import BOUNDS_MS, Family, Histogram, Point
 from journeyman.servers.telemetry.telemetry import RequestSpan, RunSpan, Span
+from journeyman.units import NS_PER_MS
 
 SCOPE = "ztick"
 
-_NS_PER_MS = 1_000_000
 _NO_PARENT = Context()
 
 
@@ -117,7 +117,7 @@ class OtlpExporter:
                 "ztick.job.id": run.identifier,
                 "ztick.runner": span_of_run.runner,
                 "ztick.success": run.success,
-                "ztick.lateness_ms": (run.started_ns - run.execution_ns) / _NS_PER_MS,
+                "ztick.lateness_ms": (run.started_ns - run.execution_ns) / NS_PER_MS,
             },
             start_time=run.started_ns,
         )

@@ -30,6 +30,7 @@ from journeyman.clock import Clock
 from journeyman.config import TelemetrySettings
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Runner
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.protocols.ztick import Metrics as StatFigures
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.telemetry.metrics import (
@@ -37,9 +38,9 @@ from journeyman.servers.telemetry.metrics import (
     Family,
     ServerMetrics,
     outcome_word,
-    runner_word,
 )
 from journeyman.servers.ztick.runs import EndedRun
+from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
     from journeyman.servers.telemetry.otlp import OtlpExporter
@@ -50,8 +51,6 @@ MAX_SPANS_AN_EXPORT = 512
 MIN_INTERVAL_S = 0.1  # what "at once" means
 EXPORT_LIMIT_S = 2  # for one request to the collector
 STOP_LIMIT_S = 2.0
-
-_NS_PER_S = 1_000_000_000
 
 
 class RequestSpan(NamedTuple):
@@ -92,7 +91,7 @@ class RateLimit:
 
     def at(self, now_ns: int) -> int:
         """How many may be taken now."""
-        earned = (now_ns - self.last_ns) * self.a_second / _NS_PER_S
+        earned = (now_ns - self.last_ns) * self.a_second / NS_PER_S
         self.last_ns = now_ns
         self.left = min(self.left + earned, self.a_second)
         return int(self.left)

@@ -31,6 +31,7 @@ from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.formats.framing import Buffer, Stop
 from journeyman.formats.workq import CODEC, Command
 from journeyman.logs.recovery import FileReport, RecoveryReport
+from journeyman.units import NS_PER_MS
 
 Ints = npt.NDArray[Any]
 
@@ -54,7 +55,6 @@ _KEY = np.dtype([("moment", _MOMENT), ("job_id", "V16")])
 assert _HEAD.itemsize == HEAD_BYTES
 
 CHUNK_ROWS = 16_384  # with larger ones more memory stays behind that nobody needs any more
-_NS_PER_MS = 1_000_000
 _ID_BYTES = 16
 _LAST_ADD = int(Command.SCHEDULE)
 _SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
@@ -177,7 +177,7 @@ def _load_adds(
     )
     is_schedule = kinds[rows] == _LAST_ADD
     begins = np.where(is_schedule & has_time, times, created)
-    expires = begins + np.where(is_sane, ttls, 0) * _NS_PER_MS
+    expires = begins + np.where(is_sane, ttls, 0) * NS_PER_MS
     heads = np.zeros(len(rows), _HEAD)
     heads["urgency"] = TOP_PRIORITY - _numbers(batch, "priority", rows)
     _set_moment(heads["ready"], np.where(has_time, np.maximum(times, created), created))

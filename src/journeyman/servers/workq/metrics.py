@@ -42,6 +42,7 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
 from journeyman.servers.telemetry.metrics import Family, Point
+from journeyman.units import NS_PER_S
 
 _WORDS: dict[type, str] = {
     Add: "add",
@@ -65,7 +66,6 @@ _WORDS: dict[type, str] = {
     ),
 }
 _REQUEST = itemgetter(1)
-_NS_PER_S = 1_000_000_000
 
 MOST_QUEUES = 100  # with figures of their own: clients make up names, and nobody may flood us
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
@@ -153,7 +153,7 @@ class WorkqMetrics:
             for state in ("ready", "scheduled", "dead")
         ]
         ages = [
-            Point({"queue": each.name}, max(now_ns - each.oldest_ready_ns, 0) / _NS_PER_S)
+            Point({"queue": each.name}, max(now_ns - each.oldest_ready_ns, 0) / NS_PER_S)
             for each in shown
             if each.oldest_ready_ns is not None
         ]

@@ -74,6 +74,7 @@ from journeyman.storage import (
     Unreadable,
     Upsert,
 )
+from journeyman.units import NS_PER_MS
 
 # A job as it is now, and the time of its last timeout-attempt; None if there is none.
 Look: TypeAlias = Callable[[bytes], tuple[FoldedJob, int] | None]
@@ -272,7 +273,6 @@ PAGE: Final = 1000
 UNFINISHED: Final = ("new", "waiting", "delayed", "active")
 _FINISHED_STATUSES: Final = ("completed", "failed")
 _DEFAULTS: Final = Defaults()
-_NS_PER_MS = 1_000_000
 _MAX_U64: Final = 2**64 - 1
 _END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000
 
@@ -349,7 +349,7 @@ class _Loading:
     def _finished(self) -> Iterator[Iterable[JobRecord]]:
         """Those whose TTL may not be over."""
         known = self._assembly.jobs
-        begin_ms = self._now_ns // _NS_PER_MS - self._longest_ttl_ms()
+        begin_ms = self._now_ns // NS_PER_MS - self._longest_ttl_ms()
         after = QueueTimeKey(begin_ms - 1, "-", UUID(int=0))  # all of that millisecond are over
         while keys := self._storage.jobs_due_before(_END_OF_TIME_MS, limit=PAGE, after=after):
             after = keys[-1]

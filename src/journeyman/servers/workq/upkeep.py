@@ -28,6 +28,7 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.store import Look
 from journeyman.servers.workq.writer import WorkqJournal, WorkqWriter
 from journeyman.storage import OperationOutcome, RemoveJob, Storage
+from journeyman.units import NS_PER_MS
 
 
 class IntervalSync:
@@ -139,7 +140,6 @@ class Cleaning:
 # it takes. It begins anew at the first job every SWEEP_S.
 
 SWEPT_AT_ONCE: Final = 500
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +156,11 @@ class Retention:
     def __init__(self, storage: Storage, look: Look, *, retention_ms: int) -> None:
         self._storage = storage
         self._look = look
-        self._retention_ns = retention_ms * _NS_PER_MS
+        self._retention_ns = retention_ms * NS_PER_MS
         self._after: QueueTimeKey | None = None
 
     def step(self, now_ns: int) -> Swept:
-        before_ms = (now_ns - self._retention_ns) // _NS_PER_MS
+        before_ms = (now_ns - self._retention_ns) // NS_PER_MS
         keys = self._storage.jobs_due_before(before_ms, limit=SWEPT_AT_ONCE, after=self._after)
         self._after = keys[-1] if len(keys) == SWEPT_AT_ONCE else None
         records, _ = self._storage.get_jobs([key.job_uuid for key in keys])

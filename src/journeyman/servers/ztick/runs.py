@@ -26,10 +26,10 @@ from journeyman.engines.ztick.messages import RunFinished, StartRun
 from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.formats.ztick.run_history import CUT_OFF, EXECUTED, FAILED, RunLine, encode
+from journeyman.formats.ztick.runners import runner_word
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, RunFiles, last_runs
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metrics import runner_word
 
 REMEMBERED_RUNS = 1_000
 STARTS_A_TURN = 4

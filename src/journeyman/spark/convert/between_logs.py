@@ -20,6 +20,7 @@ from journeyman.folds.workq import MAX_TTL_MS, MAX_TTR_MS
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.spark.convert.losses import Loss, all_losses, losses_of, whole
 from journeyman.spark.replay.kestrel import waiting
+from journeyman.units import NS_PER_MS
 
 # ----------------------------------------
 # Ids for jobs that have none: the same name gives the same id, in the form of a version 4 UUID.
@@ -145,15 +146,13 @@ def queue_to_schedule(tables: dict[str, DataFrame], as_of_ns: int) -> tuple[Data
 # begins with, as the server chooses; or the name that was asked for. The payload is the identifier,
 # so that the way back finds it. Rules have no counterpart: a work queue runs nothing by itself.
 
-_NS_PER_MS = 1_000_000
-
 
 def schedule_to_queue(
     tables: dict[str, DataFrame], settings: JobDefaults
 ) -> tuple[DataFrame, DataFrame]:
     """Rows for the workq sink, and what is not carried over."""
     jobs = _first_of_each_name(with_rule(tables["jobs"], tables["rules"]))
-    expires = F.col("execution_ns") > settings.now_ns - settings.ttl_ms * _NS_PER_MS
+    expires = F.col("execution_ns") > settings.now_ns - settings.ttl_ms * NS_PER_MS
     jobs = jobs.withColumn(
         "_reason",
         F.when(F.col("_again") > 1, F.lit("another log has a job of this identifier"))
@@ -245,7 +244,7 @@ def journal_to_queue(
     finished = items.join(left.select("_log", "_position"), ["_log", "_position"], "left_anti")
     asked_ttl = F.lit(settings.ttl_ms).cast("long")
     ttl_ms = F.coalesce(F.col("expire_time_ms") - F.col("add_time_ms"), asked_ttl)
-    now_ms = settings.now_ns // _NS_PER_MS
+    now_ms = settings.now_ns // NS_PER_MS
     left = (
         left.withColumn("_ttl_ms", F.least(ttl_ms, F.lit(MAX_TTL_MS).cast("long")))
         .withColumn("_wanted_ttl_ms", ttl_ms)
@@ -273,7 +272,7 @@ def journal_to_queue(
         F.col("data").alias("payload"),
         F.col("data_size").alias("payload_size"),
         F.lit(None).cast("long").alias("time_ns"),
-        (F.col("add_time_ms") * _NS_PER_MS).alias("created_ns"),
+        (F.col("add_time_ms") * NS_PER_MS).alias("created_ns"),
     ).select("_log", "_position", *QUEUE_COLUMNS)
     reader = F.concat_ws("+", "queue", "reader")
     is_carried = F.col("_reason").isNull()

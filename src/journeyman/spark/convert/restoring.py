@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,9 +25,8 @@ from pyspark.sql import SparkSession
 from journeyman.clock import SystemClock
 from journeyman.errors import LogError, UsageError
 from journeyman.logs.publication import put_in_place
-from journeyman.spark.convert.parquet import MANIFEST, RAW
-from journeyman.spark.sinks.parts import header_of
-from journeyman.spark.sinks.staging import LocalDisk, Stream, remove_staging, staging_name
+from journeyman.spark.convert.parquet import AFTER, MANIFEST, RAW
+from journeyman.spark.sinks.staging import LocalDisk, remove_staging, staging_name
 from journeyman.spark.sinks.stores import store_of
 from journeyman.spark.source.filesystem import absolute, filesystem_of
 
@@ -39,7 +39,8 @@ class _File:
 
     path: str
     size: int
-    reader: str | None
+    head: str  # in hex: what stands before the first record
+    zeros: int  # with how many of them it ends, be they of its last record or behind it
 
     @property
     def name(self) -> str:
@@ -57,7 +58,7 @@ def parquet_to_log(spark: SparkSession, source: str, target: str) -> str:
     staging = posixpath.join(directory, staging_name(SystemClock().now_ns()))
     try:
         parts = _write_parts(spark, source, dialect, staging)
-        built = _assembled(disk, dialect, files, parts, staging)
+        built = _assembled(disk, files, parts, staging)
         _publish(disk, dialect, built, path, staging)
     finally:
         remove_staging(disk, staging)
@@ -123,7 +124,22 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _bytes_of(dialect: str, batch: pa.RecordBatch) -> bytes:
-    """The records of these rows: encoded, or as they were kept."""
+    """The records of these rows, encoded or as they were kept, and the seals between them."""
+    records = _records_of(dialect, batch)
+    after = batch.column(AFTER)
+    if after.null_count == batch.num_rows:
+        return records
+    pieces: list[bytes] = []
+    begin = 0
+    ends = accumulate(map(int, batch.column("_length").to_numpy()))
+    for end, seals in zip(ends, after.to_pylist(), strict=True):
+        if seals is not None:
+            pieces += records[begin:end], seals
+            begin = end
+    return b"".join([*pieces, records[begin:]])
+
+
+def _records_of(dialect: str, batch: pa.RecordBatch) -> bytes:
     encode = import_module(f"journeyman.columnar.{dialect}.encode").encode
     raw = batch.column(RAW)
     if raw.null_count == batch.num_rows:
@@ -136,7 +152,7 @@ def _bytes_of(dialect: str, batch: pa.RecordBatch) -> bytes:
 
 
 def _assembled(
-    disk: LocalDisk, dialect: str, files: list[_File], parts: dict[str, list[str]], staging: str
+    disk: LocalDisk, files: list[_File], parts: dict[str, list[str]], staging: str
 ) -> dict[str, str]:
     """Whole files in a directory of their own: name -> path."""
     building = f"{staging}.new"
@@ -144,16 +160,14 @@ def _assembled(
     disk.make_dirs(building)
     built = {}
     for file in files:
-        stream = Stream("", file.reader) if dialect == "kestrel" else Stream()
-        header = posixpath.join(staging, f"header-{file.name}")
-        content = header_of(dialect, stream) if file.size else b""
-        part = store_of(staging).create(header)
-        part.write(content)
+        head = posixpath.join(staging, f"head-{file.name}")
+        part = store_of(staging).create(head)
+        part.write(bytes.fromhex(file.head))
         part.close()
         path = posixpath.join(building, file.name)
-        pieces = [header, *parts.get(file.path, ())]
+        pieces = [head, *parts.get(file.path, ())]
         size = disk.concatenate([(each, 0) for each in pieces], path)
-        if size < file.size and dialect == "kestrel":
+        if size < file.size <= size + file.zeros:
             size = _padded(disk, path, file.size)
         if size != file.size:
             raise LogError(file.path, f"came out as {size} bytes, not {file.size}; nothing is kept")
@@ -162,7 +176,7 @@ def _assembled(
 
 
 def _padded(disk: LocalDisk, path: str, size: int) -> int:
-    """Zeros to the end, as a mapping leaves them."""
+    """Zeros to the end, as the original leaves them behind its last item."""
     file = disk.open_append(path)
     try:
         file.write(bytes(size - file.size()))

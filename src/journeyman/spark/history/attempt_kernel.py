@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from journeyman.columnar.kernels.jit import kernel
+from journeyman.units import NS_PER_MS
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -34,7 +35,6 @@ Codes: TypeAlias = npt.NDArray[np.int8]
 
 NO_TIME = -(2**63)
 _MAX_NS = 2**63 - 1
-_NS_PER_MS = 1_000_000
 
 # Fields of a row. ADD_ROW is the index of the job's add, -1 when the log has none.
 ADD_ROW, BEGAN_ROW, LIFE, ATTEMPT, READY_NS, STARTED_NS, ENDED_NS, OUTCOME = range(8)
@@ -323,9 +323,9 @@ def _time_out(records: Ints, rows: Ints, state: Ints, at: int) -> None:
 
 @kernel
 def _deadline_ns(begun_ns: int, ttr_ms: int) -> int:
-    if ttr_ms >= _MAX_NS // _NS_PER_MS or begun_ns > _MAX_NS - ttr_ms * _NS_PER_MS:
+    if ttr_ms >= _MAX_NS // NS_PER_MS or begun_ns > _MAX_NS - ttr_ms * NS_PER_MS:
         return _MAX_NS
-    return begun_ns + ttr_ms * _NS_PER_MS
+    return begun_ns + ttr_ms * NS_PER_MS
 
 
 @kernel

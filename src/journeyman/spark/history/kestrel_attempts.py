@@ -17,8 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history.columns import as_attempts, expired_by
-
-_NS_PER_MS = 1_000_000
+from journeyman.units import NS_PER_MS
 
 
 def attempts(items: DataFrame, readers: DataFrame, as_of_ns: int | None = None) -> DataFrame:
@@ -28,8 +27,8 @@ def attempts(items: DataFrame, readers: DataFrame, as_of_ns: int | None = None) 
         .groupBy("_log")
         .agg(F.collect_list(F.struct("head", "done")).alias("readers"))
     )
-    put_ns = F.try_multiply(F.col("add_time_ms"), F.lit(_NS_PER_MS))
-    expires_ns = F.try_multiply(F.col("expire_time_ms"), F.lit(_NS_PER_MS))
+    put_ns = F.try_multiply(F.col("add_time_ms"), F.lit(NS_PER_MS))
+    expires_ns = F.try_multiply(F.col("expire_time_ms"), F.lit(NS_PER_MS))
     finished = F.forall(
         "readers", lambda reader: _is_past(F.col("item_id"), reader["head"], reader["done"])
     )
@@ -65,7 +64,7 @@ def lag(items: DataFrame, readers: DataFrame) -> DataFrame:
     behind = before.groupBy("_log", "reader").agg(
         F.count("*").alias("items_behind"),
         F.sum(F.col("data_size").cast("long")).alias("bytes_behind"),
-        F.try_multiply(F.min("add_time_ms"), F.lit(_NS_PER_MS)).alias("oldest_ns"),
+        F.try_multiply(F.min("add_time_ms"), F.lit(NS_PER_MS)).alias("oldest_ns"),
     )
     return (
         _standing(readers)

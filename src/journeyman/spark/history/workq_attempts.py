@@ -33,10 +33,10 @@ from pyspark.sql.types import (
 from journeyman.formats.workq import Command
 from journeyman.spark.history import attempt_kernel as at
 from journeyman.spark.history.columns import as_attempts, expired_by
+from journeyman.units import NS_PER_MS
 
 _WORDS = {command.word: int(command) for command in Command}
 _MAX_NS = 2**63 - 1
-_NS_PER_MS = 1_000_000
 
 # From records of the source to what the kernel needs.
 _NUMBERS = {
@@ -101,7 +101,7 @@ def in_job_order(records: DataFrame, *more_columns: str) -> DataFrame:
     begins_ns = F.when(F.col("kind") == "schedule", F.coalesce("time_ns", "created_ns")).otherwise(
         F.col("created_ns")
     )
-    lives_ns = F.try_multiply(F.col("ttl_ms"), F.lit(_NS_PER_MS))
+    lives_ns = F.try_multiply(F.col("ttl_ms"), F.lit(NS_PER_MS))
     expires_ns = F.coalesce(F.try_add(begins_ns, lives_ns), F.lit(_MAX_NS))
     command = F.lit(0)
     for word, number in _WORDS.items():

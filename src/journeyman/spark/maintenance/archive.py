@@ -21,7 +21,6 @@ import posixpath
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
@@ -38,8 +37,7 @@ from journeyman.spark.maintenance.verification import check_same
 from journeyman.spark.maintenance.workq_cleaning import unneeded_segments
 from journeyman.spark.source.filesystem import absolute
 from journeyman.spark.tables import packets, tables_of
-
-_NS_PER_S: Final = 1_000_000_000
+from journeyman.units import NS_PER_S
 
 
 def archive(
@@ -69,7 +67,7 @@ def archived_rows(spark: SparkSession, dialect: str, paths: tuple[str, ...]) -> 
 def _archive_one(spark: SparkSession, disk: Disk, hands: Hands, output: str, now_ns: int) -> int:
     count = refuse_damage(packets(spark, hands.dialect, hands.paths), hands.log.name)
     rows = archived_rows(spark, hands.dialect, hands.paths)
-    moment = datetime.fromtimestamp(now_ns // _NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
+    moment = datetime.fromtimestamp(now_ns // NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
     digest = f"{zlib.crc32(hands.log.name.encode()):08x}"  # logs of one name, of different hosts
     final = posixpath.join(output, f"run={moment}-{posixpath.basename(hands.log.name)}-{digest}")
     is_local = "://" not in output

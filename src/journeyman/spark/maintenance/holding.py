@@ -19,9 +19,15 @@ from importlib import import_module
 from typing import Any
 
 from journeyman.clock import Clock
+from journeyman.columnar.seals import is_proven
+from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.formats.framing import Buffer, Codec
+from journeyman.formats.seals import SealFormat
+from journeyman.logs.damage import Damage
 from journeyman.logs.publication import finish, journal_path
+from journeyman.logs.sealed_reading import is_in_flight, read_file
+from journeyman.logs.sealing import has_seals
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
 from journeyman.spark.sinks.commit import locked, settle_tail
 from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale, staging_name
@@ -81,6 +87,11 @@ def directory_of(dialect: str, log: Log) -> str:
     return log.name if dialect == WORKQ else posixpath.dirname(log.name)
 
 
+def is_sealed(disk: Disk, format_: SealFormat, log: Log) -> bool:
+    """Whether any file of the log has seals, so that what it is rewritten to gets them too."""
+    return any(has_seals(format_, disk.view(file.path)) for file in log.files)
+
+
 def _locks(dialect: str, log: Log) -> list[str]:
     if dialect == ZTICK:
         return [ZtickNames(log.name).lock]
@@ -109,7 +120,7 @@ def _found_again(dialect: str, log: Log) -> Log:
 
 
 def _settle(disk: SinkDisk, dialect: str, log: Log) -> None:
-    """Cut what a crash left of a last entry. Other damage stays: it is for repair, and refused."""
+    """Put aside what a crash left at the end. Other damage stays: it is for repair, and refused."""
     codec, hop = _codec_and_hop(dialect)
     for file in log.files:
         if file.reader is None and _ends_torn(disk.view(file.path), codec, hop):
@@ -123,7 +134,15 @@ def _ends_torn(data: Buffer, codec: Codec[Any], hop: Any) -> bool:
         return True
     except FormatError:
         return False
-    return end < len(data) and codec.is_torn(data, end)
+    return (end < len(data) and codec.is_torn(data, end)) or _ends_unsealed(data, codec)
+
+
+def _ends_unsealed(data: Buffer, codec: Codec[Any]) -> bool:
+    """Whether a batch without its seal, which nobody was told of, is all that is wrong."""
+    if codec.seals is None or is_proven(codec, data):
+        return False
+    damages = [found for found in read_file(codec, data) if isinstance(found, Damage)]
+    return bool(damages) and all(map(is_in_flight, damages))
 
 
 def _codec_and_hop(dialect: str) -> tuple[Codec[Any], Any]:

@@ -7,7 +7,7 @@
 
 As in journeyman.logs.kestrel.retention the newest item always stays, and with it the knowledge of
 which ids were given out; without a reader's checkpoint nothing goes. Items finished out of order
-stay too: the original's readers stop for ever at a gap in the ids.
+stay too: the original's readers stop for ever at a gap in the ids. A queue that is sealed stays so.
 
 What is verified is a copy of the queue made of hard links, with the new segment among them.
 Publishing is one durable step a file, oldest first; each leaves a queue with the same items to
@@ -30,11 +30,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
+from journeyman.formats.kestrel.seals import SEALS
 from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read
-from journeyman.spark.maintenance.holding import Hands
+from journeyman.spark.maintenance.holding import Hands, is_sealed
 from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.verification import COMPARED, check_same
 from journeyman.spark.replay.point_reads import with_payloads
@@ -65,7 +66,7 @@ def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> Maintenanc
             return MaintenanceResult(
                 "kestrel", log.name, False, records, records, hands.size, hands.size
             )
-        staged = _stage(spark, hands, plan)
+        staged = _stage(spark, hands, plan, seals=is_sealed(disk, SEALS, log))
         kept = _verify(spark, hands, plan, tables)
     finally:
         held.unpersist()
@@ -96,7 +97,7 @@ def retirement(tables: dict[str, DataFrame]) -> Retirement | None:
     return Retirement(floor, done, None if border is None else border["_file"])
 
 
-def _stage(spark: SparkSession, hands: Hands, plan: Retirement) -> str | None:
+def _stage(spark: SparkSession, hands: Hands, plan: Retirement, *, seals: bool) -> str | None:
     """A copy of the queue as it is to be, by links; the path of the new segment in it."""
     os.makedirs(hands.staging)
     for file in hands.log.files:
@@ -111,7 +112,8 @@ def _stage(spark: SparkSession, hands: Hands, plan: Retirement) -> str | None:
     built = posixpath.join(hands.staging, "built")
     staged = posixpath.join(hands.staging, posixpath.basename(plan.border))
     try:
-        write(rows, "kestrel", built, partitions=1, queue=queue, segmentBytes=_NO_LIMIT)
+        options = {"queue": queue, "segmentBytes": _NO_LIMIT, "seals": seals}
+        write(rows, "kestrel", built, partitions=1, **options)
         (name,) = kestrel_segments(queue, os.listdir(built))
         os.rename(posixpath.join(built, name), staged)
     finally:

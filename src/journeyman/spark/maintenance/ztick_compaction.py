@@ -11,7 +11,7 @@
     3 rename .compressed to the active name    N         the same
 
 Every rename and removal is durable before the next. In the end the log is the one file that the
-original reads.
+original reads. A log that is sealed stays so.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import posixpath
 from pyspark.sql import SparkSession
 
 from journeyman.disk import Disk
+from journeyman.formats.ztick.seals import SEALS
 from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.segments import ZtickNames
-from journeyman.spark.maintenance.holding import Hands
+from journeyman.spark.maintenance.holding import Hands, is_sealed
 from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
 from journeyman.spark.maintenance.verification import COMPARED, check_same
 from journeyman.spark.maintenance.ztick_rewriting import write_compacted
@@ -38,7 +39,7 @@ def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> MaintenanceR
         records = refuse_damage(held, hands.log.name)
         tables = tables_of(held, "ztick")
         staged = posixpath.join(hands.staging, "log")
-        write_compacted(held, hands.log, staged)
+        write_compacted(held, hands.log, staged, seals=is_sealed(disk, SEALS, hands.log))
         after = states(spark, "ztick", staged)
         for name, table in tables.items():
             check_same(hands.log.name, name, table, after[name], COMPARED["ztick", name])

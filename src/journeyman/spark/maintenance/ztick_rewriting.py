@@ -54,9 +54,9 @@ _RANGED: Final = StructType(
 _MESSAGES: Final = StructType([StructField("message", BinaryType())])
 
 
-def write_compacted(packets: DataFrame, log: Log, target: str) -> None:
-    """What the packets of this log fold to, as a new log at ``target``."""
-    writer = new_writer("ztick", {"path": target}, ROWS.names)
+def write_compacted(packets: DataFrame, log: Log, target: str, *, seals: bool) -> None:
+    """What the packets of this log fold to, as a new log at ``target``, sealed or not."""
+    writer = new_writer("ztick", {"path": target, "seals": str(seals)}, ROWS.names)
     try:
         rows = writing(packets, log, writer).collect()
         writer.commit([pickle.loads(row["message"]) for row in rows])

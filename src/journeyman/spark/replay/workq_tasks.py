@@ -33,6 +33,7 @@ from journeyman.spark.source.packets import PacketSource, RowCombiner, by_bucket
 from journeyman.spark.source.schemas import KINDS, OFFSET_MASK, SEGMENT_SHIFT
 from journeyman.spark.source.splits import SplitContext
 from journeyman.spark.source.task import uuid_texts
+from journeyman.units import NS_PER_MS
 
 JOBS_TABLE: Final = "jobs"
 
@@ -85,7 +86,6 @@ _ADDED: Final = (
     "payload_size",
 )
 _INT64_MAX: Final = 2**63 - 1
-_NS_PER_MS: Final = 1_000_000
 
 
 class _Folded(NamedTuple):
@@ -224,8 +224,8 @@ def _expires_ns(add: pa.RecordBatch) -> Ints:
     created, due = (numbers_in(add.column(name)) for name in ("created_ns", "time_ns"))
     begins: Ints = np.where(is_due, due, created)
     ttl_ms = numbers_in(add.column("ttl_ms"))
-    fits = ttl_ms <= (_INT64_MAX - np.maximum(begins, 0)) // _NS_PER_MS
-    expires: Ints = begins + np.where(fits, ttl_ms, 0) * _NS_PER_MS
+    fits = ttl_ms <= (_INT64_MAX - np.maximum(begins, 0)) // NS_PER_MS
+    expires: Ints = begins + np.where(fits, ttl_ms, 0) * NS_PER_MS
     for row in np.flatnonzero(~fits).tolist():
-        expires[row] = min(_INT64_MAX, int(begins[row]) + int(ttl_ms[row]) * _NS_PER_MS)
+        expires[row] = min(_INT64_MAX, int(begins[row]) + int(ttl_ms[row]) * NS_PER_MS)
     return expires

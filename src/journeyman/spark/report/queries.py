@@ -34,6 +34,7 @@ from journeyman.spark.history.summaries import (
     throughput,
 )
 from journeyman.spark.source.schemas import KESTREL, WORKQ, ZTICK
+from journeyman.units import NS_PER_MS
 
 MOST_POINTS = 180
 TOP = 12
@@ -45,7 +46,6 @@ _KEPT = (
 _SUCCESSES = ("completed", "executed")
 _FAILURES = ("failed", "timed-out", "cut-off")
 _DROPPED = ("replanned", "removed")
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +272,14 @@ def _written(spark: SparkSession, dialect: str, paths: Sequence[str]) -> DataFra
     """
     written: Mapping[str, tuple[str, Column]] = {
         WORKQ: ("logged_ns", F.col("logged_ns")),
-        KESTREL: ("add_time_ms", F.try_multiply(F.col("add_time_ms"), F.lit(_NS_PER_MS))),
+        KESTREL: ("add_time_ms", F.try_multiply(F.col("add_time_ms"), F.lit(NS_PER_MS))),
     }
     if dialect not in written:
         return None
     name, written_ns = written[dialect]
     records = records_of(spark, dialect, paths, [name]).where(F.col(name).isNotNull())
     timed = records.select(written_ns.alias("ns"), F.col("_length").cast("long").alias("length"))
-    return timed.groupBy(bucket_of(F.col("ns"), _NS_PER_MS).alias("at_ns")).agg(
+    return timed.groupBy(bucket_of(F.col("ns"), NS_PER_MS).alias("at_ns")).agg(
         F.min("ns").alias("first_ns"), F.max("ns").alias("last_ns"), F.sum("length").alias("bytes")
     )
 

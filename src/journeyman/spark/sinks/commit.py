@@ -4,6 +4,7 @@
     one file of a log             one rename
     several files of a log        a journal (journeyman.logs.publication): all files or none
 
+Parts of a format with seals are sealed on the way, unless the options say otherwise.
 Everything here is done under the lock of the log, on a Disk, so that a test can cut the power at
 every step. What each dialect makes of its parts is in <dialect>_commit.
 """
@@ -18,16 +19,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.columnar.seals import is_proven
+from journeyman.columnar.seals import KERNELS, is_proven
 from journeyman.errors import FormatError, LogError, LogLocked, UsageError
 from journeyman.formats.framing import Buffer, Codec
-from journeyman.logs.publication import Publication, publish, put_in_place
+from journeyman.formats.seals import BLOCK_BYTES, stamp_of
+from journeyman.logs.publication import Publication, publish, put_in_place, write_whole
 from journeyman.logs.recovery import recover_file
-from journeyman.logs.sealing import close_file
+from journeyman.logs.sealing import close_file, sealed
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.staging import Part, PartsWritten, SinkDisk, Stream
 
 LOCK_TIMEOUT_S = 1.0
+
+Hop = Callable[[Buffer, int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,47 @@ class Write:
                 )
 
 
+def join_parts(
+    write: Write,
+    codec: Codec[Any],
+    hop: Hop,
+    parts: Sequence[str],
+    name: str,
+    *,
+    before: str | None = None,
+) -> str:
+    """One staged file of all parts, sealed if that is asked for; its path.
+
+    Each part begins with the header of the format. ``before``: a settled file, of which the new
+    one begins with a copy.
+    """
+    disk, start, whole = write.disk, len(codec.header), write.staged(name)
+    if codec.seals is None or not write.options.seals:
+        paths = parts if before is None else [before, *parts]
+        disk.concatenate([(path, start if at else 0) for at, path in enumerate(paths)], whole)
+        return whole
+    head = codec.header if before is None else disk.view(before)
+    pieces = (piece for path in parts for piece in _blocks(disk, codec, hop, path))
+    stamp = stamp_of(write.clock.now_ns(), whole)
+    write_whole(disk, whole, sealed(codec.seals, head, pieces, stamp))
+    return whole
+
+
+def _blocks(disk: SinkDisk, codec: Codec[Any], hop: Hop, path: str) -> Iterator[Buffer]:
+    """The entries of a part, about a block of them at a time."""
+    view, at = disk.view(path), len(codec.header)
+    if KERNELS[codec.name].next_seal(view, at) < len(view):
+        # It would be taken for the seal of a block, which it does not fit.
+        raise UsageError(
+            "a row removes a job whose identifier begins with journeyman.seal., which the log"
+            " itself uses: leave such rows out"
+        )
+    while at < len(view):
+        end = hop(view, at, min(at + BLOCK_BYTES, len(view)))
+        yield view[at:end]
+        at = end
+
+
 @contextmanager
 def locked(disk: SinkDisk, log: str, paths: Iterable[str]) -> Iterator[None]:
     """Hold these lock files; LogLocked says that ``log`` is in use."""
@@ -124,9 +169,7 @@ def place_files(
         publish(disk, journal, Publication(staged, goes))
 
 
-def settle_tail(
-    disk: SinkDisk, codec: Codec[Any], hop: Callable[[Buffer, int, int], int], path: str
-) -> None:
+def settle_tail(disk: SinkDisk, codec: Codec[Any], hop: Hop, path: str) -> None:
     """Repair a file that does not end with a whole entry, as opening the log would.
 
     Records written behind a torn one could not be read. Zeros at the end do no harm in a log of

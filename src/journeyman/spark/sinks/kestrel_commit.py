@@ -19,14 +19,18 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow.compute as pc
 
 from journeyman.columnar.kestrel.decode import PUT, hop, iter_batches
 from journeyman.errors import UsageError
-from journeyman.formats.framing import scan
+from journeyman.formats.framing import Buffer, Codec, scan
 from journeyman.formats.kestrel import READER, WRITER, ReadDone, ReadHead
+from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.seals import stamp_of
 from journeyman.logs.publication import finish, journal_path, pending, write_whole
+from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import (
     kestrel_lock_name,
     kestrel_number,
@@ -36,10 +40,16 @@ from journeyman.logs.segments import (
     kestrel_segment_name,
     kestrel_segments,
 )
-from journeyman.spark.sinks.commit import Write, locked, make_directory, place_files, settle_tail
+from journeyman.spark.sinks.commit import (
+    Write,
+    join_parts,
+    locked,
+    make_directory,
+    place_files,
+    settle_tail,
+)
 from journeyman.spark.sinks.staging import SinkDisk, Stream
-
-_NS_PER_MS = 1_000_000
+from journeyman.units import NS_PER_MS
 
 
 def check_free(disk: SinkDisk, path: str, queues: Iterable[str] = ()) -> None:
@@ -100,14 +110,16 @@ class _Plan:
         if segments and paths:
             self._check_ids(queue, segments, checkpoints.values())
             settle_tail(self._disk, WRITER, hop, self._path(segments[-1]))
-            paths = [self._joined(queue, paths)]
+            paths = [self._joined(WRITER, queue, paths)]
         elif not segments and not paths:
-            paths = [self._written(f"{queue}-empty", WRITER.header)]
+            paths = [self._written(WRITER, f"{queue}-empty", [])]
+        else:
+            paths = [self._joined(WRITER, f"{queue}-{at}", [path]) for at, path in enumerate(paths)]
         self._number(queue, paths)
         readers = [s.reader for s in self._write.streams() if s.queue == queue]
         for reader in (reader for reader in readers if reader is not None):
             parts = [part.path for part in self._write.parts(Stream(queue, reader))]
-            joined = self._joined(f"{queue}-read-{reader}", parts)
+            joined = self._joined(READER, f"{queue}-read-{reader}", parts)
             self.names[joined] = kestrel_reader_name(queue, reader)
         if readers in ([], [None]) and not checkpoints:
             self._start_readers(queue)
@@ -115,7 +127,7 @@ class _Plan:
     def _number(self, queue: str, paths: list[str]) -> None:
         """Named by the clock, but above every number in use."""
         numbers = [kestrel_number(queue, name) or 0 for name in self._there]
-        first = max(max(numbers, default=0) + 1, self._write.clock.now_ns() // _NS_PER_MS)
+        first = max(max(numbers, default=0) + 1, self._write.clock.now_ns() // NS_PER_MS)
         for number, path in enumerate(paths, first):
             self.names[path] = kestrel_segment_name(queue, number)
 
@@ -125,9 +137,9 @@ class _Plan:
             low for message in self._write.messages for q, low, _ in message.ids if q == queue
         ]
         head = min(lowest, default=1) - 1
-        entries = READER.encode(ReadHead(head)) + READER.encode(ReadDone(()))
+        entries = [READER.encode(ReadHead(head)), READER.encode(ReadDone(()))]
         for reader in self._write.options.readers:
-            path = self._written(f"{queue}-start-{reader}", READER.header + entries)
+            path = self._written(READER, f"{queue}-start-{reader}", entries)
             self.names[path] = kestrel_reader_name(queue, reader)
 
     def _check_ids(self, queue: str, segments: list[str], checkpoints: Iterable[str]) -> None:
@@ -159,18 +171,19 @@ class _Plan:
         done = [item for r in records if isinstance(r, ReadDone) for item in r.item_ids]
         return max([*heads, *done], default=0)
 
-    def _joined(self, name: str, paths: list[str]) -> str:
-        """One file of all parts: the first with its header, the others without."""
-        if len(paths) == 1:
+    def _joined(self, codec: Codec[Any], name: str, paths: list[str]) -> str:
+        """One file of all parts. A single one stays as it is, unless it is to be sealed."""
+        if len(paths) == 1 and not self._write.options.seals:
             return paths[0]
-        whole = self._write.staged(f"joined-{len(self.names)}-{name}")
-        sources = [(path, len(WRITER.header) if at else 0) for at, path in enumerate(paths)]
-        self._disk.concatenate(sources, whole)
-        return whole
+        return join_parts(self._write, codec, hop, paths, f"joined-{len(self.names)}-{name}")
 
-    def _written(self, name: str, content: bytes) -> str:
+    def _written(self, codec: Codec[Any], name: str, entries: list[bytes]) -> str:
         path = self._write.staged(f"written-{len(self.names)}-{name}")
-        write_whole(self._disk, path, [content])
+        pieces: Iterable[Buffer] = [codec.header, *entries]
+        if self._write.options.seals:
+            stamp = stamp_of(self._write.clock.now_ns(), path)
+            pieces = sealed(SEALS, codec.header, entries, stamp)
+        write_whole(self._disk, path, pieces)
         return path
 
     def _path(self, name: str) -> str:

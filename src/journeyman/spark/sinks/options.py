@@ -7,6 +7,7 @@
     queue         kestrel: the queue of rows that name none
     readers       kestrel: readers, comma separated, that begin at the first item written, where
                   they have no checkpoint; `default` is the one without a name
+    seals         ztick, kestrel: whether what is written is sealed, `true` or `false`
 
 Names are read without regard to case, as in Spark; one that nobody knows is an error.
 """
@@ -32,9 +33,9 @@ _SEGMENT_BYTES: Final = {
     "keyspace": 256 * 1024 * 1024,
 }
 _KNOWN: Final = {
-    "ztick": ("path", "orderBy"),
+    "ztick": ("path", "orderBy", "seals"),
     "workq": ("path", "orderBy", "segmentBytes"),
-    "kestrel": ("path", "orderBy", "segmentBytes", "queue", "readers"),
+    "kestrel": ("path", "orderBy", "segmentBytes", "queue", "readers", "seals"),
     "keyspace": ("path", "segmentBytes"),
 }
 
@@ -49,6 +50,7 @@ class SinkOptions:
     segment_bytes: int
     queue: str | None = None
     readers: tuple[str, ...] = ()
+    seals: bool = True
 
     @classmethod
     def parse(cls, dialect: str, given: Mapping[str, str], columns: Sequence[str]) -> SinkOptions:
@@ -70,6 +72,7 @@ class SinkOptions:
             _segment_bytes(dialect, values.get("segmentbytes")),
             queue,
             _readers(values.get("readers")),
+            _seals(values.get("seals", "true")),
         )
 
     @property
@@ -111,6 +114,12 @@ def _readers(given: str | None) -> tuple[str, ...]:
     if "" in readers and len(readers) > 1:
         raise UsageError("readers: a queue with named readers has no default reader")
     return readers
+
+
+def _seals(given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise UsageError(f"seals is true or false, not {given!r}")
+    return given.lower() == "true"
 
 
 def _unknown(dialect: str, name: str) -> str:

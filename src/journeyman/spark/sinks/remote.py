@@ -38,8 +38,7 @@ from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import header_of
 from journeyman.spark.sinks.staging import Part, PartsWritten, Stream
 from journeyman.spark.sinks.stores import RemoteStore, root_of
-
-_NS_PER_MS = 1_000_000
+from journeyman.units import NS_PER_MS
 
 
 def commit(
@@ -122,7 +121,7 @@ class _Job:
         there = self.store.names(self._path)
         old = [*kestrel_segments(queue, there), *kestrel_readers(queue, there).values()]
         highest = max((kestrel_number(queue, name) or 0 for name in there), default=0)
-        number = max(highest + 1, SystemClock().now_ns() // _NS_PER_MS)
+        number = max(highest + 1, SystemClock().now_ns() // NS_PER_MS)
         placed = set()
         for stream, parts in self._parts.items():
             if stream.queue != queue:

@@ -31,6 +31,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
+from journeyman.units import NS_PER_MS
 
 # ----------------------------------------
 # What a task tells the driver about the part files it wrote. Only what is told counts.
@@ -168,7 +169,6 @@ def _is_sorted(columns: pa.RecordBatch) -> bool:
 
 
 STALE_AFTER_S = 24 * 3600
-_NS_PER_MS = 1_000_000
 _NAME = re.compile(r"_temporary-([0-9]{1,15})-[0-9a-f]{12}(?:\.new)?")
 _COPY_BYTES = 64 * 1024 * 1024
 _PLAIN_COPY_BYTES = 1024 * 1024
@@ -211,7 +211,7 @@ class LocalDisk(RealDisk):
 
 
 def staging_name(now_ns: int) -> str:
-    return f"_temporary-{now_ns // _NS_PER_MS}-{secrets.token_hex(6)}"
+    return f"_temporary-{now_ns // NS_PER_MS}-{secrets.token_hex(6)}"
 
 
 def remove_staging(disk: SinkDisk, staging: str) -> None:
@@ -224,7 +224,7 @@ def remove_stale(disk: SinkDisk, directory: str, now_ns: int) -> None:
     """Remove what writes that were killed a day ago or earlier left behind."""
     for name in disk.list_dir(directory) if disk.is_dir(directory) else ():
         match = _NAME.fullmatch(name)
-        if match and now_ns // _NS_PER_MS - int(match[1]) > STALE_AFTER_S * 1000:
+        if match and now_ns // NS_PER_MS - int(match[1]) > STALE_AFTER_S * 1000:
             _remove_directory(disk, posixpath.join(directory, name))
 
 

@@ -22,7 +22,7 @@ from journeyman.errors import UsageError
 from journeyman.formats.ztick import CODEC
 from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames
-from journeyman.spark.sinks.commit import Write, locked, settle_tail
+from journeyman.spark.sinks.commit import Write, join_parts, locked, settle_tail
 from journeyman.spark.sinks.staging import SinkDisk, Stream
 
 
@@ -41,18 +41,17 @@ def commit(write: Write) -> None:
     disk.make_dirs(names.directory)
     check_free(disk, names.active)
     with locked(disk, names.active, [names.lock]):
-        parts = [(part.path, 0) for part in write.parts(Stream())]
-        has_active = disk.exists(names.active)
+        parts = [part.path for part in write.parts(Stream())]
+        before = None
         if write.overwrite:
             _fold_older_files(write, names)
-        elif has_active:
+        elif disk.exists(names.active):
             if not parts:
                 return
             settle_tail(disk, CODEC, hop, names.active)
             # What was nothing but damage is gone now.
-            parts = [(names.active, 0), *parts] if disk.exists(names.active) else parts
-        whole = write.staged("log")
-        disk.concatenate(parts, whole)
+            before = names.active if disk.exists(names.active) else None
+        whole = join_parts(write, CODEC, hop, parts, "log", before=before)
         put_in_place(disk, whole, names.active)
 
 

@@ -1,0 +1,1 @@
+"""What tests share: worlds, models, servers and clients. No test is here."""

@@ -1,0 +1,1 @@
+"""Killing servers and cutting the power: the loops, the loads and the ledgers."""

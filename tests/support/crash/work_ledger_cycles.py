@@ -1,0 +1,239 @@
+"""Kill a server with a loaded work queue, start it again, compare with the book; again and again.
+
+    life 1  start ... load ... kill -9      at a random moment of the load,
+    life 2  start, compare, load ... kill   or while the log is being cleaned,
+    ...                                     or before the server has even started
+    the end start, do all that is left, compare; stop in order, start, compare
+
+A kill of the process takes nothing that was written, so all policies must hold: each life has
+another one. With a store instead of a log nothing is cleaned; there, after each kill, every index
+and counter must follow from the records.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from journeyman.storage import Storage
+from journeyman.storage.checking import check
+from tests.support.crash.kill_loop import KillLoop
+from tests.support.crash.work_ledger import Found, WorkBook
+from tests.support.crash.work_ledger_load import QUEUES, Producer, Worker, WorkWire
+from tests.support.servers.workq_process import WorkqProcess
+
+__all__ = ["KILLS", "KILLS_IN_STORE", "WorkCycles", "WorkTally"]
+
+KILLS = ("load", "cleaning", "start")
+KILLS_IN_STORE = ("load", "start")
+POLICIES = ("always", "interval", "os")
+PRODUCERS, WORKERS = 2, 4
+MAX_LOAD_S = 0.8
+MAX_START_S = 0.6
+CLEANING_LIMIT_S = 20.0
+SEGMENT_BYTES = 20_000
+DRAINED_S = 2.0  # longer than the longest TTR of a job that may be leased in the end
+
+# Jobs that live for a day put cleaning off for hours; here every segment is cleaned every time.
+THOROUGH = """
+from functools import partialmethod
+from journeyman import cli
+from journeyman.logs.workq.log import WorkqLog
+WorkqLog.clean = partialmethod(WorkqLog.clean, thorough=True)
+cli.main()
+"""
+
+
+@dataclass(slots=True)
+class WorkTally:
+    """What the cycles came across."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    cleanings_cut: int = 0  # kills that left a rewritten segment unfinished
+    jobs: int = 0
+    survived: int = 0  # adds that were not answered and are there
+    finished: int = 0
+    checked: int = 0  # jobs in the store, after each kill
+    slowest_start_s: float = 0.0
+
+    def __str__(self) -> str:
+        kills = ", ".join(f"{self.kills[kind]} {kind}" for kind in KILLS)
+        return (
+            f"{self.kills.total()} kills ({kills}; {self.cleanings_cut} cleanings cut off), "
+            f"{self.jobs} jobs compared, {self.survived} of them not answered; "
+            f"{self.finished} finished; slowest start {self.slowest_start_s:.2f} s"
+        )
+
+
+class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
+    """The loop, over one command log or store. AssertionError: the book does not agree."""
+
+    def __init__(self, directory: Path, *, seed: int, in_store: bool = False) -> None:
+        self.kinds = KILLS_IN_STORE if in_store else KILLS
+        self.directory = directory
+        self._in_store = in_store
+        self.tally = WorkTally()
+        self._random = random.Random(seed)
+        self._book = WorkBook()
+        self._life = 0
+        self._server = self._start()
+
+    def soak(self, seconds: float, *, workers: int) -> WorkTally:
+        """No kill: many workers for so long, then every job is accounted for."""
+        try:
+            loaders = self._load(workers=workers)
+            time.sleep(seconds)
+            for loader in loaders:
+                loader.stopping.set()
+            for loader in loaders:
+                loader.join()
+            self._no_errors(loaders)
+            self._end()
+        finally:
+            if self._server.process.poll() is None:
+                self._server.kill()
+        return self.tally
+
+    def _cycle(self, kind: str) -> None:
+        loaders = self._load()
+        if kind == "cleaning":
+            self._wait_for_cleaning()
+        else:
+            self._wait_for_load(self._book.count_added)
+            time.sleep(self._random.uniform(0, MAX_LOAD_S))
+        self._server.kill()
+        for loader in loaders:
+            loader.join()
+        self.tally.cleanings_cut += any(self._server.cmdlog.glob("*.rw"))
+        self._check_store()
+        if kind == "start":
+            self._server = self._new_life(wait=False)
+            time.sleep(self._random.uniform(0, MAX_START_S))
+            self._server.kill()
+            self._check_store()
+        self.tally.kills[kind] += 1
+        self._no_errors(loaders)
+        self._server = self._start()
+        self._compare()
+
+    def _check_store(self) -> None:
+        if not self._in_store:
+            return
+        with Storage.open("rocksdb", str(self.directory / "store")) as storage:
+            with storage.backend.view() as view:
+                problems = [str(problem) for problem in check(view)]
+            assert not problems, "\n".join(problems[:20])
+            self.tally.checked += sum(each.count for each in storage.queue_status_counts())
+
+    def _load(self, workers: int = WORKERS) -> list[Producer | Worker]:
+        port = self._server.workq_port
+        loaders: list[Producer | Worker] = [
+            Producer(port, number, self._book, self._life) for number in range(PRODUCERS)
+        ]
+        loaders += [Worker(port, number, self._book, self._life) for number in range(workers)]
+        for loader in loaders:
+            loader.start()
+        return loaders
+
+    def _wait_for_cleaning(self) -> None:
+        """Return when a segment is being rewritten, or has been."""
+        deadline = time.monotonic() + CLEANING_LIMIT_S
+        while not any(self._server.cmdlog.glob("*.rw")):
+            if any("was cleaned" in line for line in self._server.lines):
+                return
+            assert time.monotonic() < deadline, f"no cleaning: {self._server.lines[-20:]}"
+            time.sleep(0.0005)
+
+    # -- processes --
+
+    def _new_life(self, *, wait: bool) -> WorkqProcess:
+        self._life += 1
+        process = WorkqProcess(
+            self.directory,
+            program=THOROUGH,
+            in_store=self._in_store,
+            settings={
+                "workq.cmdlog_sync": POLICIES[self._life % len(POLICIES)],
+                "workq.cmdlog_seg_size": SEGMENT_BYTES,
+                "workq.cmdlog_clean_int": 50,
+                "log.level": "info",
+            },
+        )
+        return process.start(wait=wait)
+
+    def _start(self) -> WorkqProcess:
+        begin = time.monotonic()
+        process = self._new_life(wait=True)
+        took_s = time.monotonic() - begin
+        self.tally.slowest_start_s = max(self.tally.slowest_start_s, took_s)
+        return process
+
+    # -- comparing --
+
+    def _compare(self) -> None:
+        client = WorkWire(self._server.workq_port)
+        found: dict[str, Found | None] = {}
+        for job_id in self._book.ids():
+            found[job_id] = _found(client, job_id)
+        client.close()
+        self.tally.jobs += len(found)
+        self.tally.survived += self._book.settle(found, time.time())
+
+    def _end(self) -> None:
+        self._drain()
+        self._compare()
+        left = [i for i in self._book.ids() if self._is_left(i)]
+        assert not left, f"{len(left)} jobs were never done: {left[:5]}"
+        self.tally.finished = len(self._book)
+        assert self._server.stop() == 0
+        self._server = self._start()
+        self._compare()
+        assert self._server.stop() == 0
+
+    def _is_left(self, job_id: str) -> bool:
+        line = self._book.line(job_id)
+        return line.result is None and not line.payload.startswith("brief")
+
+    def _drain(self) -> None:
+        """Do everything that anybody could still do: leases of the last life end, too."""
+        client = WorkWire(self._server.workq_port)
+        for job_id in self._book.ids():
+            line = self._book.line(job_id)
+            if line.result is None and line.ttr_s > DRAINED_S:
+                self._finish(client, job_id)  # it may be leased for longer than we want to wait
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < DRAINED_S:
+            sent_s = time.time()
+            job = client.lease(*QUEUES, wait=500)
+            if job is not None:
+                self._book.leased(job.job_id, job.payload.decode(), sent_s, time.time())
+                self._finish(client, job.job_id)
+                quiet_since = time.monotonic()
+        client.close()
+
+    def _finish(self, client: WorkWire, job_id: str) -> None:
+        result = f"at last {job_id}".encode()
+        self._book.finish_sent(job_id, True, result)
+        answer = client.finish(job_id, result)
+        if answer == "-NOT-FOUND" and self._book.line(job_id).payload.startswith("brief"):
+            return
+        self._book.finish_answered(job_id, True, result, answer, time.time())
+
+
+def _found(client: WorkWire, job_id: str) -> Found | None:
+    blocks = client.inspect(f"job {job_id}")
+    if isinstance(blocks, str):
+        assert blocks == "-NOT-FOUND", blocks
+        return None
+    block = blocks[0]
+    result = client.result(job_id)
+    return Found(
+        int(block["state"]),
+        int(block["attempts"]),
+        int(block["fails"]),
+        block["payload"],
+        None if isinstance(result, str) else result,
+    )

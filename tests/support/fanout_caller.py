@@ -1,0 +1,26 @@
+"""A client of the fan-out writer that keeps what it is told."""
+
+from __future__ import annotations
+
+from journeyman.engines.kestrel.messages import Reply
+
+
+class Caller:
+    """A client that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+        self.is_leaving = False
+        self.is_lost = False
+        self.is_slow = False
+        self.is_held_back = False
+        self.dropped = False
+
+    def answered(self, answers: list[tuple[Reply, bool]]) -> None:
+        self.told += [reply.data for reply, _ in answers]
+
+    def room(self) -> None:
+        raise AssertionError("nobody asked for room")
+
+    def drop(self) -> None:
+        self.dropped = True

@@ -1,0 +1,48 @@
+"""What tests.spark.test_connect runs: the pipeline by a client that has no Java of its own.
+
+python -m tests.support.spark.connect_program LOG DIRECTORY
+
+A session of Spark Connect knows DataFrames only: no context, no RDDs, no way into the JVM. What it
+prints is compared with what the log holds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from journeyman.spark import read, register, tables
+from journeyman.spark.maintenance import compact
+from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.session.java import prepare_launch
+from journeyman.spark.sinks import write
+
+
+def main(log: str, directory: Path) -> None:
+    prepare_launch(on_this_machine=True)
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    assert type(spark).__module__ == "pyspark.sql.connect.session"
+    register(spark)
+    jobs = tables.states(spark, "ztick", log)["jobs"]
+    targets = {name: str(directory / name) for name in tables.TABLES["ztick"]}
+    files = write_states(tables.packets(spark, "ztick", log), "ztick", targets)
+    write(jobs.withColumn("kind", F.lit("set")), "ztick", str(directory / "written"))
+    found = sorted(row["identifier"] for row in jobs.select("identifier").collect())
+    (outcome,) = compact(spark, "ztick", [log])
+    told = {
+        "jobs": found,
+        "rows": files.rows,
+        "written": read(spark, "ztick", str(directory / "written")).count(),
+        "compacted": outcome.records_after,
+        "error": outcome.error,
+    }
+    spark.stop()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,44 @@
+"""A driver of one query over three streams, to be killed: logs of three dialects to Parquet.
+
+    python -m tests.support.spark.stream_program DIRECTORY [--until-now]
+
+Without ``--until-now`` it runs until it is killed; with it, until what is there has been read.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from journeyman.spark.session import build_session
+
+LOGS = {"ztick": "ztick/logfile", "workq": "workq", "kestrel": "kestrel"}
+COLUMNS = ["_log", "_file", "_segment", "_offset", "_position", "kind", "key", "_damage"]
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    spark = build_session("local[2]", {}, "stream-program", small=True, tiny=True)
+    streams = [_stream(spark, dialect, directory / path) for dialect, path in LOGS.items()]
+    writer = (
+        reduce(DataFrame.unionByName, streams)
+        .writeStream.format("parquet")
+        .option("path", str(directory / "out"))
+        .option("checkpointLocation", str(directory / "checkpoint"))
+    )
+    if "--until-now" in sys.argv:
+        writer = writer.trigger(availableNow=True)
+    writer.start().awaitTermination()
+    spark.stop()
+
+
+def _stream(spark: SparkSession, dialect: str, path: Path) -> DataFrame:
+    reader = spark.readStream.format(dialect).option("maxBytesPerTrigger", "1m")
+    return reader.load(str(path)).select(COLUMNS)
+
+
+if __name__ == "__main__":
+    main()
