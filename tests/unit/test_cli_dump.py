@@ -266,13 +266,11 @@ def test_a_ztick_log_is_seen_whole_while_it_is_compacted(tmp_path):
     expected = {f"job.{number}" for number in range(40)}
     with ZtickLog.open(DISK, CLOCK, path) as log:
         log.append([job(name) for name in sorted(expected)])
-        log.commit()
         stop = threading.Event()
 
         def compact_again_and_again() -> None:
             while not stop.is_set():
                 log.append([job("job.0")])
-                log.commit()
                 log.compact()
 
         thread = threading.Thread(target=compact_again_and_again)

@@ -134,7 +134,6 @@ def test_ztick_is_followed_across_compactions(tmp_path):
 
         def set_job(name: str) -> None:
             log.append([job(name)])
-            log.commit()
 
         set_job("first")
         with following(path) as follower:
@@ -207,7 +206,6 @@ def test_workq_is_followed_across_segments(tmp_path):
 
         def add(number: int) -> None:
             log.append([added(number)])
-            log.commit()
 
         add(1)
         with following(directory) as follower:
@@ -297,9 +295,7 @@ def test_kestrel_is_followed_across_segments_and_checkpoints(tmp_path):
     with KestrelJournal.open(DISK, CLOCK, str(tmp_path), "jobs", segment_bytes=100) as journal:
 
         def put_one() -> int:
-            item, _ = journal.put(b"x" * 20)
-            journal.commit()
-            return item.item_id
+            return journal.put(b"x" * 20).item_id
 
         ids = [put_one()]
         with following(tmp_path, "--queue", "jobs") as follower:

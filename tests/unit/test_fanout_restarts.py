@@ -12,7 +12,7 @@ from journeyman.engines.kestrel.messages import Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import READER, WRITER, ItemPut
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.logs.publication import journal_path
 from journeyman.testing import SimulatedDisk
 from tests.support.fanout_world import SPOOL, FanOutWorld

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.messages import Effect
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
-from journeyman.protocols.kestrel.replies import line, reply_bytes
+from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
+from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
@@ -24,6 +26,15 @@ from tests.support.fanout_caller import Caller
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
 SETTINGS = FanOutSettings()
+
+
+class OnlyVersion:
+    """A server that can be asked for nothing but its version."""
+
+    usual: frozenset[type] = frozenset()
+
+    def answer(self, request: Any) -> Reply | None:
+        return line("V") if type(request) is Version else None
 
 
 class Bench:
@@ -37,19 +48,29 @@ class Bench:
         self.journals.open_all()
         self.troubles: list[JourneymanError | None] = []
         self.failures: list[BaseException] = []
-        self.writer = FanOutWriter(
-            asyncio.get_running_loop(),
-            self.clock,
-            self.engine,
-            self.journals,
-            facts=lambda request: line("V") if type(request) is Version else None,
-            on_effect=lambda _: None,
-            on_batch=lambda: None,
-            on_trouble=self.troubles.append,
-            on_failure=self.failures.append,
-            on_told=lambda requests, outcomes, _: self.figures.told(requests, outcomes),
-        )
         self.figures = FanOutMetrics(self.engine.stats, lambda: self.engine.counts, [], list)
+        loop = asyncio.get_running_loop()
+        self.writer = FanOutWriter(
+            self, loop, self.clock, self.engine, self.journals, OnlyVersion()
+        )
+
+    def on_batch(self) -> None:
+        """There is no ticker here."""
+
+    def on_effect(self, effect: Effect) -> None:
+        """Checkpoints are not written here."""
+
+    def on_unread(self, error: Exception) -> None:
+        raise error
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        self.troubles.append(error)
+
+    def on_failure(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def on_told(self, requests: Requests, outcomes: Sequence[object], _: int) -> None:
+        self.figures.told(requests, outcomes)
 
     async def tell(self, client: Caller, *requests: Any) -> list[bytes]:
         """What the client hears until all is quiet."""

@@ -17,9 +17,9 @@ from journeyman.engines.ztick.rules import PrefixTree
 from journeyman.formats.ztick import Shell, Status
 from journeyman.protocols.ztick import Query, Set, SetRule
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.servers.core.idle import LOOKS, IdleWatch
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.slices import Slices
+from journeyman.servers.core.service import LOOKS, IdleWatch
+from journeyman.servers.core.shared import Slices
 from journeyman.servers.ztick.runs import STARTS_A_TURN, Runs
 
 

@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def journeyman(
     ctx: click.Context,
-    debug: bool,  # noqa: ARG001 - complaints.debug_asked has seen it
+    debug: bool,  # noqa: ARG001 - errors.debug_asked has seen it
 ) -> None:
     """Read, check, repair and shrink the logs of ztick, workq and kestrel.
 

@@ -32,12 +32,12 @@ from journeyman.logs.workq.log import WorkqLog
     type=MOMENT,
     default="now",
     show_default=True,
-    help="Drop what is over at this moment: ISO 8601, nanoseconds or `now`.",
+    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Rewrite every segment from which something may go, due or not; also as of the future.",
+    help="Rewrite every segment that can shrink; allow a time in the future.",
 )
 @format_options
 @quiet_option
@@ -52,8 +52,8 @@ def clean(
 ) -> None:
     """Drop records of expired and deleted jobs from the workq log at PATH.
 
-    A segment is rewritten only when it is due, that is when about half of it may go; one of which
-    nothing is left is removed. The active segment is never touched.
+    A segment is rewritten once about half of its records can be dropped, and removed when none is
+    left. The active segment is never touched.
     """
     disk, clock = RealDisk(), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect)

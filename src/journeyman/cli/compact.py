@@ -56,8 +56,8 @@ def compact(
 ) -> None:
     """Make the log at PATH as small as its state allows.
 
-    A ztick log becomes one file without replaced or removed entries. Of a kestrel queue the
-    segments go that every reader is past.
+    A ztick log becomes one file without replaced or removed entries. A kestrel queue loses the
+    segments that every reader has passed.
     """
     disk, clock = RealDisk(), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)

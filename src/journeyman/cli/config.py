@@ -32,7 +32,7 @@ def settings_options(command: F) -> F:
         "settings",
         multiple=True,
         metavar="SECTION.KEY=VALUE",
-        help="One setting, over file and environment; may be given again.",
+        help="One setting; overrides file and environment; may be repeated.",
     )(command)
     return click.option(
         "-c",
@@ -61,7 +61,7 @@ def load_settings(
 @settings_options
 @click.option("--show", is_flag=True, help="Print every setting with its value and its origin.")
 def config(path: str | None, settings: tuple[str, ...], show: bool) -> None:
-    """Check the configuration, and show what is in effect.
+    """Check the configuration, and show the settings in effect.
 
     Without --show nothing is printed when all is well.
     """

@@ -105,7 +105,7 @@ class _Moment(_ParamType):
             return parse_moment(str(value))
         except (ValueError, OverflowError):
             self.fail(
-                f"{value!r} is no moment: give nanoseconds since 1970, ISO 8601 or `now`",
+                f"not a time: {value!r} (expected 2026-11-16T12:00:00Z, nanoseconds or now)",
                 param,
                 ctx,
             )

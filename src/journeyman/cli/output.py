@@ -22,7 +22,9 @@ import click
 from journeyman.logs.catalog import DIALECTS
 
 dialect_option = click.option(
-    "--dialect", type=click.Choice(DIALECTS), help="Do not guess what kind of log it is."
+    "--dialect",
+    type=click.Choice(DIALECTS),
+    help="What kind of log it is, instead of detecting it.",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,9 +104,7 @@ class Output:
             self._write()
 
 
-quiet_option = click.option(
-    "--quiet", "-q", is_flag=True, help="No progress bar and no remarks on the way."
-)
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress bar and no remarks.")
 
 WORTH_A_BAR_BYTES = 4 * 1024 * 1024
 

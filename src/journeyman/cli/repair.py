@@ -12,6 +12,7 @@ queue get new ids.
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -59,19 +60,11 @@ def take_back(
         raise LogError(path, "no record can be read from it")
     if queue is None:
         with ZtickLog.open(disk, clock, where) as log:
-            stored = log.append(records)
-            log.commit()
-            stored.result()
+            log.append(records)
     else:
         with KestrelJournal.open(disk, clock, where, queue) as journal:
-            for item in records:
-                journal.put(
-                    item.data,
-                    add_time_ms=item.add_time_ms,
-                    expire_time_ms=item.expire_time_ms,
-                    error_count=item.error_count,
-                )
-            journal.commit()
+            begin = journal.next_id
+            journal.append([replace(item, item_id=begin + n) for n, item in enumerate(records)])
     disk.rename(path, path + TAKEN_BACK)
     disk.sync_dir(posixpath.dirname(path) or ".")
     return len(records), path + TAKEN_BACK
@@ -94,12 +87,12 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
 @click.argument("path", type=click.Path())
 @dialect_option
 @click.option("--queue", help="kestrel: only this queue of a directory.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option(
     "--take-back",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Append the records of this file of quarantine/ to the log.",
+    help="Append the records of this quarantine file to the log.",
 )
 @format_options
 @quiet_option
@@ -115,13 +108,12 @@ def repair(
     json_: bool,
     quiet: bool,
 ) -> None:
-    """Mend the log at PATH. Damaged bytes are kept in quarantine/ beside it.
+    """Repair the log at PATH. Damaged bytes are kept in quarantine/ beside it.
 
     With --take-back FILE, the records in FILE are appended to the log as its newest ones: what was
-    set aside after a crash because it was never acknowledged, and is wanted all the same. FILE is
-    renamed to FILE.taken-back.
+    set aside after a crash because it was never acknowledged. FILE is renamed to FILE.taken-back.
 
-    Exit code 0: the log is clean now; 1: it is not (with --dry-run: something is to be done).
+    Exit code 0: the log is clean now; 1: it is not (with --dry-run: there is damage).
     """
     disk, clock = RealDisk(), SystemClock()
     if take_back is not None:
@@ -226,7 +218,7 @@ def _print_report(
     if report.clean:
         output.line("nothing to repair")
     elif dry_run and clean:
-        output.line("nothing is damaged; what is behind the end of data would be cut off")
+        output.line("nothing is damaged; bytes after the end of the data would be cut off")
     elif dry_run:
         output.line(f"to be repaired: `journeyman repair {log.where}` does it")
     else:
@@ -236,8 +228,8 @@ def _print_report(
 def _print_file(output: Output, file: FileReport, dry_run: bool) -> None:
     kept = "can be kept" if dry_run else "kept"
     name = posixpath.basename(file.file)
-    behind = counted(file.saved_after_damage, "record")
-    output.line(f"  {name}: {counted(file.records, 'record')} {kept}, {behind} from behind damage")
+    records = counted(file.records, "record")
+    output.line(f"  {name}: {records} {kept}, {file.saved_after_damage} of them after damage")
     for damage in file.damages:
         output.line(f"    {_words(damage)}")
     if file.damage_count > len(file.damages):

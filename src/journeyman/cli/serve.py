@@ -90,7 +90,7 @@ class _Serve(click.Command):
     "--data",
     type=click.Path(),
     metavar="DIR",
-    help="Directory of all that is kept: data.directory. [default: ./journeyman-data]",
+    help="Data directory: data.directory. [default: ./journeyman-data]",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Address of the schedule: controller.listen.")
 @click.option("--log", "log_path", type=click.Path(), help="Its log: database.logfile_path.")
@@ -118,7 +118,7 @@ class _Serve(click.Command):
 @click.option(
     "--queue-sync-int", metavar="MS", help="Time between syncs: kestrel.sync_interval_ms."
 )
-@click.option("--level", metavar="LEVEL", help="How much is said on stderr: log.level.")
+@click.option("--level", metavar="LEVEL", help="How much is logged on stderr: log.level.")
 def serve(
     path: str | None,
     settings: tuple[str, ...],

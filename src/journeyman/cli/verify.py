@@ -227,7 +227,7 @@ _SHOWN_DAMAGES = 20  # of a file, in text; JSON lists more
 @click.option(
     "--as-of",
     type=MOMENT,
-    help="The moment at which bytes count as live or dead (jobs expire). [default: now]",
+    help="When jobs count as expired, and their bytes as dead. [default: now]",
 )
 @format_options
 @quiet_option
@@ -244,8 +244,8 @@ def verify(
 ) -> None:
     """Check the log at PATH. Exit code 0: clean, 1: damaged. Nothing is written.
 
-    Counts records by kind, lists damage with offset, length, reason and the records behind it,
-    tells live from dead bytes in each file, and reports what is odd about the records.
+    Counts records by kind, lists damage with offset, length, reason and the records after it,
+    counts live and dead bytes of each file, and reports anomalies.
     """
     disk = RealDisk()
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
@@ -262,7 +262,7 @@ def verify(
         else:
             for report in reports:
                 _print_log(output, report)
-            output.line("clean" if clean else f"damaged: `journeyman repair {path}` mends it")
+            output.line("clean" if clean else f"damaged: `journeyman repair {path}` repairs it")
     if not clean:
         ctx.exit(DAMAGED)
 
@@ -302,5 +302,5 @@ def _damage_words(found: DamageReport) -> str:
     damage = found.damage
     return (
         f"{damage.kind} at offset {damage.offset}, {counted(damage.length, 'byte')}: "
-        f"{damage.reason}; {counted(found.records_behind, 'record')} behind it"
+        f"{damage.reason}; {counted(found.records_behind, 'record')} after it"
     )

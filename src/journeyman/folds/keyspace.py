@@ -99,7 +99,7 @@ def _payload(record: JobRecord, members: dict[str, Any]) -> bytes:
         return record.payload.encode()
     text = json.loads(record.payload)
     if not isinstance(text, str):
-        raise InvalidData(f"a payload said to be {encoding!r:.20} that is no string", 0)
+        raise InvalidData(f"a payload said to be {encoding!r:.20} that is not a string", 0)
     return text.encode() if encoding == "text" else _unbase64(text)
 
 
@@ -107,7 +107,7 @@ def _unbase64(text: object) -> bytes:
     try:
         return base64.b64decode(str(text), validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidData("base64 that is none", 0) from None
+        raise InvalidData("invalid base64", 0) from None
 
 
 def record_of_payload(
@@ -241,7 +241,7 @@ def _state(members: dict[str, Any], record: JobRecord) -> JobState:
 def _number(members: dict[str, Any], name: str, default: int) -> int:
     found = members.get(name, default)
     if type(found) is not int:
-        raise InvalidData(f"{MEMBER}.{name} is no number", 0)
+        raise InvalidData(f"{MEMBER}.{name} is not a number", 0)
     return found
 
 
@@ -250,7 +250,7 @@ def _members(record: JobRecord) -> dict[str, Any]:
         if name == MEMBER:
             found = json.loads(text)
             if not isinstance(found, dict):
-                raise InvalidData(f"{MEMBER} is no object", 0)
+                raise InvalidData(f"{MEMBER} is not an object", 0)
             return found
     return {}
 

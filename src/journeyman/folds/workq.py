@@ -84,7 +84,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
 def unusable_values(added: JobAdded) -> Iterator[str]:
     """A phrase for each field that the protocol would refuse."""
     if not _is_uuid4(added.job_id):
-        yield f"id {added.job_id.hex()} is no UUID of version 4"
+        yield f"id {added.job_id.hex()} is not a version 4 UUID"
     if _NAME.fullmatch(added.name) is None:
         yield f"name {added.name!r}"
     if not 1 <= added.ttr_ms <= MAX_TTR_MS:
@@ -272,7 +272,7 @@ def _add(state: State, added: JobAdded, notes: Notes) -> State:
     # A server adds only where the id is free, so the former job has ended: by its TTL, or by an
     # end that the log has lost (the original's cleaner drops a delete before the add it ended).
     if added.created.unix_ns < expires_ns(state):
-        detail = "added anew while the former job lived; the newer stands"
+        detail = "added again while the former job existed; the newer stands"
         _note(notes, AnomalyKind.REPLACED_JOB, added, detail, snapshot(state))
     return FoldedJob(added)
 

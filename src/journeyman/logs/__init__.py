@@ -2,8 +2,7 @@
 
     segments    names of files in the three dialects, and when the next segment begins
     catalog     which files are which log, in which order; detection guesses the dialect of a path
-    tail        the active segment: the one place that writes, syncs, rotates and cuts back
-    appender    many appends, one write and one sync (group commit)
+    appender    a batch of records in one write and one sync; rotates and cuts back
     recovery    what a crash or a bad disk left behind: read, report, repair, set aside
     damage      the words of that report, and reading on behind damage
     publication putting new files in the place of old ones, one or many

@@ -170,7 +170,7 @@ class Judge(Generic[R]):
         nonzero = _first_nonzero(data, offset)
         if nonzero == len(data):
             return self._padding(base + offset, len(data) - offset, "zeros to the end of the file")
-        reason = fault.reason if fault is not None else "data behind the end mark"
+        reason = fault.reason if fault is not None else "data after the end mark"
         is_torn = codec.is_torn(data, offset)
         if is_torn and not self._salvage:
             return Damage(self._file, base + offset, len(data) - offset, "torn", reason)

@@ -20,6 +20,7 @@ which file the tail of a log opens first, when to leave it, and where to continu
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 from collections.abc import Iterable
@@ -72,6 +73,11 @@ class SegmentPlan(Protocol):
 
     def first_path(self) -> str:
         """The file to go on with; it need not exist yet."""
+        ...
+
+    @property
+    def segment_bytes(self) -> float:
+        """While a segment is no larger than this there is no need to ask ``must_rotate``."""
         ...
 
     def must_rotate(self, size: int, incoming: int) -> bool:
@@ -127,6 +133,7 @@ class ZtickPlan:
 
     path: str
     header: bytes = b""
+    segment_bytes: float = math.inf
 
     @property
     def where(self) -> str:

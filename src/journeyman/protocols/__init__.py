@@ -6,7 +6,6 @@ turn answers into bytes. Nothing here waits, reads a clock or decides what a com
     <dialect>/parser.py     a connection: bytes -> events, in order, however the bytes are cut
     <dialect>/commands.py   what a client can ask for, and every limit
     <dialect>/replies.py    answers -> bytes
-    ztick/tokens.py         where a line ends, its tokens, quoting, and the timestamps of SET
     ztick/rules.py          the runner grammar of RULE SET, both ways
     workq/readers.py        the words, flags and payload of a command -> itself, or what is wrong
     foreign.py              lines of other protocols, HTTP above all, which end the connection

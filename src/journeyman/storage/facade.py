@@ -61,11 +61,10 @@ from journeyman.formats.keyspace.values import (
     QueueRecord,
     encode_value,
 )
-from journeyman.storage.checking import read_queue
 from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
-from journeyman.storage.records import job_key, read_job, uuid_of_job_key
+from journeyman.storage.records import job_key, read_job, read_queue, uuid_of_job_key
 from journeyman.storage.transaction import (
     Draft,
     Operation,

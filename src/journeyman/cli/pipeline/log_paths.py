@@ -32,7 +32,7 @@ _QUARANTINE = "quarantine"
 pipeline_dialect_option = click.option(
     "--dialect",
     type=click.Choice(["ztick", "workq", "kestrel", "keyspace"]),
-    help="Do not look what kind of logs they are.",
+    help="What kind of logs they are, instead of detecting it.",
 )
 
 

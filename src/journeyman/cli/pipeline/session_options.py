@@ -137,9 +137,9 @@ _OPTIONS = (
     click.option("--output", "-o", metavar="PATH", help="Where the answer goes."),
     click.option("--explain", is_flag=True, help="Print the plan and do not run it."),
     click.option(
-        "--salvage", is_flag=True, help="Also take what merely looks like a record inside damage."
+        "--salvage", is_flag=True, help="Also accept what merely looks like a record inside damage."
     ),
-    click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks on the way."),
+    click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks."),
 )
 
 

@@ -157,11 +157,11 @@ def sql(
     answer: Answer,
     options: SessionOptions,
 ) -> None:
-    """Ask the logs at LOGS in SQL.
+    """Query the logs at LOGS in SQL.
 
     Each dialect that is found has a table of its log (ztick_log, workq_log, kestrel_log) and tables
     of its state (jobs, rules, work_jobs, orphans, items, readers). Without --execute statements are
-    read from a shell, or from stdin if that is no terminal.
+    read from a shell, or from stdin if that is not a terminal.
     """
     found = logs_by_dialect(logs, dialect)
     if execute is None and sys.stdin.isatty():

@@ -74,7 +74,7 @@ class ImportLoss:
 @click.option(
     "--dialect",
     type=click.Choice([*DIALECTS, KEYSPACE]),
-    help="Do not guess what kind of log it is.",
+    help="What kind of log it is, instead of detecting it.",
 )
 @click.option("--queue", help="kestrel: only this queue of a directory.")
 @quiet_option
@@ -86,9 +86,9 @@ def import_(
     queue: str | None,
     quiet: bool,
 ) -> None:
-    """Put the jobs of LOGS into the store. A job that is there already is replaced.
+    """Import the jobs of LOGS into the store. Existing jobs are replaced.
 
-    What the store has no place for is told on stdout, one JSON line each.
+    What is not carried over is listed on stdout, one JSON line each.
     """
     disk, now_ns = RealDisk(), SystemClock().now_ns()
     stores = [path for path in logs if dialect == KEYSPACE or _is_keyspace(path)]

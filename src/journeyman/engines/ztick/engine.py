@@ -60,7 +60,7 @@ from journeyman.engines.ztick.messages import (
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.engines.ztick.state import ZtickState
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Status
-from journeyman.formats.ztick.seals import is_reserved
+from journeyman.formats.ztick.codec import is_reserved
 from journeyman.protocols.ztick.commands import (
     Command,
     Get,

@@ -22,14 +22,22 @@ not noticed, and reading on after damage is a guess: a run of plausible PUTs. Re
 never searched, since a wrong head would skip unread items.
 
 The whole contract, with limits and errors: docs/formats/kestrel.md.
+
+Seals of kestrel files: a command that libkestrel does not know and steps over by its sizes.
+
+    75 | "JMS" kind | u32 stamp | u64 begin | u32 CRC          command 7, five header words, no data
+    \\__ the same __/
+
+They stand in writer and in reader files. All numbers are little endian.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from journeyman.errors import (
     BadHeader,
@@ -40,11 +48,70 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.seals import Seal, SealKind
 
 WRITER_MAGIC = bytes.fromhex("27642603")
 READER_MAGIC = bytes.fromhex("263c2603")
 MAX_DATA_BYTES = 16 * 1024 * 1024
+
+
+SEAL_BYTE: Final = 0x75
+SEAL_MARK: Final = bytes((SEAL_BYTE,)) + b"JMS"
+_SEAL_FIELDS = struct.Struct("<BIQI")
+SEAL_BYTES: Final = len(SEAL_MARK) + _SEAL_FIELDS.size
+
+_SEAL_MARK = re.compile(re.escape(SEAL_MARK))
+_SEAL_KINDS = {ord(kind.value): kind for kind in SealKind}
+_FIRST_DATA_COMMAND = 8
+_SEAL_SIZE = struct.Struct("<i")
+
+
+class _KestrelSeals:
+    """See journeyman.formats.seals.SealFormat."""
+
+    size = SEAL_BYTES
+    crc_bytes = 4
+
+    def head(self, kind: SealKind, stamp: int, begin: int) -> bytes:
+        return SEAL_MARK + _SEAL_FIELDS.pack(ord(kind.value), stamp, begin, 0)[: -self.crc_bytes]
+
+    def tail(self, crc: int) -> bytes:
+        return crc.to_bytes(self.crc_bytes, "little")
+
+    def is_like_seal(self, data: Buffer, offset: int) -> bool:
+        if data[offset : offset + 1] != SEAL_MARK[:1] or offset + SEAL_BYTES > len(data):
+            return False
+        if data[offset : offset + len(SEAL_MARK)] == SEAL_MARK:
+            return True
+        known = bytes(data[offset : offset + SEAL_BYTES]).rstrip(b"\0")
+        return SEAL_MARK.startswith(known)
+
+    def parse(self, data: Buffer, offset: int) -> Seal | None:
+        if not self.is_like_seal(data, offset) or offset + SEAL_BYTES > len(data):
+            return None
+        kind, stamp, begin, crc = _SEAL_FIELDS.unpack_from(data, offset + len(SEAL_MARK))
+        return Seal(_SEAL_KINDS[kind], stamp, begin, crc) if kind in _SEAL_KINDS else None
+
+    def places(self, data: Buffer, offset: int) -> Iterator[int]:
+        return (found.start() for found in _SEAL_MARK.finditer(data, offset))
+
+    def frame_end(self, data: Buffer, offset: int) -> int | None:
+        byte = data[offset]
+        words = byte & 0x0F
+        end = offset + 1 + 4 * words
+        if byte == 0 or end > len(data):
+            return None
+        if byte >> 4 >= _FIRST_DATA_COMMAND:
+            if words == 0:
+                return None
+            size = _SEAL_SIZE.unpack_from(data, offset + 1)[0]
+            if size < 0 or size > len(data) - end:
+                return None
+            end += size
+        return end
+
+
+SEALS: Final = _KestrelSeals()
 
 
 @dataclass(frozen=True, slots=True)

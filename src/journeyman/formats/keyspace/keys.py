@@ -241,7 +241,7 @@ def _queue(raw: bytes, offset: int) -> str:
 
 def _status(raw: bytes, offset: int) -> str:
     if len(raw) > MAX_STATUS_BYTES or not _STATUS_TEXT.fullmatch(raw):
-        raise InvalidData("a status that is none", offset)
+        raise InvalidData("an invalid status", offset)
     return raw.decode("ascii")
 
 
@@ -253,7 +253,7 @@ def _uuid(raw: bytes, offset: int) -> UUID:
 
 def _decimal(raw: bytes, offset: int) -> int:
     if not _DECIMAL.fullmatch(raw) or int(raw) not in _INT64:
-        raise InvalidData("a time that is no signed 64-bit decimal", offset)
+        raise InvalidData("a time that is not a signed 64-bit decimal", offset)
     return int(raw)
 
 

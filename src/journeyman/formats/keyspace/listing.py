@@ -99,10 +99,10 @@ def listing_of(key: bytes) -> tuple[str, str, int, UUID]:
     length = int.from_bytes(name[: _LENGTH.size], "big")
     queue, status = name[_LENGTH.size : _LENGTH.size + length], name[_LENGTH.size + length :]
     if not key.startswith(LISTINGS) or len(status) < 3 or status[:1] + status[-1:] != b"::":
-        raise InvalidData("a listing key that is none", 0)
+        raise InvalidData("an invalid listing key", 0)
     try:
         words = queue.decode(), status[1:-1].decode("ascii")
     except UnicodeDecodeError:
-        raise InvalidData("a listing key whose names are no text", 0) from None
+        raise InvalidData("a listing key whose names are not text", 0) from None
     created_ns = ordered_number(place[:8]) * NS_PER_MS + int.from_bytes(place[8:12], "big")
     return *words, created_ns, uuid_of_place(place)

@@ -226,7 +226,7 @@ def decode_value(key: Key, data: bytes, offset: int = 0) -> Value:
     try:
         return _decode(key, data)
     except ValueError as error:
-        raise InvalidData(f"a value that is none: {error}", offset) from None
+        raise InvalidData(f"an invalid value: {error}", offset) from None
 
 
 def _decode(key: Key, data: bytes) -> Value:
@@ -307,7 +307,7 @@ def _queue(members: dict[str, Member]) -> QueueRecord:
     overrides = _take(config, "allow_job_overrides").value
     state = _string(members, "state")
     if not isinstance(overrides, bool) or state not in _QUEUE_STATES:
-        raise ValueError("allow_job_overrides or state is none")
+        raise ValueError("allow_job_overrides or state is invalid")
     return QueueRecord(
         queue_id=_uuid(members.pop("id").value) if "id" in members else None,
         name=_string(members, "name"),
@@ -331,7 +331,7 @@ def _take(members: dict[str, Member], name: str) -> Member:
 def _string(members: dict[str, Member], name: str) -> str:
     value = _take(members, name).value
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no string")
+        raise ValueError(f"{name} is not a string")
     return value
 
 
@@ -342,7 +342,7 @@ def _optional(members: dict[str, Member], name: str, limits: range) -> int | Non
 
 def _number(value: Any, limits: range) -> int:
     if type(value) is not int or value not in limits:  # True is an int, too
-        raise ValueError(f"{value!r:.40} is no number from 0 to {limits.stop - 1}")
+        raise ValueError(f"{value!r:.40} is not a number from 0 to {limits.stop - 1}")
     return value
 
 

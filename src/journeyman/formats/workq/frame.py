@@ -141,7 +141,7 @@ def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
     if payload_at == CUT_SHORT:
         raise IncompleteEntry("cut short in SIZE", offset, MIN_FRAME_BYTES + len(data) - size_at)
     if payload_at == OVER_64_BITS:
-        raise InvalidData("SIZE is no 64-bit varint", offset)
+        raise InvalidData("SIZE is not a 64-bit varint", offset)
     return size, payload_at
 
 

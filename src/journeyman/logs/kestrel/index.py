@@ -1,4 +1,4 @@
-"""What is known of a segment without reading it, in memory and in a small file.
+"""What is known of segments without reading them, in memory and in small files.
 
     <dir>/<queue>.<number>            the segment
     <dir>/.index/<queue>.<number>     its index, once the segment is closed; JSON
@@ -22,16 +22,18 @@ from __future__ import annotations
 import json
 import posixpath
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import google_crc32c
 
 from journeyman.disk import Disk
+from journeyman.folds.kestrel import FoldedQueue, Reader
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import WRITER, ItemPut, Record
 from journeyman.logs.publication import put_in_place, write_whole
+from journeyman.logs.segments import Position
 
 INDEX_DIRECTORY = ".index"
 MARK_BYTES = 64 * 1024
@@ -119,6 +121,47 @@ class Segment:
         """The next place where an item is known to begin."""
         place = bisect_right(self.marks, offset, key=lambda mark: mark[1])
         return self.marks[place][1] if place < len(self.marks) else None
+
+
+class SegmentCatalog:
+    """All segments that hold items, oldest ids first. Not thread-safe."""
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        """``segments`` come in the order of their numbers."""
+        numbered = [segment for segment in segments if segment.items]
+        self._segments = sorted(numbered, key=lambda segment: segment.first_id)
+        self.numbers_follow_ids = numbered == self._segments
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def tail(self) -> int:
+        """The highest id; 0 when there is no item."""
+        return max((segment.last_id for segment in self._segments), default=0)
+
+    def edge_ids(self) -> list[int]:
+        """First and last id of every segment: all that opening a queue needs of them."""
+        return [edge for s in self._segments for edge in (s.first_id, s.last_id)]
+
+    def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
+        """Items were stored one behind the other; ``sizes`` are those of their entries."""
+        if not self._segments or self._segments[-1].path != begin.path:
+            self._segments.append(Segment(begin.path))
+        self._segments[-1].note_run(begin.offset, items, sizes, begin.block)
+
+    def retired(self, readers: Mapping[str, Reader]) -> list[Segment]:
+        """The segments that may go, oldest first."""
+        if not readers:
+            return []
+        first_ids = [segment.first_id for segment in self._segments]
+        return self._segments[: len(FoldedQueue(self.tail, readers).retired(first_ids))]
+
+    def forget(self, segment: Segment) -> None:
+        self._segments.remove(segment)
 
 
 def load_index(disk: Disk, path: str) -> Segment | None:

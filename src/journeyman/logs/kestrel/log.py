@@ -23,7 +23,6 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 
 from journeyman.clock import Clock
@@ -33,9 +32,9 @@ from journeyman.folds.anomaly import Notes
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import BLOCK_BYTES
-from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
 from journeyman.logs.kestrel.index import Segment, remove_index, save_index
 from journeyman.logs.kestrel.opening import FoundQueue, find_queue
 from journeyman.logs.kestrel.reading import ItemReader
@@ -43,10 +42,9 @@ from journeyman.logs.kestrel.retention import retire_segment
 from journeyman.logs.publication import remove_durably
 from journeyman.logs.recovery import copy_aside
 from journeyman.logs.sealed_reading import read_whole
-from journeyman.logs.sealing import Sealing, in_blocks
+from journeyman.logs.sealing import Sealing
 from journeyman.logs.segments import (
     KestrelPlan,
-    Position,
     check_queue_name,
     kestrel_lock_name,
 )
@@ -56,7 +54,10 @@ DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 
 
 class KestrelJournal:
-    """A queue's journal open for writing. Made by ``open``; safe from any thread."""
+    """A queue's journal open for writing. Made by ``open``.
+
+    One thread puts and appends; the rest is safe from any thread meanwhile.
+    """
 
     def __init__(
         self,
@@ -77,12 +78,9 @@ class KestrelJournal:
         self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
         self._files = threading.Lock()  # checkpoints and retention, one at a time
-        # Guards the rest. Never held while the appender commits; reentrant, since a future that
-        # is done already calls back at once.
-        self._ids = threading.RLock()
+        self._ids = threading.Lock()  # guards the rest; never held while the appender writes
         self._catalog = found.catalog
         self._next_id = found.next_id
-        self._refused_ids: set[int] = set()
         self._reader = ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
         self.recovery = found.report
@@ -97,7 +95,7 @@ class KestrelJournal:
         directory: str,
         queue: str,
         *,
-        sync: SyncPolicy | None = None,
+        sync: SyncPolicy = SyncPolicy.ALWAYS,
         seal: bool = True,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
@@ -176,19 +174,16 @@ class KestrelJournal:
         add_time_ms: int | None = None,
         expire_time_ms: int | None = None,
         error_count: int = 0,
-    ) -> tuple[ItemPut, Future[Position]]:
-        """Queue an item; see Appender for when the future resolves.
+    ) -> ItemPut:
+        """Store one item. ``append`` says when it fails, and what is true afterwards.
 
         ``add_time_ms`` is now by default. EncodeError: it is too large, and no id is used up.
         """
         if add_time_ms is None:
             add_time_ms = self._clock.now_ns() // NS_PER_MS
-        with self._ids:
-            item = ItemPut(self._next_id, add_time_ms, expire_time_ms, error_count, data)
-            stored = self.appender.append(WRITER.encode(item))
-            self._next_id += 1
-            stored.add_done_callback(lambda future: self._note_put(item, future))
-        return item, stored
+        item = ItemPut(self.next_id, add_time_ms, expire_time_ms, error_count, data)
+        self.append([item])
+        return item
 
     def append(self, items: Sequence[ItemPut]) -> bool:
         """Write items whose ids the engine has assigned, from ``next_id`` on.
@@ -206,9 +201,7 @@ class KestrelJournal:
         if self.has_room_for(sum(sizes)):
             # In pieces of a block: each is as if it were one record.
             runs = list(in_blocks(encoded))
-        stored = self.appender.append_many([b"".join(run) for run in runs])
-        self.appender.commit()
-        positions = stored.result()
+        positions = self.appender.append([b"".join(run) for run in runs])
         with self._ids:
             segments_before = len(self._catalog)
             self._next_id = items[-1].item_id + 1
@@ -250,10 +243,6 @@ class KestrelJournal:
         """Closed segments: those before the last that is known to hold an item. The writer may have
         left that one too, but what it wrote there last may not be noted yet."""
         return [segment for segment in self.segments[:-1] if not segment.indexed]
-
-    def commit(self) -> int:
-        """Write what was put, for callers without a CommitThread."""
-        return self.appender.commit()
 
     def items(self, after: int = 0) -> Iterator[ItemPut]:
         """Stored items with ids above ``after``, as of the first one."""
@@ -335,7 +324,7 @@ class KestrelJournal:
         return went
 
     def close(self) -> None:
-        """Write what waits, sync, and let others have the queue."""
+        """Sync, and let others have the queue."""
         with self._files:
             try:
                 self.appender.close()
@@ -384,14 +373,3 @@ class KestrelJournal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _note_put(self, item: ItemPut, stored: Future[Position]) -> None:
-        with self._ids:
-            if stored.exception() is None:
-                self._catalog.note(stored.result(), item)
-                return
-            # It was taken back: if no id above it is on its way, the next item has it, so no gap.
-            self._refused_ids.add(item.item_id)
-            while self._next_id - 1 in self._refused_ids:
-                self._next_id -= 1
-                self._refused_ids.remove(self._next_id)

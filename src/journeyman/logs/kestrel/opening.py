@@ -21,7 +21,8 @@ from journeyman.errors import LogLocked
 from journeyman.folds.anomaly import Anomaly, Notes
 from journeyman.folds.kestrel import FoldedQueue, Reader, open_queue
 from journeyman.logs.kestrel.checkpoints import Checkpoints
-from journeyman.logs.kestrel.retention import SegmentCatalog, recover_segments
+from journeyman.logs.kestrel.index import SegmentCatalog
+from journeyman.logs.kestrel.retention import recover_segments
 from journeyman.logs.publication import finish, journal_path, pending
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.segments import (

@@ -22,7 +22,7 @@ from journeyman.errors import FormatError, IncompleteEntry, InvalidData
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.framing import iter_entries
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
 from journeyman.logs.kestrel.index import Segment
 

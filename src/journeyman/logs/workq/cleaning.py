@@ -5,7 +5,7 @@
     000000003.log       active: read, never touched
     000000001.log.rw    the new segment 1, not yet finished
 
-Which records may go is told in droppable.py. A segment is rewritten only when it is due: when the
+Which records may go is told below. A segment is rewritten only when it is due: when the
 mean of the moments from which its records may go has come, so that about half of it goes at once
 and no segment is written again and again for a few records. A segment of which nothing is left
 goes as soon as that is seen.
@@ -22,9 +22,9 @@ goes as soon as that is seen.
     3 the next segment
 
 A step is durable before the next is decided upon, so what is in the log is always what the rules
-of droppable.py were asked about.
+below were asked about.
 
-What a whole workq log says of each job id, as far as it decides which records may go.
+What a whole log says of each job id decides which records may go:
 
     place       1          2      3       4          5          6      7
     record      add a1     start  delete  add a2     complete   ...

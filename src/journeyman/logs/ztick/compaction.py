@@ -36,7 +36,7 @@ from journeyman.folds import ztick as fold
 from journeyman.formats.framing import Buffer
 from journeyman.formats.seals import stamp_of
 from journeyman.formats.ztick import CODEC
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import sealed

@@ -48,7 +48,7 @@ OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
 
 class FanOutMetrics:
-    """Made once a door. ``stats`` and ``counts`` ask the engine."""
+    """Made once a server. ``stats`` and ``counts`` ask the engine."""
 
     def __init__(
         self,

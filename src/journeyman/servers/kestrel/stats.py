@@ -16,7 +16,7 @@ talk to servers of a major version 0, and older clients choose commands by it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from journeyman import __version__
@@ -28,7 +28,7 @@ from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.replies import Reply, ServerError, ServerLines
 from journeyman.servers.kestrel.journals import JournalSize
 from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.kestrel.session import FanOutSurroundings
+from journeyman.servers.kestrel.session import FanOutContext
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
@@ -51,27 +51,23 @@ class Described(NamedTuple):
 
 
 class FanOutFacts:
-    """Made once a door."""
+    """Made once a server."""
 
     def __init__(
         self,
         engine: FanOutEngine,
         clock: Clock,
-        around: Callable[[], FanOutSurroundings],
         figures: FanOutMetrics,
         size_of: Callable[[str], JournalSize],
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._around = around
         self._size_of = size_of
+        self.around: FanOutContext  # as soon as there is one
+        self.usual = _USUAL  # commands for the queues that may be done now: no need for ``answer``
         self.figures = figures
         self._started_ns = clock.monotonic_ns()
         self.status = UP
-
-    def usual(self) -> frozenset[type]:
-        """The commands that are for the queues and may be done now: no need for ``answer``."""
-        return _USUAL if self.status in (UP, WRITEAVOID) else _NONE
 
     def answer(self, request: Any) -> Reply | None:
         """The answer, if the request is for the server; None: it is for the queues."""
@@ -95,7 +91,7 @@ class FanOutFacts:
     def _refused(self, refused: ask.RefusedRequest) -> Reply:
         """The client hears what the original says; why is for whoever reads the messages."""
         if refused.hangup:  # no client can say more than one of these
-            self._around().messages.info("connection refused", reason=refused.reason)
+            self.around.messages.info("connection refused", reason=refused.reason)
         return words.CLIENT_ERROR_AND_CLOSE if refused.hangup else words.CLIENT_ERROR
 
     def _tell_status(self, word: str | None) -> Reply:
@@ -104,6 +100,7 @@ class FanOutFacts:
         if word not in STATUSES:
             return words.CLIENT_ERROR_AND_CLOSE
         self.status = word
+        self.usual = _USUAL if word in (UP, WRITEAVOID) else _NONE
         self._engine.gives_items = word != QUIESCENT
         return words.END
 
@@ -111,14 +108,10 @@ class FanOutFacts:
         changes = kind in _CHANGES or kind in _CHANGES_MORE
         return words.FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
 
-    def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
-        """A batch was answered."""
-        self.figures.told(requests, outcomes)
-
     # -- figures --
 
     def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
-        stats, around, counts = self._engine.stats(), self._around(), self._engine.counts
+        stats, around, counts = self._engine.stats(), self.around, self._engine.counts
         figures: list[tuple[str, object]] = [
             ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
             ("time", self._clock.now_ns() // NS_PER_S),

@@ -27,9 +27,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from journeyman.errors import EncodeError, FormatError
 from journeyman.formats.framing import Codec
-from journeyman.formats.kestrel.seals import SEALS as KESTREL_SEALS
+from journeyman.formats.kestrel.codec import SEALS as KESTREL_SEALS
 from journeyman.formats.seals import SealFormat
-from journeyman.formats.ztick.seals import SEALS as ZTICK_SEALS
+from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
 from journeyman.logs.catalog import Log
 from journeyman.spark import read
 from journeyman.spark.files import absolute, filesystem_of
