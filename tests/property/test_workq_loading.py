@@ -6,7 +6,6 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
-from journeyman.engines.workq.loading import load
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.formats.workq import (
     CODEC,
@@ -25,6 +24,7 @@ from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requ
 from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.effort import cases
+from tests.support.loaded_engines import load_work_queue
 from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
 START_NS = 1_700_000_000 * 10**9
@@ -160,6 +160,6 @@ def test_a_log_is_loaded_twice_with_the_same_outcome():
     records = [
         JobAdded(Instant(START_NS), IDS[0], "a", 1000, 5000, 0, 0, 0, b"", None, Instant(START_NS))
     ]
-    first, second = (load(records, now_ns=START_NS) for _ in range(2))
+    first, second = (load_work_queue(records, now_ns=START_NS) for _ in range(2))
     lease = Lease(("a",), 0)
     assert first.decide(lease, START_NS) == second.decide(lease, START_NS)

@@ -20,7 +20,7 @@ from journeyman.engines.ztick import jobs as ztick_due
 from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
 from journeyman.engines.ztick.job import REMOVED
-from journeyman.engines.ztick.loading import ZtickLoader, load
+from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
@@ -62,6 +62,7 @@ from journeyman.protocols.ztick.commands import (
     SetRule,
 )
 from tests.support.effort import cases
+from tests.support.loaded_engines import load_schedule
 
 MAX_RUNS = 1
 NAMES = ("a", "a.b", "a.b.c", "a.bc", "b", "b.a", "c", "ü", "")
@@ -441,7 +442,7 @@ def test_loading_is_the_fold(log: list[Record]):
 
 @given(st.lists(records, max_size=40), st.lists(st.integers(0, 40), max_size=3))
 def test_columns_load_like_records(log: list[Record], cuts: list[int]):
-    one = load(log)
+    one = load_schedule(log)
     jobs = [r for r in log if isinstance(r, JobSet | JobRemoved)]
     loader = ZtickLoader()
     for record in log:

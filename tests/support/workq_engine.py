@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
-from journeyman.engines.workq.loading import load
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.formats.workq import Command, Record
 from journeyman.protocols.workq.commands import (
@@ -24,6 +23,7 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.replies import JobList, JobView, Leased
 from journeyman.units import DAY_MS
+from tests.support.loaded_engines import load_work_queue
 
 START_NS = 1_700_000_000 * 10**9
 MS = 1_000_000
@@ -118,7 +118,7 @@ class Story:
 
     def restart(self, after_ms: float = 0) -> None:
         self.now_ns += round(after_ms * MS)
-        self.queue = load(self.log, now_ns=self.now_ns, paused=self.queue.paused)
+        self.queue = load_work_queue(self.log, now_ns=self.now_ns, paused=self.queue.paused)
         self.answers = []
 
     def times_of(self, command: Command) -> list[int]:

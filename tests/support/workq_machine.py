@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from journeyman.engines import sorted_set
 from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
 from journeyman.engines.workq.job import LEASED
-from journeyman.engines.workq.loading import load
 from journeyman.engines.workq.messages import (
     PausesChanged,
     WorkqAnswer,
@@ -49,6 +48,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
     ServerView,
 )
+from tests.support.loaded_engines import load_work_queue
 from tests.support.workq_model import MS, Model, PlainJob
 from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
@@ -222,7 +222,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
             self.model = self.before[0]
         self.batch = self.before = None
         self.waiting = set()
-        self.queue = load(self.log, now_ns=self.now_ns, paused=self.model.paused)
+        self.queue = load_work_queue(self.log, now_ns=self.now_ns, paused=self.model.paused)
         self.model.restart(self.now_ns)
         used = {record.name for record in self.log if isinstance(record, JobAdded)}
         self.model.names = used | self.model.paused

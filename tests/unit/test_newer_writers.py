@@ -15,7 +15,6 @@ from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq.fold import events_and_adds
 from journeyman.columnar.workq.fold import fold as fold_in_bulk
 from journeyman.disk import RealDisk
-from journeyman.engines.workq.loading import load
 from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds import workq as workq_fold
 from journeyman.folds.anomaly import Anomaly, AnomalyKind
@@ -36,6 +35,7 @@ from tests.support.cli_commands import (
     write_workq,
 )
 from tests.support.columnar_twins import JOURNAL, WORKQ, Twins
+from tests.support.loaded_engines import load_work_queue
 from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
 
 DAY_NS = 86_400_000_000_000
@@ -79,8 +79,8 @@ def test_the_fold_of_workq_steps_over_them_and_says_so():
 
 def test_the_engine_loads_the_same_with_them(tmp_path: Path):
     path = write_workq(tmp_path / "log", LIFE) / "000000001.log"
-    plain = load(KNOWN, now_ns=NOW_NS)
-    assert dict(plain._state.jobs) == dict(load(LIFE, now_ns=NOW_NS)._state.jobs)
+    plain = load_work_queue(KNOWN, now_ns=NOW_NS)
+    assert dict(plain._state.jobs) == dict(load_work_queue(LIFE, now_ns=NOW_NS)._state.jobs)
     bulk = read_all(RealDisk(), [str(path)], now_ns=NOW_NS, paused=frozenset(), seed=0)
     assert bulk is not None
     assert dict(bulk[0]._state.jobs) == dict(plain._state.jobs)

@@ -18,7 +18,7 @@ from journeyman.engines.ztick.job import (
     pack,
 )
 from journeyman.engines.ztick.jobs import DueQueue
-from journeyman.engines.ztick.loading import ZtickLoader, load
+from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import (
     DONE,
     DUE_LIMIT,
@@ -60,6 +60,7 @@ from journeyman.protocols.ztick.commands import (
     SetRule,
     Stat,
 )
+from tests.support.loaded_engines import load_schedule
 
 PLAN, TRIGGERED, EXECUTED, FAILED = Status
 RUN = Shell("run")
@@ -672,7 +673,7 @@ def test_a_restart_runs_nothing_twice_and_loses_nothing(server: Server):
     done, failed = server.due(10).effects
     server.decide(RunFinished(done.run_id, True))
     server.decide(RunFinished(failed.run_id, False))
-    loaded = load(server.log)
+    loaded = load_schedule(server.log)
     assert (loaded.records, loaded.effects, loaded.notes) == ((), (), ())
     again = Server(loaded.schedule)
     assert again.query() == server.query()
@@ -687,7 +688,7 @@ def test_interrupted_jobs_run_again_in_time_order():
         JobSet("job.a", 10, TRIGGERED),
         JobSet("job.c", 20, TRIGGERED),
     ]
-    loaded = load(log, max_runs=2)
+    loaded = load_schedule(log, max_runs=2)
     assert loaded.records == ()  # the log says triggered already
     assert names(loaded.effects) == ["job.a", "job.b"]
     assert len(loaded.notes) == 1
@@ -699,7 +700,7 @@ def test_interrupted_jobs_run_again_in_time_order():
 
 
 def test_interrupted_jobs_can_be_failed_instead():
-    loaded = load([RULE, JobSet("job.a", 10, TRIGGERED)], interrupted="fail")
+    loaded = load_schedule([RULE, JobSet("job.a", 10, TRIGGERED)], interrupted="fail")
     assert loaded.records == (JobSet("job.a", 10, FAILED),)
     assert loaded.effects == ()
     assert "have failed (1): 'job.a'" in loaded.notes[0]
@@ -707,14 +708,14 @@ def test_interrupted_jobs_can_be_failed_instead():
 
 
 def test_an_interrupted_job_whose_rule_is_gone_has_failed():
-    loaded = load([JobSet("job.a", 10, TRIGGERED)])
+    loaded = load_schedule([JobSet("job.a", 10, TRIGGERED)])
     assert loaded.records == (JobSet("job.a", 10, FAILED),)
     assert loaded.effects == ()
 
 
 def test_many_interrupted_jobs_make_one_short_note():
     log: list[Record] = [RULE, *(JobSet(f"job.{n}", 10, TRIGGERED) for n in range(100))]
-    (note,) = load(log).notes
+    (note,) = load_schedule(log).notes
     assert note.endswith("and 90 more")
 
 
@@ -753,7 +754,7 @@ def test_an_undone_resume_can_be_repeated():
 
 def test_equal_times_run_in_the_order_of_the_log_after_a_restart():
     log: list[Record] = [RULE, *(JobSet(f"job.{name}", 10, PLAN) for name in "caba")]
-    server = Server(load(log).schedule)
+    server = Server(load_schedule(log).schedule)
     server.set("job.new", 10)
     assert names(server.due(10).effects) == ["job.c", "job.b", "job.a", "job.new"]
 
@@ -773,7 +774,7 @@ def test_columns_and_records_load_the_same():
         JobSet("job.b", 40, PLAN),
         JobRemoved("job.never"),
     ]
-    one, other = Server(columns.finish()), Server(load(log).schedule)
+    one, other = Server(columns.finish()), Server(load_schedule(log).schedule)
     assert one.query() == other.query() == [("job.b", PLAN, 40), ("job.c", EXECUTED, 30)]
     assert one.schedule.stats() == other.schedule.stats()
     assert one.due(10**18) == other.due(10**18)

@@ -173,12 +173,8 @@ def limits_of(spec: Spec) -> tuple[int, int]:
     return limits
 
 
-def payload_of(spec: Spec) -> bytes:
-    return spec[HEAD_BYTES:]
-
-
 def shown_payload_of(spec: Spec) -> bytes | memoryview:
-    """The same for an answer, which may have to wait: large ones are not copied."""
+    """The payload for an answer, which may have to wait: large ones are not copied."""
     if len(spec) < SHARED_BYTES:
         return spec[HEAD_BYTES:]
     return memoryview(spec)[HEAD_BYTES:]

@@ -227,7 +227,7 @@ class BulkLoader:
         if job_id in self.odd:
             return
         entry = self._jobs.get(job_id)
-        after = None if entry is None else _after(entry, command, logged_ns, result)
+        after = None if entry is None else _apply_row(entry, command, logged_ns, result)
         self._touched.add(job_id)
         if after is not None:
             self._jobs.lay(job_id, after)
@@ -258,16 +258,6 @@ class BulkLoader:
         return assembly.finish()
 
 
-def load(
-    records: Iterable[Record], *, now_ns: int, paused: Iterable[str] = (), seed: int = 0
-) -> WorkQueueEngine:
-    """The engine of a whole log."""
-    loader = WorkqLoader()
-    for record in records:
-        loader.add(record)
-    return loader.finish(now_ns=now_ns, paused=paused, seed=seed)
-
-
 def _wakes_ns(progress: Progress) -> int:
     """When a job that waits is ready; in the past if it is."""
     spec, stage, _, _, _, moment_ns, _ = progress
@@ -277,7 +267,7 @@ def _wakes_ns(progress: Progress) -> int:
     return 0 if time_ns is None else time_ns
 
 
-def _after(entry: Entry, command: int, logged_ns: int, result: bytes | None) -> Progress | None:
+def _apply_row(entry: Entry, command: int, logged_ns: int, result: bytes | None) -> Progress | None:
     """The job after the row; None if it ends the job, or is not part of a usual life."""
     spec, stage, _, fails, _, moment_ns, _ = opened(entry)
     if command == _START and stage in WAITING:

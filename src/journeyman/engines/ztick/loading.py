@@ -15,15 +15,13 @@ knows how far its run has come. By default it runs again, so every job runs at l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.engine import MAX_RUNS, ScheduleEngine
 from journeyman.engines.ztick.job import REMOVED, STATUS_AT, Job, order_of, pack_rows
 from journeyman.engines.ztick.jobs import ScheduledJobTable
-from journeyman.engines.ztick.messages import Resume, Resumed, StartRun
+from journeyman.engines.ztick.messages import Resumed
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet
 
@@ -79,32 +77,6 @@ class ZtickLoader:
         return ScheduleEngine(
             ScheduledJobTable(self._by_name, jobs), self._rules, max_runs=max_runs
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """An engine that has resumed: write ``records``, then start ``effects``."""
-
-    schedule: ScheduleEngine
-    records: tuple[Record, ...]
-    effects: tuple[StartRun, ...]
-    notes: tuple[str, ...]  # for the server's log
-
-
-def load(
-    records: Iterable[Record],
-    *,
-    interrupted: Literal["run", "fail"] = "run",
-    max_runs: int = MAX_RUNS,
-) -> Loaded:
-    """The engine of a whole log, with its interrupted jobs seen to."""
-    loader = ZtickLoader()
-    for record in records:
-        loader.add(record)
-    schedule = loader.finish(max_runs=max_runs)
-    outcome = schedule.decide(Resume(rerun=interrupted == "run"), now_ns=0)
-    assert isinstance(outcome.reply, Resumed)
-    return Loaded(schedule, outcome.records, outcome.effects, notes(outcome.reply))
 
 
 def notes(resumed: Resumed) -> tuple[str, ...]:
