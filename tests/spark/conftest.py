@@ -1,7 +1,7 @@
 """One Spark session for all tests of a process.
 
-Before it starts, Spark's start archive is built if it is not there (`journeyman pipeline prepare`):
-the programs that tests of this lane start and kill start in half the time with it.
+After `journeyman pipeline prepare`, which `make setup` runs, the programs that tests of this lane
+start and kill start in half the time.
 
 ``make test`` runs the lane in two processes, file by file: much of it is waiting for programs. The
 files that take longest come first, so that no process is left alone with one of them at the end.
@@ -15,8 +15,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from journeyman.spark.session import build_session
-from journeyman.spark.session.java import prepare_launch
-from journeyman.spark.session.start_archive import build_archive
 
 _LONGEST = ("test_streams_killed.py", "test_connect.py", "test_submit.py", "test_audit.py")
 _rank = {name: rank for rank, name in enumerate(_LONGEST)}
@@ -29,7 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    build_archive(prepare_launch(on_this_machine=True))
     settings = {"spark.sql.shuffle.partitions": "2"}
     session = build_session("local[2]", settings, "tests", small=True, tiny=True)
     yield session

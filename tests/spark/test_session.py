@@ -29,7 +29,7 @@ from journeyman.spark.session.java import (
     spark_home,
 )
 from journeyman.spark.session.progress import Bar
-from journeyman.spark.source.sources import SERVER_FORMAT, registered
+from journeyman.spark.source.api import SERVER_FORMAT, register_formats
 from tests.support.cli_commands import run
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")
@@ -197,11 +197,11 @@ def test_formats_are_made_known_once_and_only_those_that_are_asked_for():
     session: Any = _Session()
     session.dataSource = register
 
-    registered(session, "workq")
+    register_formats(session, "workq")
     assert asked == ["workq"]
-    registered(session, "workq", SERVER_FORMAT)
+    register_formats(session, "workq", SERVER_FORMAT)
     assert asked == ["workq", "journeyman"]
-    registered(session)
+    register_formats(session)
     assert sorted(asked) == ["journeyman", "kestrel", "keyspace", "workq", "ztick"]
 
 

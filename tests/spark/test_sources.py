@@ -17,9 +17,8 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel
 from journeyman.formats.ztick import JobSet, RuleSet, Shell, Status
 from journeyman.spark import read, register
-from journeyman.spark.preview import damage_in
+from journeyman.spark.source.api import forget_reads, measure_damage
 from journeyman.spark.source.schemas import base_schema
-from journeyman.spark.source.sources import knows_no_damage
 from journeyman.spark.tables import states
 from tests.support.spark.local_rows import local_rows
 from tests.support.specimens import KESTREL, WORKQ, ZTICK
@@ -227,7 +226,7 @@ def test_adjacent_bad_frames_hide_nothing_from_a_replay(spark, tmp_path):
     data = jobs[0] + 2 * newer + b"".join(jobs[1:50]) + bytes(50) + b"".join(jobs[50:])
     (tmp_path / "logfile").write_bytes(data)
     for dialect in ("ztick", "workq", "kestrel", "keyspace"):
-        knows_no_damage(spark, dialect)  # what other tests have read in this session
+        forget_reads(spark, dialect)  # what other tests have read in this session
     assert states(spark, "ztick", str(tmp_path / "logfile"))["jobs"].count() == 99
-    damage = damage_in(spark)
+    damage = measure_damage(spark)
     assert (damage.places, damage.damaged_bytes, damage.records) == (3, 2 * len(newer) + 50, 3)

@@ -27,16 +27,16 @@ __all__ = ["attempts", "read", "register", "send", "states", "write"]
 
 def register(spark: SparkSession) -> None:
     """Make all formats known to this session. Repeating it does no harm."""
-    from journeyman.spark.source.sources import registered
+    from journeyman.spark.source.api import register_formats
 
-    registered(spark)
+    register_formats(spark)
 
 
 def read(spark: SparkSession, dialect: str, *paths: str, **options: object) -> DataFrame:
     """Read the logs at these paths as one DataFrame. Wrong options raise UsageError at once."""
-    from journeyman.spark.source.sources import opened
+    from journeyman.spark.source.api import open_logs
 
-    return opened(spark, dialect, paths, options)
+    return open_logs(spark, dialect, paths, options)
 
 
 def states(

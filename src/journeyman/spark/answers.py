@@ -1,4 +1,4 @@
-"""A DataFrame as an answer: lines of text for stdout, or files that Spark writes.
+"""A DataFrame as an answer: lines of text for stdout, files that Spark writes, or its plan.
 
     table     columns lined up, for people
     csv       a header, then a row a line
@@ -12,13 +12,14 @@ are UTF-8, else as hexadecimal digits. Moments are in UTC.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
@@ -58,6 +59,29 @@ def write_answer(frame: DataFrame, path: str, format_: str, *, overwrite: bool =
         raise UsageError(
             f"{path} is there already: choose another --output, or give --force"
         ) from None
+
+
+def first_rows(frame: DataFrame, columns: Sequence[str], limit: int) -> tuple[DataFrame, int]:
+    """The first rows in log order, held in the driver, and the number of all."""
+    counting = Observation()
+    counted_rows = frame.observe(counting, F.count(F.lit(1)).alias("rows"))
+    some = counted_rows.orderBy("_log", "_position").limit(max(limit, 1)).select(*columns)
+    held = frame.sparkSession.createDataFrame(some.collect(), some.schema)
+    return held, int(counting.get["rows"])
+
+
+def with_table_name(frame: DataFrame, table: str) -> DataFrame:
+    """The rows with the name of their table in front."""
+    return frame.select(F.lit(table).alias("table"), "*")
+
+
+def plan_of(frame: DataFrame) -> str:
+    """Spark's formatted physical plan. Nothing of the plan is executed."""
+    text = io.StringIO()
+    # explain() prints, in every kind of session; the plan is not to be had as a value.
+    with contextlib.redirect_stdout(text):
+        frame.explain("formatted")
+    return text.getvalue().strip()
 
 
 def _json_lines(frame: DataFrame) -> Iterator[str]:

@@ -19,13 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
 from journeyman.spark import read
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.point_reads import with_payloads
-from journeyman.spark.source.schemas import REDUCERS
+from journeyman.spark.source.schemas import DAMAGE_KIND, REDUCERS
 
 Replay = Callable[[DataFrame], DataFrame]
 
@@ -35,12 +36,13 @@ TABLES: Final[Mapping[str, Mapping[str, Replay]]] = {
     "kestrel": {"items": kestrel.items, "readers": kestrel.readers},
 }
 _SCHEMAS: Final = {
-    "ztick.jobs": ztick.JOBS,
-    "ztick.rules": ztick.RULES,
-    "workq.jobs": workq.JOBS,
-    "workq.orphans": workq.ORPHANS,
-    "kestrel.items": kestrel.ITEMS,
-    "kestrel.readers": kestrel.READERS,
+    f"{dialect}.{table.name}": table.schema
+    for dialect, tables in (
+        ("ztick", ztick.TABLES),
+        ("workq", workq.TABLES),
+        ("kestrel", kestrel.TABLES),
+    )
+    for table in tables
 }
 _WITH_PAYLOADS: Final = {("workq", "jobs"), ("kestrel", "items")}
 
@@ -68,6 +70,19 @@ def packets(
         raise UsageError(f"{dialect} has no state tables: it is a state itself")
     listed = [paths] if isinstance(paths, str) else list(paths)
     return read(spark, dialect, *listed, reduce=REDUCERS[dialect], **options)
+
+
+def fetch_packets(packets: DataFrame) -> tuple[DataFrame, int]:
+    """The packets of small logs, fetched; and in how many places these are damaged."""
+    fetched = packets.toArrow()
+    places = fetched.column("kind").to_pylist().count(DAMAGE_KIND)
+    return packets.sparkSession.createDataFrame(fetched, packets.schema), places
+
+
+def count_damages(packets: DataFrame) -> int:
+    """In how many places the logs are damaged."""
+    found = packets.agg(F.count_if(F.col("kind") == DAMAGE_KIND)).collect()[0][0]
+    return int(found)
 
 
 def table_schema(name: str) -> StructType:

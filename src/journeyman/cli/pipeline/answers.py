@@ -109,7 +109,7 @@ class Answer:
 
 def explain(tables: Mapping[str, DataFrame]) -> None:
     """Print the plan of each table."""
-    from journeyman.spark.explain import plan_of
+    from journeyman.spark.answers import plan_of
 
     with Output() as output:
         for name, frame in tables.items():

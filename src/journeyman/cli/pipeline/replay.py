@@ -122,15 +122,15 @@ def _replay(
     several: bool,
 ) -> None:
     from journeyman.spark import tables
-    from journeyman.spark.source.sources import knows_no_damage
+    from journeyman.spark.source.api import forget_reads
 
     read = partial(tables.packets, spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, options, answer)
     if options.explain:
         if straight:
-            from journeyman.spark.replay.state_files import writing
+            from journeyman.spark.replay.state_files import write_files
 
-            frames = {"*": writing(read(), dialect, str(options.output))}
+            frames = {"*": write_files(read(), dialect, str(options.output))}
         else:
             frames = tables.tables_of(read(), dialect, payloads=asked.payloads)
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
@@ -141,7 +141,7 @@ def _replay(
     held, places = _held(read(), paths)
     try:
         if not places:
-            knows_no_damage(spark, dialect)
+            forget_reads(spark, dialect)
         frames = tables.tables_of(held, dialect, payloads=asked.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
         if options.output is not None:
@@ -171,22 +171,22 @@ def _write_files(
 ) -> None:
     from journeyman.spark import tables
     from journeyman.spark.replay.state_files import write_states
-    from journeyman.spark.source.sources import knows_no_damage
+    from journeyman.spark.source.api import forget_reads
 
     prefix = f"{dialect}." if several else ""
     names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}
     if not write_states(read(), dialect, names, overwrite=answer.force).damaged_places:
-        knows_no_damage(spark, dialect)
+        forget_reads(spark, dialect)
 
 
 def _held(packets: DataFrame, paths: list[str]) -> tuple[DataFrame, int]:
     """The packets, read once for all tables; and in how many places there is damage."""
-    from journeyman.spark.preview import damaged_places, in_driver
+    from journeyman.spark.tables import count_damages, fetch_packets
 
     if is_small(paths):
-        return in_driver(packets)
+        return fetch_packets(packets)
     held = packets.persist()
-    return held, damaged_places(held)
+    return held, count_damages(held)
 
 
 def _print(named: dict[str, DataFrame], asked: _Asked, answer: Answer) -> None:
@@ -201,8 +201,7 @@ def _print(named: dict[str, DataFrame], asked: _Asked, answer: Answer) -> None:
 
 
 def _print_table(name: str, frame: DataFrame, asked: _Asked, *, first: bool) -> None:
-    from journeyman.spark.answers import answer_lines
-    from journeyman.spark.preview import first_rows
+    from journeyman.spark.answers import answer_lines, first_rows
 
     limit = asked.limit if asked.limit is not None else _SHOWN_ROWS
     rows, count = first_rows(frame, _shown(name, frame, asked), limit)
@@ -227,11 +226,10 @@ def _shown(name: str, frame: DataFrame, asked: _Asked) -> list[str]:
 
 
 def _print_all(name: str, frame: DataFrame, format_: str) -> None:
-    from journeyman.spark.answers import answer_lines
-    from journeyman.spark.preview import named
+    from journeyman.spark.answers import answer_lines, with_table_name
 
     with Output() as output:
-        for line in answer_lines(named(frame, name), format_):
+        for line in answer_lines(with_table_name(frame, name), format_):
             output.line(line)
 
 

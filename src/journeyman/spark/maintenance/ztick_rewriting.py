@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from journeyman.logs.catalog import Log
 from journeyman.spark.replay.merging import aligned, groups_of
-from journeyman.spark.replay.state_files import routed
+from journeyman.spark.replay.state_files import route_packets
 from journeyman.spark.sinks.log_sink import LogWriter, new_writer
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
@@ -68,7 +68,7 @@ def write_compacted(packets: DataFrame, log: Log, target: str, *, seals: bool) -
 def writing(packets: DataFrame, log: Log, writer: LogWriter) -> DataFrame:
     """The messages about part files; these are written when it is asked for."""
     cuts = cuts_of(log)
-    ranged = routed(packets, "ztick").mapInArrow(partial(_to_ranges, cuts), _RANGED)
+    ranged = route_packets(packets, "ztick").mapInArrow(partial(_to_ranges, cuts), _RANGED)
     return ranged.repartitionById(len(cuts) + 1, "range").mapInArrow(
         partial(_write_range, writer.options, writer.staging), _MESSAGES
     )

@@ -25,12 +25,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from journeyman.spark.replay.merging import PLACE, merged, of_table
+from journeyman.spark.replay.merging import PLACE, StateTable, merge_packets, merge_rows
 from journeyman.spark.replay.packing import packets_of
 from journeyman.spark.source.schemas import DAMAGE_KIND
-
-# ----------------------------------------
-# The columns of the tables of kestrel items and readers.
 
 ITEMS: Final = StructType(
     [
@@ -62,12 +59,15 @@ READERS: Final = StructType(
 )
 
 
-_ROWS: Final = "journeyman.spark.replay.kestrel_tasks"
+_TASKS: Final = "journeyman.spark.replay.kestrel_tasks"
+_ITEMS: Final = StateTable("items", "items", f"{_TASKS}:item_rows", ITEMS)
+_READERS: Final = StateTable("readers", "readers", f"{_TASKS}:reader_rows", READERS)
+TABLES: Final = (_ITEMS, _READERS)
 
 
 def items(frame: DataFrame) -> DataFrame:
     """All items that were put, by the records of the source."""
-    return merged(of_table(packets_of(frame, "kestrel"), "items"), f"{_ROWS}:item_rows", ITEMS)
+    return merge_packets(packets_of(frame, "kestrel"), _ITEMS)
 
 
 def readers(frame: DataFrame) -> DataFrame:
@@ -79,7 +79,7 @@ def readers(frame: DataFrame) -> DataFrame:
         .withColumn("table", F.lit("readers"))
         .withColumn("bucket", F.lit(0))
     )
-    return merged(wanted, f"{_ROWS}:reader_rows", READERS)
+    return merge_rows(wanted, _READERS)
 
 
 def waiting(items: DataFrame, readers: DataFrame) -> DataFrame:

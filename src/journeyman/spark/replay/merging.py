@@ -11,7 +11,7 @@ Sorting is of packets, not of records: a few rows a task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -82,7 +82,24 @@ class PacketGroup:
         return found
 
 
-Merge = Callable[[PacketGroup], Iterator[pa.RecordBatch]]  # the table without partition columns
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """A state table, and how the groups of a packet's table become its rows.
+
+    What makes the rows is named, as ``module:function``, and imported by the task: it brings numba,
+    which whoever only plans a query does without.
+    """
+
+    name: str
+    packets: str  # what these call their table
+    rows: str
+    schema: StructType  # without partition columns
+
+    def merge(self, group: PacketGroup) -> Iterator[pa.RecordBatch]:
+        """The rows of one group."""
+        module, _, function = self.rows.partition(":")
+        made: Iterator[pa.RecordBatch] = getattr(import_module(module), function)(group)
+        return made
 
 
 def extra_columns(frame: DataFrame, known: Iterable[str]) -> list[StructField]:
@@ -94,36 +111,31 @@ def extra_columns(frame: DataFrame, known: Iterable[str]) -> list[StructField]:
     return extras
 
 
-def of_table(packets: DataFrame, table: str) -> DataFrame:
-    """The packets for one table, and nothing about damage."""
-    return packets.filter((F.col("kind") == PACKET_KIND) & (F.col("table") == table))
+def merge_packets(packets: DataFrame, table: StateTable) -> DataFrame:
+    """The rows of a state table, made of the packets for it; nothing is said about damage."""
+    wanted = (F.col("kind") == PACKET_KIND) & (F.col("table") == table.packets)
+    return merge_rows(packets.filter(wanted), table)
 
 
-def merged(packets: DataFrame, merge: str, schema: StructType) -> DataFrame:
-    """The rows that a Merge makes of these packets.
-
-    It is named, as ``module:function``, and imported by the task: it brings numba, which whoever
-    only plans a query does without.
-    """
+def merge_rows(packets: DataFrame, table: StateTable) -> DataFrame:
+    """The same of all these rows."""
     extras = extra_columns(packets, PACKET_SCHEMA.names)
-    whole = StructType([*schema.fields, *extras])
+    whole = StructType([*table.schema.fields, *extras])
     return (
         packets.select(*PACKET_SCHEMA.names, *(each.name for each in extras))
         .repartition("_log", "bucket")
         .sortWithinPartitions("_log", "table", "bucket", "_position")
-        .mapInArrow(partial(_merge_all, merge, schema, tuple(each.name for each in extras)), whole)
+        .mapInArrow(partial(_merge_all, table, tuple(each.name for each in extras)), whole)
     )
 
 
 def _merge_all(
-    name: str, schema: StructType, extras: tuple[str, ...], batches: Iterator[pa.RecordBatch]
+    table: StateTable, extras: tuple[str, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """What a task does: its groups, one after the other."""
-    module, _, function = name.partition(":")
-    merge: Merge = getattr(import_module(module), function)
-    shape = arrow_schema(schema)
+    shape = arrow_schema(table.schema)
     for group in groups_of(batches, extras):
-        for batch in merge(group):
+        for batch in table.merge(group):
             if batch.num_rows:
                 yield from _completed(batch.cast(shape), extras, group.extras)
 

@@ -6,6 +6,12 @@ A replay carries positions instead of payloads. What it needs of the bytes behin
 in the task that needs it. A file must still be what it was when it was first read; a log that was
 compacted or cleaned meanwhile is noticed, since what stands in a place is compared with what was
 read there.
+
+    state rows --by blocks of the log, sorted--> one long read after the other --> rows with bytes
+
+Most payloads in a log belong to records that no state keeps, so those that are asked for are
+fetched afterwards (``with_payloads``). So that this is not one small read a row, in any order, the
+rows are first brought into the order of the log.
 """
 
 from __future__ import annotations
@@ -128,16 +134,6 @@ def _read(file: BinaryIO, run: Span) -> bytes:
 def _changed(path: str) -> LogError:
     return LogError(path, "was changed while the log was replayed; ask again")
 
-
-# ----------------------------------------
-# Payloads, results and data for the rows of a state table: read from the log by their places.
-#
-#     state rows --by blocks of the log, sorted--> one long read after the other --> rows with
-# bytes
-#
-# A replay carries no payloads, because most of those in a log belong to records that no state
-# keeps. Those that are asked for are fetched afterwards. So that this is not one small read a row,
-# in any order, the rows are first brought into the order of the log.
 
 _BLOCK_BITS: Final = 26  # 64 MiB of log
 

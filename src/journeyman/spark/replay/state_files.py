@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,43 +36,16 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.replay import kestrel, workq, ztick
-from journeyman.spark.replay.merging import PacketGroup, extra_columns, groups_of, with_constants
+from journeyman.spark.replay.merging import StateTable, extra_columns, groups_of, with_constants
 from journeyman.spark.sinks.staging import staging_name
 from journeyman.spark.source.schemas import DAMAGE_KIND, PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """How the groups of a packet's table become rows of a state table."""
-
-    name: str
-    rows: str  # module:function, imported by the task
-    schema: StructType
-
-    def merge(self, group: PacketGroup) -> Iterator[pa.RecordBatch]:
-        module, _, function = self.rows.partition(":")
-        made: Iterator[pa.RecordBatch] = getattr(import_module(module), function)(group)
-        return made
-
-
-_ROWS: Final = "journeyman.spark.replay"
-# By what packets call their table. Damage of a checkpoint is of interest to the readers.
-_TABLES: Final[Mapping[str, Mapping[str, tuple[_Table, ...]]]] = {
-    "ztick": {
-        "jobs": (_Table("jobs", f"{_ROWS}.ztick_tasks:job_rows", ztick.JOBS),),
-        "rules": (_Table("rules", f"{_ROWS}.ztick_tasks:rule_rows", ztick.RULES),),
-    },
-    "workq": {
-        "jobs": (
-            _Table("jobs", f"{_ROWS}.workq_tasks:job_rows", workq.JOBS),
-            _Table("orphans", f"{_ROWS}.workq_tasks:orphan_rows", workq.ORPHANS),
-        )
-    },
-    "kestrel": {
-        "items": (_Table("items", f"{_ROWS}.kestrel_tasks:item_rows", kestrel.ITEMS),),
-        "readers": (_Table("readers", f"{_ROWS}.kestrel_tasks:reader_rows", kestrel.READERS),),
-    },
+_TABLES: Final[Mapping[str, tuple[StateTable, ...]]] = {
+    "ztick": ztick.TABLES,
+    "workq": workq.TABLES,
+    "kestrel": kestrel.TABLES,
 }
+# Damage of a checkpoint is of interest to the readers.
 _DAMAGE_TABLE: Final = {"kestrel": "readers"}
 _MESSAGE: Final = StructType(
     [
@@ -115,9 +87,9 @@ def write_states(
     extras = extra_columns(packets, PACKET_SCHEMA.names)
     try:
         staging.mkdir(parents=True)
-        told = writing(packets, dialect, str(staging)).collect()
+        told = write_files(packets, dialect, str(staging)).collect()
         written = _summed(told, targets)
-        for table in _tables_of(dialect):
+        for table in _TABLES[dialect]:
             files = [row["file"] for row in told if row["table"] == table.name]
             schema = arrow_schema(StructType([*table.schema.fields, *extras]))
             _complete(staging / table.name, files, schema)
@@ -128,14 +100,14 @@ def write_states(
     return written
 
 
-def writing(packets: DataFrame, dialect: str, staging: str) -> DataFrame:
+def write_files(packets: DataFrame, dialect: str, staging: str) -> DataFrame:
     """What tells of the files that were written; they are when it is asked for."""
     extras = tuple(each.name for each in extra_columns(packets, PACKET_SCHEMA.names))
     task = partial(_write_groups, dialect, staging, extras)
-    return routed(packets, dialect).mapInArrow(task, _MESSAGE)
+    return route_packets(packets, dialect).mapInArrow(task, _MESSAGE)
 
 
-def routed(packets: DataFrame, dialect: str) -> DataFrame:
+def route_packets(packets: DataFrame, dialect: str) -> DataFrame:
     """Packets and damages, the rows of a group together and in order."""
     made = {
         "table": f"coalesce(table, '{_DAMAGE_TABLE.get(dialect, DAMAGE_KIND)}') AS table",
@@ -152,10 +124,6 @@ def routed(packets: DataFrame, dialect: str) -> DataFrame:
     )
 
 
-def _tables_of(dialect: str) -> list[_Table]:
-    return [table for tables in _TABLES[dialect].values() for table in tables]
-
-
 def _summed(told: Sequence[Row], targets: Mapping[str, str]) -> Written:
     written = Written(dict.fromkeys(targets, 0))
     for row in told:
@@ -164,9 +132,6 @@ def _summed(told: Sequence[Row], targets: Mapping[str, str]) -> Written:
         written.damaged_places += row["places"] or 0
         written.damaged_bytes += row["damaged_bytes"] or 0
     return written
-
-
-# -- in the tasks ----------------------------------------------------------------------------------
 
 
 def _write_groups(
@@ -178,7 +143,9 @@ def _write_groups(
         files: dict[str, _PartFile] = {}
         for group in groups_of(batches, extras):
             told += _told_of_damage(packet.row for packet in group.packets)
-            for table in _TABLES[dialect].get(group.table or "", ()):
+            for table in _TABLES[dialect]:
+                if table.packets != group.table:
+                    continue
                 if table.name not in files:
                     made = _PartFile(Path(staging) / table.name, table.schema, extras)
                     files[table.name] = stack.enter_context(made)
@@ -250,9 +217,6 @@ def _repeating(rows: pa.Table) -> list[str]:
         if not pa.types.is_nested(field.type)
         and pc.count_distinct(column).as_py() <= max(1, some.num_rows // 2)
     ]
-
-
-# -- in the driver ---------------------------------------------------------------------------------
 
 
 def _complete(directory: Path, files: list[str], schema: pa.Schema) -> None:

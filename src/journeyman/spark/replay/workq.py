@@ -23,11 +23,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from journeyman.spark.replay.merging import PLACE, merged, of_table
+from journeyman.spark.replay.merging import PLACE, StateTable, merge_packets
 from journeyman.spark.replay.packing import packets_of
-
-# ----------------------------------------
-# The columns of the tables of workq jobs and orphans.
 
 JOBS: Final = StructType(
     [
@@ -82,17 +79,20 @@ ORPHANS: Final = StructType(
 )
 
 
-_ROWS = "journeyman.spark.replay.workq_tasks"
+_TASKS: Final = "journeyman.spark.replay.workq_tasks"
+_JOBS: Final = StateTable("jobs", "jobs", f"{_TASKS}:job_rows", JOBS)
+_ORPHANS: Final = StateTable("orphans", "jobs", f"{_TASKS}:orphan_rows", ORPHANS)
+TABLES: Final = (_JOBS, _ORPHANS)
 
 
 def jobs(frame: DataFrame) -> DataFrame:
     """All jobs that were added and have not ended, by the records of the source."""
-    return merged(_packets(frame), f"{_ROWS}:job_rows", JOBS)
+    return merge_packets(packets_of(frame, "workq"), _JOBS)
 
 
 def orphans(frame: DataFrame) -> DataFrame:
     """Records of jobs without an add, one row a job id."""
-    return merged(_packets(frame), f"{_ROWS}:orphan_rows", ORPHANS)
+    return merge_packets(packets_of(frame, "workq"), _ORPHANS)
 
 
 def visible(frame: DataFrame, as_of_ns: int) -> DataFrame:
@@ -106,7 +106,3 @@ def visible(frame: DataFrame, as_of_ns: int) -> DataFrame:
         F.when(F.col("time_ns") > moment, "scheduled").otherwise("ready"),
     ).when(F.col("state") == "pending", "ready")
     return frame.filter(F.col("expires_ns") > moment).withColumn("queue", waits)
-
-
-def _packets(frame: DataFrame) -> DataFrame:
-    return of_table(packets_of(frame, "workq"), "jobs")

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from journeyman.spark.replay.merging import PLACE, merged, of_table
+from journeyman.spark.replay.merging import PLACE, StateTable, merge_packets
 from journeyman.spark.replay.packing import packets_of
 
 JOBS: Final = StructType(
@@ -31,14 +31,17 @@ RULES: Final = StructType(
     ]
 )
 
-_ROWS: Final = "journeyman.spark.replay.ztick_tasks"
+_TASKS: Final = "journeyman.spark.replay.ztick_tasks"
+_JOBS: Final = StateTable("jobs", "jobs", f"{_TASKS}:job_rows", JOBS)
+_RULES: Final = StateTable("rules", "rules", f"{_TASKS}:rule_rows", RULES)
+TABLES: Final = (_JOBS, _RULES)
 
 
 def jobs(frame: DataFrame) -> DataFrame:
     """All jobs that exist, by the records of the source."""
-    return merged(of_table(packets_of(frame, "ztick"), "jobs"), f"{_ROWS}:job_rows", JOBS)
+    return merge_packets(packets_of(frame, "ztick"), _JOBS)
 
 
 def rules(frame: DataFrame) -> DataFrame:
     """All rules that exist, by the records of the source."""
-    return merged(of_table(packets_of(frame, "ztick"), "rules"), f"{_ROWS}:rule_rows", RULES)
+    return merge_packets(packets_of(frame, "ztick"), _RULES)

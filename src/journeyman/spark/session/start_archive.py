@@ -69,15 +69,21 @@ def _build(java: Java, path: Path) -> None:
 
 
 def _train(java: Java, unproved: Path, path: Path) -> bool:
-    """Run the session that Java remembers. The pipe to it ends when its Java has ended too."""
+    """Run the session that Java remembers. The pipe to it ends when its Java has ended too.
+
+    False if that fails, or takes far too long.
+    """
     options = [*_base_archive(java, path), f"-XX:ArchiveClassesAtExit={unproved}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "journeyman.spark.session.start_training", *options],
-        capture_output=True,
-        check=False,
-        timeout=_BUILD_TIMEOUT_S,
-        env={**os.environ, SWITCH: "off"},
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "journeyman.spark.session.start_training", *options],
+            capture_output=True,
+            check=False,
+            timeout=_BUILD_TIMEOUT_S,
+            env={**os.environ, SWITCH: "off"},
+        )
+    except subprocess.TimeoutExpired:
+        return False
     return done.returncode == 0 and unproved.exists()
 
 

@@ -15,12 +15,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.spark.answers import answer_lines, write_answer
-from journeyman.spark.explain import plan_of
-from journeyman.spark.preview import in_driver
+from journeyman.spark.answers import answer_lines, plan_of, write_answer
 from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import TINY_SETTINGS, build_session
-from journeyman.spark.tables import TABLES, packets, tables_of
+from journeyman.spark.tables import TABLES, fetch_packets, packets, tables_of
 
 NOW_NS = 1_800_000_000_000_000_000
 RECORDS = 100
@@ -39,7 +37,7 @@ def _do_a_little(spark: SparkSession, logs: dict[str, Path], directory: Path) ->
     for dialect, path in logs.items():
         places = {name: str(directory / dialect / name) for name in TABLES[dialect]}
         write_states(packets(spark, dialect, str(path)), dialect, places)
-        held, _ = in_driver(packets(spark, dialect, str(path)))
+        held, _ = fetch_packets(packets(spark, dialect, str(path)))
         for name, table in tables_of(held, dialect).items():
             written = str(directory / "written" / dialect / name)
             write_answer(table, written, "parquet")

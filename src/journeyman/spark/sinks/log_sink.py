@@ -39,7 +39,7 @@ from journeyman.spark.sinks.staging import (
     remove_stale,
     staging_name,
 )
-from journeyman.spark.source.sources import registered
+from journeyman.spark.source.api import register_formats
 
 MODES = ("append", "overwrite")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -89,7 +89,7 @@ def write(
         ranged = frame.repartitionByRange(partitions, *columns)
     rows = ranged.sortWithinPartitions(*columns)
     with _uncounted_bytes(frame.sparkSession) if small_rows else nullcontext():
-        registered(rows.sparkSession, dialect)
+        register_formats(rows.sparkSession, dialect)
         rows.write.format(dialect).mode(mode).options(**given).save(path)
 
 

@@ -261,12 +261,12 @@ def send(frame: DataFrame, door: str, address: str, *, tasks: int = 1, **options
     """
     from journeyman.spark.sinks.sending import check_columns
     from journeyman.spark.sinks.server import ServerOptions
-    from journeyman.spark.source.sources import SERVER_FORMAT, registered
+    from journeyman.spark.source.api import SERVER_FORMAT, register_formats
 
     given = {name: str(value) for name, value in options.items() if value is not None}
     given |= {"door": door, "address": address, "tasks": str(tasks)}
     check_columns(ServerOptions.parse(given).door, frame.columns)
-    registered(frame.sparkSession, SERVER_FORMAT)
+    register_formats(frame.sparkSession, SERVER_FORMAT)
     frame.coalesce(tasks).write.format(SERVER_FORMAT).mode("append").options(**given).save()
 
 

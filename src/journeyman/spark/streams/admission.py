@@ -7,6 +7,16 @@ Logs take their turns: the first one takes what it can, the next what is left. W
 on with every batch (``turn``), so a log that grows without end starves no other; and the first one
 gets at least one entry, so no limit stops a stream. Inside a log the order is that of the chain: no
 file is begun before the one in front of it has been read to its end.
+
+What a batch reads is cut into pieces for parallel tasks:
+
+    stretches    |------------- file 3 -------------|--- file 4 ---|-- another log --|
+    pieces       |-----------|-----------|----------|---|----------|-----|-----------|
+    partitions   |     0     |     1     |       2      |       3        |     4     |
+
+Pieces begin and end between entries, found by hopping over lengths. A small batch is one piece: a
+task costs more than it saves below a few MiB. The path that is opened may be that of a link; rows
+show the name that the file had in its log.
 """
 
 from __future__ import annotations
@@ -31,17 +41,6 @@ from journeyman.spark.streams.offsets import (
     StreamOffset,
     with_file,
 )
-
-# ----------------------------------------
-# What a micro-batch reads, cut into pieces for parallel tasks.
-#
-#     stretches    |------------- file 3 -------------|--- file 4 ---|-- another log --|
-#     pieces       |-----------|-----------|----------|---|----------|-----|-----------|
-#     partitions   |     0     |     1     |       2      |       3        |     4     |
-#
-# Pieces begin and end between entries, found by hopping over lengths. A small batch is one piece: a
-# task costs more than it saves below a few MiB. The path that is opened may be that of a link; rows
-# show the name that the file had in its log.
 
 MIN_PIECE_BYTES = 4 * 1024 * 1024
 MAX_PIECE_BYTES = 256 * 1024 * 1024

@@ -25,6 +25,15 @@ renaming of the ``.compressed`` that it went into. If ``.compressed`` is older t
 it was the last one folded, and what is there now follows. If it is younger, another file was
 folded since, and nobody can say what was in it. (Times of files go in ticks of a few milliseconds;
 two compactions within one are not told apart.)
+
+A listing is not a moment: while it is taken, a log rotates and is compacted.
+
+    offset --survey--> chains extended --hold new files--> looked at again --> offset
+
+So what a chain was extended by is looked at again after links were made on it. If the names still
+stand for the same files, they did so all the while (a linked file's inode is given to no other),
+and the chain holds every file once. If not, it is all done again. A log that is gone altogether is
+read to the end of what links have kept of it.
 """
 
 from __future__ import annotations
@@ -43,16 +52,6 @@ from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, ZTICK
 from journeyman.spark.streams.holds import Holds, changed_ns, fingerprint, held_path, read_at
 from journeyman.spark.streams.offsets import FilePlace, LogPlace, StreamOffset
-
-# ----------------------------------------
-# What files the logs of a stream have now, and which of them a stream already knows.
-#
-#     find_logs ---> LogSeen(files) ---> chains ---> holds ---> looked at once more
-#
-# A listing is not a moment: while it is taken, a log rotates and is compacted. So what a chain was
-# extended by is looked at again after links were made on it. If the names still stand for the same
-# files, they did so all the while (a linked file's inode is given to no other), and the chain holds
-# every file once. If not, it is all done again.
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,14 +399,6 @@ def _item_ids(path: str) -> tuple[int | None, int | None]:
             last = ids[-1].as_py()
     return first, last
 
-
-# ----------------------------------------
-# One look at all logs of a stream: every chain extended by what has come, and links made on it.
-#
-#     offset --survey--> chains extended --hold new files--> looked at again --> offset
-#
-# The second look proves the first, see survey. A log that is gone altogether is read to the end of
-# what links have kept of it.
 
 _MAX_LOOKS = 10
 

@@ -16,6 +16,15 @@ by.
 Where links cannot be made (other file systems, no permission, ``holdFiles=false``) streams work
 without, and say so when something was removed too early. What a stream that was given up leaves
 behind is its markers, and the links they keep: remove ``_held`` when no stream is running.
+
+A **fingerprint** tells whether a file still is the file that was read: a hash of its first 256
+bytes, of the 256 in front of where reading has come to, and of that place. A log only grows, so
+what was read never changes; a file that is shorter, or whose bytes differ, was cut or replaced.
+Inodes alone do not tell: a removed file's number is soon given to the next one.
+
+A **hole** in the history is damage of the stream: what was there cannot be shown, but that it is
+missing is a row that is counted, never silence. It has the envelope of the file the hole is in
+front of, and in ``_damage`` the word ``lost``.
 """
 
 from __future__ import annotations
@@ -36,16 +45,6 @@ from journeyman.disk import RealDisk
 from journeyman.logs.replaced_files import HELD_DIRECTORY, forget_replacement
 from journeyman.spark.source.schemas import DAMAGE, DAMAGE_KIND, SEGMENT_SHIFT, arrow_schema
 from journeyman.spark.streams.offsets import StreamOffset
-
-# ----------------------------------------
-# Telling whether a file still is the file that was read, by a little of what was read.
-#
-#     [0 .......... 256)  ...  [end - 256 .......... end)      a hash of these, and of ``end``
-#
-# A log only grows, so what was read never changes. A file that is shorter, or whose bytes in front
-# of ``end`` differ, was cut or replaced: a writer took back what it could not make durable, or
-# somebody put another file there. Inodes alone do not tell: a removed file's number is soon given
-# to the next one.
 
 _EDGE_BYTES = 256
 _MARK_BYTES = 8
@@ -155,13 +154,6 @@ def _locked(link: str) -> Iterator[None]:
 def _touch(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
 
-
-# ----------------------------------------
-# One row for every time that history was lost and the stream was told to go on.
-#
-# A hole in the history is damage of the stream: what was there cannot be shown, but that it is
-# missing is a row that is counted, never silence. It has the envelope of the file the hole is in
-# front of, and in ``_damage`` the word ``lost``.
 
 _REASON = "compacted, cleaned or removed before it was read"
 

@@ -1,0 +1,192 @@
+"""What a session reads: formats made known, options checked first, damage counted afterwards.
+
+``journeyman.spark.register`` and ``read`` lead here. Spark checks the options of a Python source in
+another process and wraps what is wrong in a trace; here they are checked in the caller's, so that
+the error is one line. What was read is remembered, so that a command can say at its end how much of
+it is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from journeyman.errors import UsageError
+from journeyman.spark.files import absolute
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.schemas import DIALECTS
+from journeyman.spark.source.sources import SOURCES
+
+SERVER_FORMAT = "journeyman"
+
+_MANY = 4096  # more than tasks run at once
+_LOCAL_MASTER = re.compile(r"local\[(\d+)(?:,\d+)?\]|(local)")
+_DAMAGE_COLUMNS = "_file string, _offset bigint, _length int, kind string, _damage string"
+_SAME_DAMAGE = (
+    *("paths", "salvage", "queue", "asOf", "pathGlobFilter", "recursiveFileLookup"),
+    *("ignoreMissingFiles", "minPartitions", "splitBytes"),
+)
+
+# What was read in a session: dialect and options, to be asked for their damage afterwards.
+_read_in: WeakKeyDictionary[SparkSession, dict[str, tuple[str, dict[str, str]]]] = (
+    WeakKeyDictionary()
+)
+_salvaging: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+_slots: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+
+# Registering again would do no harm but for a warning from Spark each time.
+_known_to: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+
+
+class DamageFound(NamedTuple):
+    """How much of some logs is damaged. ``file`` is one of the files; at least so many records."""
+
+    files: int
+    places: int
+    damaged_bytes: int
+    records: int
+    file: str
+
+
+def register_formats(spark: SparkSession, *formats: str) -> None:
+    """Make these formats, or all, known to this session. Of each Spark asks a Python process."""
+    known = _known_to.setdefault(spark, set())
+    wanted: list[type[DataSource]] = [
+        source for source in SOURCES if not formats or source.name() in formats
+    ]
+    if not formats or SERVER_FORMAT in formats:
+        from journeyman.spark.sinks.server import ServerSink
+
+        wanted.append(ServerSink)
+    for source in wanted:
+        if source.name() not in known:
+            spark.dataSource.register(source)
+            known.add(source.name())
+
+
+def open_logs(
+    spark: SparkSession, dialect: str, paths: Sequence[str], options: Mapping[str, object]
+) -> DataFrame:
+    """The logs at these paths as one DataFrame.
+
+    ``schema``, as DDL or StructType, is for Spark; the other options are the source's. An option
+    that is None is not given.
+    """
+    if dialect not in DIALECTS:
+        raise UsageError(f"no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    schema = options.get("schema")
+    given = {
+        name: _spelt(value)
+        for name, value in options.items()
+        if name != "schema" and value is not None
+    }
+    if paths:
+        given["paths"] = json.dumps([absolute(str(path)) for path in paths])
+    if _salvaging.get(spark):
+        given.setdefault("salvage", "true")
+    SourceOptions.parse(dialect, given)
+    if "minpartitions" not in {name.lower() for name in given}:
+        given |= _parallelism(spark)
+    register_formats(spark, dialect)
+    _note(spark, dialect, given)
+    reader = spark.read.format(dialect).options(**given)
+    if isinstance(schema, str | StructType):
+        reader = reader.schema(schema)
+    return reader.load()
+
+
+def begin_command(spark: SparkSession, salvage: bool) -> None:
+    """Forget what was read before; from now on, reads that do not say so salvage, or do not."""
+    _salvaging[spark] = salvage
+    _read_in.pop(spark, None)
+
+
+def forget_reads(spark: SparkSession, dialect: str) -> None:
+    """What was read of this dialect so far is known to be whole: nobody need look again."""
+    read = _read_in.get(spark, {})
+    for key in [key for key, (each, _) in read.items() if each == dialect]:
+        del read[key]
+
+
+def measure_damage(spark: SparkSession) -> DamageFound:
+    """The damage in all logs that were read in this session.
+
+    They are walked through once more for it, which is several times as fast as reading them.
+    """
+    frames = _damages_read(spark)
+    if not frames:
+        return DamageFound(0, 0, 0, 0, "")
+    # Several reads may have met the same damage.
+    places = reduce(DataFrame.union, frames).distinct()
+    # Of an entry cut short, or a header, it cannot be told whether a record was lost.
+    is_record = F.col("_damage").rlike("^(corrupt|padding): ")
+    found = places.agg(
+        F.count_distinct("_file"),
+        F.count(F.lit(1)),
+        F.coalesce(F.sum("_length"), F.lit(0)),
+        F.count_if(is_record),
+        F.coalesce(F.min("_file"), F.lit("")),
+    ).collect()[0]
+    return DamageFound(*found)
+
+
+def _damages_read(spark: SparkSession) -> list[DataFrame]:
+    """One frame for each set of logs that was read in this session: rows about damage alone."""
+    frames = []
+    damage = {"damageOnly": "true", "ignoreMissingFiles": "true"}
+    for dialect, options in _read_in.get(spark, {}).values():
+        reader = spark.read.format(dialect).options(**{**options, **damage})
+        frames.append(reader.schema(_DAMAGE_COLUMNS).load())
+    return frames
+
+
+def _note(spark: SparkSession, dialect: str, given: Mapping[str, str]) -> None:
+    options = {name: given[name] for name in _SAME_DAMAGE if name in given}
+    _read_in.setdefault(spark, {})[json.dumps([dialect, options])] = dialect, options
+
+
+def _spelt(value: object) -> str:
+    """An option as Spark writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(each) for each in value)
+    return str(value)
+
+
+def _parallelism(spark: SparkSession) -> dict[str, str]:
+    """How many tasks run at once, where the session says so."""
+    known = spark.conf.get("spark.default.parallelism", None)
+    if known is None:
+        master = spark.conf.get("spark.master", None) or ""
+        match = _LOCAL_MASTER.fullmatch(master)
+        known = match and (match[1] or "1")
+        if known is None and not master.startswith("local"):
+            known = str(_executor_slots(spark))
+    return {"minPartitions": known} if known else {}
+
+
+def _executor_slots(spark: SparkSession) -> int:
+    """How many tasks the executors run at once: by the settings, else by how Spark cuts a range.
+
+    Executors of a cluster come when the first task waits for them, so there is one.
+    """
+    if spark not in _slots:
+        executors = spark.conf.get("spark.executor.instances", None)
+        cores = spark.conf.get("spark.executor.cores", None)
+        if executors and cores and int(executors):
+            _slots[spark] = int(executors) * int(cores)
+        else:
+            spark.range(1).select(F.spark_partition_id()).collect()
+            parts = spark.range(_MANY).select(F.spark_partition_id()).distinct()
+            _slots[spark] = max(1, parts.count())
+    return _slots[spark]
