@@ -92,7 +92,7 @@ def test_due_job_without_a_rule_is_a_warning_a_record_and_a_figure(tmp_path: Pat
                 client.ask(f"r SET lost.{number} 5")
         server.wait_for_line("WARN a job is due and no rule matches it: failed job=lost.0")
         server.wait_for_status("lost.29", "failed")
-        server.wait_until(lambda: "journeyman_jobs_without_rule_total 30\n" in metrics(server))
+        server.wait_until(lambda: "journeyman_jobs_without_rule_total 30.0\n" in metrics(server))
         assert server.stop() == 0
     runs = [
         json.loads(line)

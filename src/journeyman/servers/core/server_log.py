@@ -149,10 +149,6 @@ def _one_line(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-# ----------------------------------------
-# What was found when a log was opened, as lines of the server's log: one a file, one a damage.
-
-
 def tell_recovery(
     messages: ServerLog, report: RecoveryReport, *, path: str = "", queue: str | None = None
 ) -> None:

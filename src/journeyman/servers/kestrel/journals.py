@@ -10,6 +10,13 @@
 
 A batch may touch several journals, and each is a file of its own. If one of them cannot be written
 the others may have been: PartlyWritten says which items are stored all the same.
+
+Items that are not in memory, read from the journals in threads of their own.
+
+    Fetch --> a thread reads --> Fetched, to the writer, which has decided much else meanwhile
+
+What cannot be read now is tried again a little later: nothing is lost by waiting, and only
+whoever wants these very items waits.
 """
 
 from __future__ import annotations
@@ -42,14 +49,6 @@ from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
 from journeyman.logs.kestrel.opening import finish_publication, remove_stale_locks
 from journeyman.logs.segments import kestrel_queues
 from journeyman.servers.core.group_commit import RETRY_S
-
-# ----------------------------------------
-# Items that are not in memory, read from the journals in threads of their own.
-#
-#     Fetch --> a thread reads --> Fetched, to the writer, which has decided much else meanwhile
-#
-# What cannot be read now is tried again a little later: nothing is lost by waiting, and only
-# whoever wants these very items waits.
 
 THREADS = 2
 

@@ -11,6 +11,21 @@
 is there instead. Times are nanoseconds since 1970.
 
 Queues know no namespaces, so this is for tokens of all namespaces: others hear 403.
+
+Jobs of the store over HTTP: every job that is kept, also those that have left memory.
+
+    GET /stored-jobs?queue=mail&status=completed&limit=50&after=CURSOR
+                               a page of jobs, the cursor of the next page, what is unreadable
+    GET /stored-jobs/{id}      one of them                                                    404
+    GET /stored-jobs/counts    how many there are of each queue and status
+
+Without ``queue`` the jobs of all queues are listed. Oldest first; ``after`` is the ``next`` of
+the page before, and jobs that come and go meanwhile neither repeat nor hide others. A page costs
+what it holds. Payload and result are text where they are UTF-8, else ``payload_base64`` and
+``result_base64`` are there instead; times are nanoseconds since 1970.
+
+The store is read in threads of its own, a few at a time, so nobody else waits for it. For tokens
+of all namespaces, like everything about the work queue.
 """
 
 from __future__ import annotations
@@ -218,22 +233,6 @@ def _dumps(value: Any) -> str:
     # A log of the original may hold names that are no text; JSON can say those only escaped.
     return json.dumps(value, separators=(",", ":"))
 
-
-# ----------------------------------------
-# Jobs of the store over HTTP: every job that is kept, also those that have left memory.
-#
-#     GET /stored-jobs?queue=mail&status=completed&limit=50&after=CURSOR
-#                                a page of jobs, the cursor of the next page, what is unreadable
-#     GET /stored-jobs/{id}      one of them                                                    404
-#     GET /stored-jobs/counts    how many there are of each queue and status
-#
-# Without ``queue`` the jobs of all queues are listed. Oldest first; ``after`` is the ``next`` of
-# the page before, and jobs that come and go meanwhile neither repeat nor hide others. A page costs
-# what it holds. Payload and result are text where they are UTF-8, else ``payload_base64`` and
-# ``result_base64`` are there instead; times are nanoseconds since 1970.
-#
-# The store is read in threads of its own, a few at a time, so nobody else waits for it. For tokens
-# of all namespaces, like everything about the work queue.
 
 MAX_STORED_LISTED: Final = 1000
 STORED_LISTED: Final = 50

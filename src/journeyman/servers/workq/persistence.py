@@ -6,6 +6,20 @@
     keeping.stop(), keeping.close()  in this order; the writer is closed between them
 
 The command log is here, the store in store_persistence.py.
+
+A command log on disk -> a WorkQueue, with the log open for writing.
+
+    small or damaged log     formats: one record after another, past damage, which is repaired
+    large and clean log      columnar, where it is installed: a million waiting jobs in 2 seconds
+
+The fast way runs in a process of its own (bulk_child.py), whose libraries go with it.
+
+Both give the same WorkQueue. The fast way only ever reads a log that is whole to its last byte;
+at the first thing that is odd about its bytes it is given up, and the log is read the careful way
+from the beginning. Jobs with an odd history are folded, in the fast way too
+(engines/workq/loading.py).
+
+Under both ways the log's locks are held before a byte is read.
 """
 
 from __future__ import annotations
@@ -30,22 +44,6 @@ from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.workq.upkeep import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import WorkqJournal, WorkqRecorder, WorkqWriter, policy_of
-
-# ----------------------------------------
-# A command log on disk -> a WorkQueue, with the log open for writing.
-#
-#     small or damaged log     formats: one record after another, past any damage, which is
-# repaired
-#     large and clean log      columnar, where it is installed: a million waiting jobs in 2 seconds
-#
-# The fast way runs in a process of its own (bulk_child.py), whose libraries go with it.
-#
-# Both give the same WorkQueue. The fast way only ever reads a log that is whole to its last byte;
-# at the first thing that is odd about its bytes it is given up, and the log is read the careful way
-# from the beginning. Jobs with an odd history are folded, in the fast way too (see
-# engines.workq_bulk).
-#
-# Under both ways the log's locks are held before a byte is read.
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024

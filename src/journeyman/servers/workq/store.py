@@ -17,6 +17,19 @@ Pauses are the states of the queues. They are in the same commit as the records.
 
 One key more is kept, LONGEST_TTL_KEY: no job of the queue has a longer TTL. It bounds how far back
 a start has to look for finished jobs. Whoever else puts jobs into the store removes it.
+
+The store -> a WorkQueue: the jobs that are there, not what happened to them.
+
+    new, waiting, delayed, active   all of them, by the index of statuses. One whose TTL ended
+                                    meanwhile is no longer there: its record says failed now
+    completed, failed               those whose TTL is not over, by the index of times: no job
+                                    is there for longer after its time than LONGEST_TTL_KEY
+                                    says (MAX_TTL_MS if it is missing)
+
+So a start costs what is in the queue, and what was due within the longest TTL; no log is read. A
+record that cannot be read is told and stepped over. It stays where it is.
+
+Records of other programs are taken as well, with settings that are usual (folds.keyspace_jobs).
 """
 
 from __future__ import annotations
@@ -254,20 +267,6 @@ def _job_of(record: JobRecord) -> FoldedJob | None:
 def _is_finished(state: State) -> bool:
     return isinstance(state, FoldedJob) and state.state in _FINISHED
 
-
-# ----------------------------------------
-# The store -> a WorkQueue: the jobs that are there, not what happened to them.
-#
-#     new, waiting, delayed, active   all of them, by the index of statuses. One whose TTL ended
-#                                     meanwhile is no longer there: its record says failed now
-#     completed, failed               those whose TTL is not over, by the index of times: no job
-#                                     is there for longer after its time than LONGEST_TTL_KEY
-#                                     says (MAX_TTL_MS if it is missing)
-#
-# So a start costs what is in the queue, and what was due within the longest TTL; no log is read. A
-# record that cannot be read is told and stepped over. It stays where it is.
-#
-# Records of other programs are taken as well, with settings that are usual (folds.keyspace_jobs).
 
 PAGE: Final = 1000
 UNFINISHED: Final = ("new", "waiting", "delayed", "active")

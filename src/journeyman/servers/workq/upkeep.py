@@ -5,6 +5,17 @@
 
 A sync that fails is final, and the writer says so. A cleaning that fails leaves the log whole, only
 larger than it could be; it is told, and the next one tries again. Unless a sync failed in it.
+
+History has an end: finished jobs leave the store when their retention is over.
+
+    the index of times, earliest first:  |--- over? remove ---|.....................|
+                                                              now - retention     now
+
+No job is finished before its time, so one that is due later than that cannot be over. What is
+passed on the way and stays is what was finished later than it was due, or still has a TTL.
+
+A step looks at SWEPT_AT_ONCE jobs, between two batches of the writer; a sweep is as many steps as
+it takes. It begins anew at the first job every SWEEP_S.
 """
 
 from __future__ import annotations
@@ -126,18 +137,6 @@ class Cleaning:
                 bytes_freed=report.bytes_freed,
             )
 
-
-# ----------------------------------------
-# History has an end: finished jobs leave the store when their retention is over.
-#
-#     the index of times, earliest first:  |--- over? remove ---|.....................|
-#                                                               now - retention     now
-#
-# No job is finished before its time, so one that is due later than that cannot be over. What is
-# passed on the way and stays is what was finished later than it was due, or still has a TTL.
-#
-# A step looks at SWEPT_AT_ONCE jobs, between two batches of the writer; a sweep is as many steps as
-# it takes. It begins anew at the first job every SWEEP_S.
 
 SWEPT_AT_ONCE: Final = 500
 

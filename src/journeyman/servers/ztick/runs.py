@@ -8,6 +8,21 @@ in the log its job stays triggered, and the next start sees to it.
 
 The last runs are remembered, a bounded number of them, for whoever wants to look. ``before`` are
 those of an earlier process, if anybody knows of them.
+
+Run history: every run of the schedule becomes a line on the disk, off the path of the runs.
+
+    runs --ended, cut_off--> a bounded queue --one thread, in batches--> <logfile>.runs/*.jsonl
+
+What the event loop does for it is to append a tuple. Formatting, writing, rotating and removing
+old files are the thread's; it sleeps while nothing runs. So the disk may be full, slow or gone:
+
+    too many runs wait        further ones are dropped and counted, memory stays bounded
+    a write fails             its lines are dropped and counted; the next batch tries again
+    the first failure, and the first success behind it, are told in the server's log; no more
+    the server stops          what waits is written if that takes no longer than STOP_LIMIT_S
+
+A crash of the process takes the runs of the last GATHER_S at most; the log of the schedule, which
+decides what runs, knows nothing of all this.
 """
 
 from __future__ import annotations
@@ -201,22 +216,6 @@ def _facts(effect: StartRun, result: RunResult, duration_ns: int) -> dict[str, o
         "duration_ms": f"{duration_ns / 1e6:.3f}",
     }
 
-
-# ----------------------------------------
-# Run history: every run of the schedule becomes a line on the disk, off the path of the runs.
-#
-#     runs --ended, cut_off--> a bounded queue --one thread, in batches--> <logfile>.runs/*.jsonl
-#
-# What the event loop does for it is to append a tuple. Formatting, writing, rotating and removing
-# old files are the thread's; it sleeps while nothing runs. So the disk may be full, slow or gone:
-#
-#     too many runs wait        further ones are dropped and counted, memory stays bounded
-#     a write fails             its lines are dropped and counted; the next batch tries again
-#     the first failure, and the first success behind it, are told in the server's log; no more
-#     the server stops          what waits is written if that takes no longer than STOP_LIMIT_S
-#
-# A crash of the process takes the runs of the last GATHER_S at most; the log of the schedule, which
-# decides what runs, knows nothing of all this.
 
 MAX_WAITING_RUNS = 50_000
 MAX_RUNS_A_WRITE = 1_000
