@@ -204,7 +204,7 @@ def measure_cold(bench: Bench) -> tuple[dict[str, Any], list[Bar]]:
 
 def measure_planning(bench: Bench) -> tuple[dict[str, Any], list[Bar]]:
     """What the driver does before a query of many files: find them and cut them into splits."""
-    from journeyman.spark.source.layout import find_logs
+    from journeyman.spark.files import find_logs
     from journeyman.spark.source.options import SourceOptions
     from journeyman.spark.source.splits import plan_partitions
 

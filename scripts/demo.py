@@ -154,12 +154,12 @@ def schedule(checks: Checks) -> None:
     path = DEMO / "schedule.log"
     with ZtickLog.open(DISK, CLOCK, str(ROOT / path)) as log:
         log.append([RuleSet("rule.backup", "backup.", Shell("/usr/bin/backup.sh"))])
-        for number in range(1000):
-            name = f"backup.{number % 10}"
-            log.append([JobSet(name, 4_000_000_000_000_000_000 + number, Status.PLANNED)])
-            if number % 100 == 99:
-                log.append([JobRemoved("backup.9")])
-                log.commit()
+        for begin in range(0, 1000, 100):
+            changes = [
+                JobSet(f"backup.{n % 10}", 4_000_000_000_000_000_000 + n, Status.PLANNED)
+                for n in range(begin, begin + 100)
+            ]
+            log.append([*changes, JobRemoved("backup.9")])
     before = journeyman("dump", "--compact", path)
     verified = journeyman("verify", path)
     checks.claim("the log is clean", verified.code == 0)
@@ -242,12 +242,10 @@ def killed_writer(checks: Checks) -> None:
 
 def write_until_killed(directory: str) -> None:
     """What the other process does."""
-    with WorkqLog.open(DISK, CLOCK, directory, sync=SyncPolicy.always()) as log:
+    with WorkqLog.open(DISK, CLOCK, directory, sync=SyncPolicy.ALWAYS) as log:
         for number in range(1, 10_000_000):
             job = new_job(number)
-            stored = log.append([job])
-            log.commit()
-            stored.result()
+            log.append([job])
             sys.stdout.write(f"{shown_id(job.job_id)}\n")
             sys.stdout.flush()
 
@@ -262,7 +260,6 @@ def fan_out(checks: Checks) -> None:
     with KestrelJournal.open(DISK, CLOCK, str(ROOT / path), "mail", segment_bytes=4096) as journal:
         for number in range(600):
             journal.put(f"letter {number}".encode())
-        journal.commit()
         journal.add_reader("archive")
         journal.add_reader("smtp")
         journal.checkpoint("archive", Reader(300))

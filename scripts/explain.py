@@ -1,10 +1,10 @@
-"""Write docs/plans.md: the plan of every pipeline command, as ``--explain`` prints it.
+"""Print the plan of every pipeline command, as ``--explain`` shows it; docs/plans.md sums them up.
 
     python scripts/explain.py
 
-The commands run with ``--explain`` on small generated logs, in one session on two cores, so that
-the page is the same wherever it is made. Of each plan the tree is shown; numbers and paths that
-differ from run to run are left out of it.
+The commands run with ``--explain`` on small generated logs, in one session on two cores. Only the
+trees are printed, without the numbers and paths that differ from run to run, so that the output
+before and after a change can be compared.
 """
 
 from __future__ import annotations
@@ -18,21 +18,6 @@ from click.testing import CliRunner
 
 from journeyman.cli import journeyman
 from journeyman.spark.session import build_session
-
-PAGE = Path(__file__).parents[1] / "docs" / "plans.md"
-
-HEAD = """\
-# Plans
-
-How Spark runs each command: what `journeyman pipeline COMMAND --explain` prints, without the
-details of the nodes. Read from the bottom up. Made by [scripts/explain.py](../scripts/explain.py)
-on small logs and two cores; run it again after a change.
-
-What to look for: logs are read by `BatchScan`. Where a replay follows, every task has already
-reduced its part to packets, which hold what the fold needs of many keys each; `Exchange` is a
-shuffle; the `Sort` behind it brings packets into order, not records; `MapInArrow` is Python, and
-folds them.
-"""
 
 # command -> its examples: the words that follow it
 EXAMPLES: dict[str, list[list[str]]] = {
@@ -71,7 +56,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="journeyman-plans-") as directory:
         places = _logs(Path(directory))
         parts = [_section(command, places) for command in EXAMPLES]
-    PAGE.write_text("\n".join([HEAD, *parts]))
+    sys.stdout.write("\n".join(parts) + "\n")
     return 0
 
 

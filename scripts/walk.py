@@ -6,8 +6,10 @@
 
 For a command the real server runs in a child process under a profiler. A few commands go first, so
 that nothing is imported or built during the walk; then one command is recorded, in all threads,
-from the moment it is sent until its reply is there. For the replay, the driver and every Python
-worker are recorded, from start to end.
+from the call of data_received with its bytes to the call of transport.write with its reply. What
+comes before and after, like counting it for /metrics or setting the timer for what is due next, is
+not part of the walk. For the replay, the driver and every Python worker are recorded, from start to
+end.
 
 A module counts once, however often it is entered; "changes" counts each time that the walk goes
 from one module into another. Modules outside of journeyman are not counted.
@@ -25,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from asyncio import selector_events
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -32,10 +35,11 @@ from typing import Any
 
 import journeyman
 
+TRANSPORTS = str(selector_events.__file__)
 PACKAGE = str(Path(journeyman.__file__).parent) + os.sep
 WALK_FILE = "JOURNEYMAN_WALK"
 WARM_UP = 5
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 
 Exchange = Callable[[socket.socket], None]
 
@@ -44,19 +48,25 @@ Exchange = Callable[[socket.socket], None]
 
 
 class Recorder:
-    """Writes the name of a module each time that the walk enters another one."""
+    """Writes the name of a module each time that the walk enters another one.
 
-    def __init__(self, path: str, *, on: bool) -> None:
+    ``whole``: all that runs. Otherwise one command, once ``armed``, from its bytes to its reply.
+    """
+
+    def __init__(self, path: str, *, whole: bool) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._last: dict[int, str] = {}
-        self.on = on
+        self._on = whole
+        self.armed = False
 
     def install(self) -> None:
         threading.setprofile(self)
         sys.setprofile(self)
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if not self.on or event != "call":
+        if self.armed and event == "call":
+            self._look_for_ends(frame)
+        if not self._on or event != "call":
             return
         name = frame.f_code.co_filename
         if not name.startswith(PACKAGE) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -66,17 +76,29 @@ class Recorder:
             self._last[thread] = name
             os.write(self._file, name.removeprefix(PACKAGE).encode() + b"\n")
 
+    def _look_for_ends(self, frame: FrameType) -> None:
+        name = frame.f_code.co_name
+        if not self._on and name == "data_received":
+            self._on = True
+        elif self._on and name == "write" and frame.f_code.co_filename == TRANSPORTS:
+            self._on = self.armed = False
+            self.mark()
+
+    def mark(self) -> None:
+        os.write(self._file, b"-\n")
+
 
 def serve_under_the_recorder(arguments: list[str]) -> None:
     from journeyman.cli import main
 
-    recorder = Recorder(os.environ[WALK_FILE], on=False)
+    sys.modules["uvloop"] = None  # type: ignore[assignment] # its transports cannot be traced
+    recorder = Recorder(os.environ[WALK_FILE], whole=False)
 
-    def switch(*_: object) -> None:
-        recorder.on = not recorder.on
-        os.write(recorder._file, b"-\n")
+    def arm(*_: object) -> None:
+        recorder.armed = True
+        recorder.mark()
 
-    signal.signal(signal.SIGUSR1, switch)
+    signal.signal(signal.SIGUSR1, arm)
     recorder.install()
     sys.argv = ["journeyman", *arguments]
     main()
@@ -167,7 +189,6 @@ def _record(
         server.send_signal(signal.SIGUSR1)
         wait_for(lambda: marks() == 1, "recorder")
         exchange(connection)
-        server.send_signal(signal.SIGUSR1)
         wait_for(lambda: marks() == 2, "end of the recording")
     return walk.read_text().split("-\n")[1].split()
 
@@ -177,7 +198,7 @@ def walk_of_replay(folder: Path) -> list[str]:
     site.mkdir()
     (site / "sitecustomize.py").write_text(
         f"import os, sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        f"import walk\nwalk.Recorder(os.environ[{WALK_FILE!r}], on=True).install()\n"
+        f"import walk\nwalk.Recorder(os.environ[{WALK_FILE!r}], whole=True).install()\n"
     )
     journeyman_command = [sys.executable, "-m", "journeyman"]
     generate = [*journeyman_command, "generate", "ztick", "--records", "2000", str(log)]

@@ -15,7 +15,6 @@
     │   ├── LogPoisoned        a sync failed; nothing more may be written
     │   ├── LogFull            no room on the disk; the append was undone
     │   ├── LogUnavailable     where it is kept cannot be reached; nothing was written
-    │   ├── LogBusy            too much waits to be written; nothing was queued
     │   └── LogClosed          the log was closed
     ├── StorageError           a store of job records; carries where it is
     │   ├── StorageLocked      another process has it open
@@ -122,10 +121,6 @@ class LogFull(LogError):
 
 class LogUnavailable(LogError):
     """Where the log is kept cannot be reached. Nothing was written; try again later."""
-
-
-class LogBusy(LogError):
-    """Too much waits to be written already. Nothing was queued; try again a little later."""
 
 
 class LogClosed(LogError):

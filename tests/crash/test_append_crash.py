@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
 from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 SEGMENT_BYTES = 150
-GROUPS = (1, 2, 3, 1, 4)  # how many appends each commit finds waiting
+GROUPS = (1, 2, 3, 1, 4)  # how many records are appended at a time
 SEEDS = range(40)
 SURVIVALS = ("lose_all_unsynced", "keep_all_unsynced", *SEEDS)
-POLICIES = [SyncPolicy.always(), SyncPolicy.interval(5), SyncPolicy.os()]
+POLICIES = [SyncPolicy.ALWAYS, SyncPolicy.OS]
 
 
 class Run:
@@ -29,7 +28,8 @@ class Run:
         self.disk = SimulatedDisk(**disk_options)
         self.disk.make_dirs(DIRECTORY)
         self.records = dialect.records(sum(GROUPS) + 1)
-        self.futures: list[Future[Any]] = []
+        self.acknowledged: list[Any] = []
+        self.refused: list[Any] = []
         self.clock = ManualClock()
         self.appender = self.open(self.disk)
 
@@ -40,13 +40,23 @@ class Run:
         return Appender(disk, self.clock, plan, sync=self.sync, sealing=sealing)
 
     def append_all(self) -> None:
-        todo = iter(self.records)
+        begin = 0
         for group in GROUPS:
-            encoded = [self.dialect.codec.encode(next(todo)) for _ in range(group)]
-            self.futures += [self.appender.append(data) for data in encoded]
-            self.appender.commit()
+            self.append(self.records[begin : begin + group])
+            begin += group
             self.clock.advance(0.003)
         self.appender.close()
+
+    def append(self, records: list[Any]) -> None:
+        """What is refused is not appended; anything worse is raised."""
+        try:
+            self.appender.append([self.dialect.codec.encode(record) for record in records])
+        except LogPoisoned:
+            raise
+        except LogError:
+            self.refused += records
+        else:
+            self.acknowledged += records
 
     def run_until_cut(self) -> bool:
         """Whether the power was cut before the program ended."""
@@ -55,14 +65,6 @@ class Run:
         except PowerCut:
             return True
         return False
-
-    @property
-    def acknowledged(self) -> list[Any]:
-        return [
-            record
-            for record, future in zip(self.records, self.futures, strict=False)
-            if future.done() and future.exception() is None
-        ]
 
 
 def is_subsequence(found: list[Any], of: list[Any]) -> bool:
@@ -82,7 +84,7 @@ def operations_of(dialect: Dialect, sync: SyncPolicy) -> int:
 @pytest.mark.parametrize("torn", [0.0, 0.6])
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
 def test_what_was_acknowledged_under_always_survives_every_crash(dialect, torn):
-    sync = SyncPolicy.always()
+    sync = SyncPolicy.ALWAYS
     for operation in range(1, operations_of(dialect, sync) + 1):
         run = Run(dialect, sync)
         run.disk.cut_power_at(operation, torn=torn)
@@ -105,7 +107,7 @@ def test_the_log_goes_on_after_every_crash(dialect, sync):
             after = run.disk.after_crash(survival)
             before, _ = dialect.recover(after)
             appender = run.open(after)
-            appender.append(dialect.codec.encode(run.records[-1]))
+            appender.append([dialect.codec.encode(run.records[-1])])
             appender.close()
             again = after.after_crash("lose_all_unsynced")
             recovered, reports = dialect.recover(again)
@@ -155,31 +157,16 @@ def test_weaker_policies_lose_nothing_before_the_last_segment(sync):
             assert all(report.clean for report in reports[:-1])
 
 
-def test_an_interval_sync_bounds_what_is_lost():
-    """5 ms between syncs, 3 ms between commits: at most the last two commits are at risk."""
-    run = Run(ZTICK, SyncPolicy.interval(5))
-    todo = iter(run.records)
-    counts = []
-    for group in GROUPS:
-        for _ in range(group):
-            run.appender.append(ZTICK.codec.encode(next(todo)))
-        run.appender.commit()
-        run.clock.advance(0.003)
-        counts.append(group)
-        recovered, _ = ZTICK.recover(run.disk.after_crash("lose_all_unsynced"))
-        assert len(recovered) >= sum(counts[:-2])
-
-
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
 def test_a_record_is_recovered_if_and_only_if_it_was_accepted_when_the_disk_fills_up(dialect):
-    whole = Run(dialect, SyncPolicy.always())
+    whole = Run(dialect, SyncPolicy.ALWAYS)
     whole.append_all()
     seals = dialect.codec.seals
     needed = whole.disk.used - (0 if seals is None else seals.size)  # it does without the last
     for capacity in range(needed):
-        run = Run(dialect, SyncPolicy.always(), capacity=capacity)
+        run = Run(dialect, SyncPolicy.ALWAYS, capacity=capacity)
         run.append_all()
-        assert len(run.acknowledged) < len(run.futures), capacity
+        assert run.refused, capacity
         for survival in ("lose_all_unsynced", capacity):
             after = run.disk.after_crash(survival)
             after.capacity = None
@@ -193,15 +180,13 @@ def test_a_record_is_recovered_if_and_only_if_it_was_accepted_when_the_disk_fill
 @pytest.mark.parametrize("kind", ["write", "truncate", "sync", "sync_dir", "create", "remove"])
 def test_nothing_acknowledged_is_lost_to_any_failing_operation(dialect, kind):
     for skip in range(40):
-        run = Run(dialect, SyncPolicy.always())
+        run = Run(dialect, SyncPolicy.ALWAYS)
         run.disk.fail(kind, skip=skip, partial=3)
         run.disk.fail("write", skip=skip + 3, partial=3)
         try:
             run.append_all()
         except LogPoisoned:
             assert run.appender.poisoned is not None
-        for future in run.futures:
-            assert future.exception() is None or isinstance(future.exception(), LogError)
         recovered, _ = dialect.recover(run.disk.after_crash("lose_all_unsynced"))
         assert is_subsequence(run.acknowledged, recovered), skip
         if run.appender.poisoned is None:
@@ -210,24 +195,20 @@ def test_nothing_acknowledged_is_lost_to_any_failing_operation(dialect, kind):
 
 def test_switching_files_for_compaction_loses_nothing_at_any_operation():
     def program(run: Run) -> None:
-        encoded = [ZTICK.codec.encode(record) for record in run.records[:6]]
-        run.futures += [run.appender.append(data) for data in encoded[:3]]
-        run.appender.commit()
-        run.futures.append(run.appender.append(encoded[3]))
+        run.append(run.records[:3])
         run.appender.rotate_to(lambda: move(run.disk))
-        run.appender.commit()
-        run.futures += [run.appender.append(data) for data in encoded[4:]]
-        run.appender.commit()
+        run.append(run.records[3:4])
+        run.append(run.records[4:6])
 
     def move(disk: SimulatedDisk) -> str:
         disk.rename(ZTICK.path, f"{ZTICK.path}.to_compress")
         return ZTICK.path
 
-    whole = Run(ZTICK, SyncPolicy.always())
+    whole = Run(ZTICK, SyncPolicy.ALWAYS)
     begin = whole.disk.operations
     program(whole)
     for operation in range(1, whole.disk.operations - begin + 1):
-        run = Run(ZTICK, SyncPolicy.always())
+        run = Run(ZTICK, SyncPolicy.ALWAYS)
         run.disk.cut_power_at(operation, torn=0.5)
         with pytest.raises(PowerCut):
             program(run)

@@ -259,7 +259,6 @@ class Server:
     def append(self, log: WorkqLog, records: list[Record]) -> None:
         self.sent += records
         log.append(records)
-        log.commit()
         log.appender.sync()
         self.acknowledged = len(self.sent)
 
@@ -300,7 +299,7 @@ def test_no_failing_operation_changes_what_can_be_seen(kind, skip):
     )
     before = [r for records in log for r in records]
     disk = planted(*log)
-    served = WorkqLog.open(disk, ManualClock(), DIRECTORY, sync=SyncPolicy.always())
+    served = WorkqLog.open(disk, ManualClock(), DIRECTORY, sync=SyncPolicy.ALWAYS)
     disk.fail(kind, skip=skip)
     try:
         served.clean(as_of(5 * MINUTE_S), thorough=True)

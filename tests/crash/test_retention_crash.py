@@ -53,11 +53,8 @@ class Server:
         journal.close()
 
     def put(self, journal: KestrelJournal) -> None:
-        item, stored = journal.put(b"%08d" % journal.next_id)
-        self.tried.append(item.item_id)
-        journal.commit()
-        assert stored.done()
-        self.stored.append(item.item_id)
+        self.tried.append(journal.next_id)
+        self.stored.append(journal.put(b"%08d" % journal.next_id).item_id)
 
     def read_on(self, name: str) -> Reader:
         """A few items further, with one finished out of order."""
@@ -84,7 +81,7 @@ class Server:
 
 
 def open_queue(
-    disk: SimulatedDisk, sync: SyncPolicy | None = None, archive: str | None = None
+    disk: SimulatedDisk, sync: SyncPolicy = SyncPolicy.ALWAYS, archive: str | None = None
 ) -> KestrelJournal:
     return KestrelJournal.open(
         disk,
@@ -130,9 +127,7 @@ def assert_nothing_is_lost(crash: Crash[Server], *, durable: bool) -> None:
             assert missing <= set(archived_ids(crash.disk)), crash
     # And it goes on: the next item is new, and every reader is given it.
     with open_queue(crash.disk, archive=server.archive) as journal:
-        item, stored = journal.put(b"%08d" % 0)
-        journal.commit()
-        assert stored.done()
+        item = journal.put(b"%08d" % 0)
         journal.retain()
         assert item.item_id == next_id
         for name, reader in journal.readers.items():
@@ -142,13 +137,13 @@ def assert_nothing_is_lost(crash: Crash[Server], *, durable: bool) -> None:
 
 @pytest.mark.parametrize("archive", [None, ARCHIVE], ids=["deleted", "archived"])
 def test_no_crash_loses_an_item_that_a_reader_needs(archive):
-    always = SyncPolicy.always()
+    always = SyncPolicy.ALWAYS
     for crash in crashes(lambda: Server(always, archive), lambda s: s.disk, Server.run, seeds=2):
         assert_nothing_is_lost(crash, durable=True)
 
 
 def test_under_a_weaker_policy_a_crash_takes_items_but_confuses_nobody():
-    weak = SyncPolicy.os()
+    weak = SyncPolicy.OS
     for crash in crashes(lambda: Server(weak, None), lambda s: s.disk, Server.run, seeds=0):
         if crash.survival in EXTREMES:
             assert_nothing_is_lost(crash, durable=False)
@@ -189,7 +184,6 @@ def test_no_failing_operation_of_checkpoint_or_retention_loses_anything(kind, sk
     journal = open_queue(disk, archive=ARCHIVE if skip else None)
     for _ in range(7):
         journal.put(b"%08d" % 0)
-    journal.commit()
     journal.checkpoint("", Reader(1))
     disk.fail(kind, skip=skip)
     with suppress(OSError):

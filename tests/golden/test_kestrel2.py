@@ -11,8 +11,7 @@ import pytest
 
 from journeyman.formats.framing import Stop, scan
 from journeyman.formats.kestrel.kestrel2 import CODEC, begins_as_journal
-from journeyman.logs.kestrel.kestrel2_files import by_parent, find_old_journals
-from journeyman.logs.kestrel.kestrel2_import import import_queue
+from journeyman.logs.kestrel.kestrel2_import import by_parent, find_old_journals, import_queue
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.fanout_world import SPOOL, FanOutWorld
 

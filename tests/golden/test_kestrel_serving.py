@@ -25,7 +25,7 @@ from journeyman.formats.kestrel import (
     Record,
     UnknownCommand,
 )
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.testing import SimulatedDisk
 from tests.support.departures import expected_here
 from tests.support.fanout_world import SPOOL, FanOutWorld

@@ -165,7 +165,6 @@ def test_segments_are_filled_as_the_original_fills_them():
     with opened_workq(ours, segment_bytes=400) as log:
         for record in records:
             log.append([record])
-        log.commit()
     assert ours.files() == theirs.files()
     assert len(ours.files()) == 5 + 2
 
@@ -240,7 +239,6 @@ def test_items_fall_into_the_segments_they_fall_into_with_the_original(case):
     ) as journal:
         for size in case["item_bytes"]:
             journal.put(bytes(size))
-            journal.commit()
         found = [list(range(s.first_id, s.last_id + 1)) for s in journal.segments]
     assert found == case["files"]
     for path, data in disk.files().items():

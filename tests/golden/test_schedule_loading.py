@@ -33,7 +33,7 @@ def load(path: Path, directory: Path, *, bulk_bytes: int) -> OpenedSchedule:
         RealDisk(),
         SystemClock(),
         str(directory / "logfile"),
-        sync=SyncPolicy.os(),
+        sync=SyncPolicy.OS,
         max_runs=1,
         bulk_bytes=bulk_bytes,
     )

@@ -20,9 +20,8 @@ from journeyman.formats.keyspace import (
 from journeyman.formats.keyspace.listing import LISTINGS, RANKS
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.storage import Storage, Upsert
-from journeyman.storage.checking import check
+from journeyman.storage.checking import check, rebuild
 from journeyman.storage.facade import SCHEMA_KEY
-from journeyman.storage.rebuilding import rebuild
 from tests.support.golden_logs import STEPS
 
 OURS = (LISTINGS, RANKS, SCHEMA_KEY)

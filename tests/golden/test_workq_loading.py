@@ -36,7 +36,7 @@ def opened(name: str, directory: Path, now_ns: int, *, bulk_bytes: int) -> Opene
         RealDisk(),
         ManualClock(now_ns),
         str(directory),
-        sync=SyncPolicy.os(),
+        sync=SyncPolicy.OS,
         segment_bytes=1 << 30,
         bulk_bytes=bulk_bytes,
     )

@@ -26,7 +26,7 @@ from journeyman.disk import RealDisk
 from journeyman.logs.appender import SyncPolicy
 from journeyman.servers.workq.persistence import open_log
 found = open_log(
-    RealDisk(), SystemClock(), sys.argv[1], sync=SyncPolicy.os(), segment_bytes=2**26, bulk_bytes=1
+    RealDisk(), SystemClock(), sys.argv[1], sync=SyncPolicy.OS, segment_bytes=2**26, bulk_bytes=1
 )
 heavy = [name for name in ("numpy", "pyarrow", "numba") if name in sys.modules]
 print(found.in_bulk, found.queue.stats().ready, heavy)
@@ -34,11 +34,10 @@ print(found.in_bulk, found.queue.stats().ready, heavy)
 
 
 def write_log(directory: Path, jobs: int) -> None:
-    with WorkqLog.open(RealDisk(), SystemClock(), str(directory), sync=SyncPolicy.os()) as log:
+    with WorkqLog.open(RealDisk(), SystemClock(), str(directory), sync=SyncPolicy.OS) as log:
         log.append([added(number, ttl_s=LONG_S) for number in range(jobs)])
         # A second add, which is left to the fold, and an end.
         log.append([added(1, 1, ttl_s=LONG_S), JobEvent(at(1), job_id(2), Command.DELETE)])
-        log.commit()
 
 
 def test_libraries_of_the_bulk_reader_do_not_stay_in_the_process(tmp_path: Path):
@@ -55,7 +54,7 @@ def test_log_is_read_the_careful_way_if_the_other_process_dies(tmp_path, monkeyp
         RealDisk(),
         SystemClock(),
         str(tmp_path / "cmdlog"),
-        sync=SyncPolicy.os(),
+        sync=SyncPolicy.OS,
         segment_bytes=2**26,
         bulk_bytes=1,
     )

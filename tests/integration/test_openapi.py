@@ -47,7 +47,7 @@ def test_document_is_served_without_a_token(tmp_path: Path):
 def every_route() -> set[tuple[str, str]]:
     nothing: Any = None
     app = web.Application()
-    add_routes(app, Api(nothing, nothing, nothing))
+    add_routes(app, Api(nothing, nothing))
     add_work_routes(app, nothing)
     add_fan_out_routes(app, nothing)
     add_history_routes(app, nothing)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.folds.kestrel2 import OldQueue
-from journeyman.formats.framing import Stop, StreamDecoder, scan
+from journeyman.formats.framing import Stop, scan
 from journeyman.formats.kestrel.kestrel2 import (
     CODEC,
     Add,
@@ -27,8 +27,7 @@ from journeyman.formats.kestrel.kestrel2 import (
     Unremove,
     begins_as_journal,
 )
-from journeyman.logs.kestrel.kestrel2_files import by_parent, find_old_journals
-from journeyman.logs.kestrel.kestrel2_import import import_queue
+from journeyman.logs.kestrel.kestrel2_import import by_parent, find_old_journals, import_queue
 from journeyman.logs.kestrel.opening import finish_publication
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.testing.simulated_disk import PowerCut
@@ -73,16 +72,6 @@ def test_any_prefix_gives_exactly_the_whole_records_in_it(records: list[Record],
     assert CODEC.is_torn(whole[:cut], ending.offset) == (ending.offset < cut)
     if isinstance(ending.error, IncompleteEntry):
         assert ending.error.needed > cut - ending.offset
-
-
-@given(FILES, st.data())
-def test_pieces_are_read_as_the_whole(records: list[Record], data: Any):
-    whole = written(records)
-    cut = data.draw(st.integers(0, len(whole)))
-    decoder = StreamDecoder(CODEC)
-    found = decoder.feed(whole[:cut]) + decoder.feed(whole[cut:])
-    assert [entry.record for entry in found] == records
-    assert decoder.finish().stop is Stop.EOF
 
 
 @given(st.binary(max_size=200))

@@ -39,6 +39,7 @@ from journeyman.protocols.kestrel.commands import (
     Monitor,
     Put,
 )
+from journeyman.protocols.kestrel.replies import reply_bytes
 from tests.support.effort import cases
 
 MS = 1_000_000
@@ -86,15 +87,15 @@ class FanOutMachine(RuleBasedStateMachine):
             effect = effects.pop(0)
             if isinstance(effect, KestrelAnswer):
                 assert isinstance(effect.client, int)
-                heard.append((effect.client, effect.reply.data))
+                heard.append((effect.client, reply_bytes(effect.reply)))
             elif isinstance(effect, SaveCheckpoint):
                 self.checkpoints[effect.queue, effect.reader] = effect.state
             elif isinstance(effect, Fetch):
                 effects += self.read(effect)
-        return (None if outcome.reply is None else outcome.reply.data), heard
+        return (None if outcome.reply is None else reply_bytes(outcome.reply)), heard
 
     def write(self, outcome: KestrelOutcome) -> None:
-        for write in outcome.writes:
+        for write in outcome.records:
             if isinstance(write, Append):
                 self.disk.setdefault(write.queue, []).append(write.item)
             elif isinstance(write, EraseQueue):

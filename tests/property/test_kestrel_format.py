@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats.framing import Codec, Ending, Entry, Stop, StreamDecoder, scan
+from journeyman.formats.framing import Codec, Ending, Entry, Stop, scan
 from journeyman.formats.kestrel import (
     MAX_DATA_BYTES,
     READER,
@@ -88,27 +87,6 @@ def test_every_proper_prefix_of_an_entry_is_torn_and_asks_for_no_more_than_the_e
         assert cut < caught.value.needed <= len(encoded)
     assert not codec.is_torn(encoded, 0)
     assert not codec.is_torn(encoded, len(encoded))
-
-
-@given(CODECS, SOME, st.lists(st.integers(0, 800), max_size=8), st.data())
-def test_a_stream_in_any_split_reads_as_the_whole(
-    codec: Codec[Record], records: list[Record], cuts: list[int], draw: st.DataObject
-):
-    data, _ = write(codec, records)
-    if draw.draw(st.booleans()):
-        data = data[: draw.draw(st.integers(0, len(data)))]
-    if data and draw.draw(st.booleans()):
-        at = draw.draw(st.integers(0, len(data) - 1))
-        data = data[:at] + draw.draw(st.binary(min_size=1, max_size=3)) + data[at + 1 :]
-    expected, ending = scan(codec, data)
-    stream = StreamDecoder(codec)
-    found = []
-    for start, end in pairwise([0, *sorted(cuts), len(data)]):
-        found += stream.feed(data[start:end])
-    assert found == expected
-    streamed = stream.finish()
-    assert (streamed.stop, streamed.offset) == (ending.stop, ending.offset)
-    assert repr(streamed.error) == repr(ending.error)
 
 
 @given(CODECS, SOME, st.data())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from journeyman.columnar.keyspace import decode as columnar_keys
 from journeyman.columnar.keyspace import file as columnar
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats.framing import Ending, Entry, Stop, StreamDecoder, scan
+from journeyman.formats.framing import Ending, Entry, Stop, scan
 from journeyman.formats.keyspace.file import CODEC, HEADER, KeyValue
 from tests.support.columnar_twins import Twins, assert_twins
 from tests.support.drawn_keyspace import RECORDS
@@ -92,17 +91,6 @@ def test_every_proper_prefix_of_an_entry_is_torn_and_asks_for_no_more_than_the_e
         assert cut < caught.value.needed <= len(encoded)
     assert not CODEC.is_torn(encoded, 0)
     assert not CODEC.is_torn(encoded, len(encoded))
-
-
-@given(SOME, st.lists(st.integers(0, 800), max_size=8))
-def test_a_stream_in_any_split_reads_as_the_whole(records, cuts):
-    data, entries = write(records)
-    stream = StreamDecoder(CODEC)
-    found = []
-    for start, end in pairwise([0, *sorted(cuts), len(data)]):
-        found += stream.feed(data[start:end])
-    assert found == entries
-    assert stream.finish() == Ending(Stop.EOF, len(data))
 
 
 @given(SOME, st.data())

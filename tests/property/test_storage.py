@@ -23,9 +23,8 @@ from journeyman.errors import UnreadableRecord
 from journeyman.formats.keyspace import listing
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import OperationOutcome, RemoveJob, SetStatus, Storage, Upsert
-from journeyman.storage.checking import check
+from journeyman.storage.checking import check, rebuild
 from journeyman.storage.pages import rank_before
-from journeyman.storage.rebuilding import rebuild
 from journeyman.storage.records import job_key
 from tests.support.crash.copies import copy_files
 from tests.support.effort import cases

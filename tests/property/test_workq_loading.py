@@ -80,7 +80,7 @@ def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -
         disk,
         clock,
         DIRECTORY,
-        sync=SyncPolicy.os(),
+        sync=SyncPolicy.OS,
         segment_bytes=10**9,
         bulk_bytes=0 if in_bulk else 1 << 60,
     )

@@ -16,16 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journeyman.engines import sharded_dict
-from journeyman.engines.sharded_dict import JobListing, JobRow
-from journeyman.engines.ztick import due as ztick_due
+from journeyman.engines.ztick import jobs as ztick_due
+from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
 from journeyman.engines.ztick.job import REMOVED
 from journeyman.engines.ztick.loading import ZtickLoader, load
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
+    JobListing,
     JobNotFound,
+    JobRow,
     Resume,
     Resumed,
     RuleListing,
@@ -162,7 +163,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         # So that few jobs are enough to meet everything that is done for many.
         self.patches.setattr(ztick_due, "SLACK", 2)
         self.patches.setattr(ztick_due, "MOVES", 2)
-        self.patches.setattr(sharded_dict, "SLICE_JOBS", 1)
+        self.patches.setattr(messages, "SLICE_JOBS", 1)
         self.schedule = ScheduleEngine(max_runs=MAX_RUNS)
         self.model = Model()
         self.log: list[Record] = []
@@ -386,7 +387,7 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     @invariant()
     def stale_jobs_do_not_pile_up_in_the_queue(self) -> None:
-        assert len(self.schedule._jobs._due) <= 6 * len(NAMES)
+        assert len(self.schedule._state.jobs._due) <= 6 * len(NAMES)
 
     @invariant()
     def the_log_folds_to_the_jobs_and_rules(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,7 +17,7 @@ from journeyman.errors import (
     StringOverflow,
     UnknownEntryType,
 )
-from journeyman.formats.framing import Entry, Stop, StreamDecoder, iter_entries, scan
+from journeyman.formats.framing import Entry, Stop, iter_entries, scan
 from journeyman.formats.ztick import (
     CODEC,
     MAX_ENTRY_BYTES,
@@ -91,22 +91,6 @@ def test_every_proper_prefix_of_an_entry_is_torn_and_the_entry_is_not(
         assert size - start < caught.value.needed <= len(data) - start
     assert not CODEC.is_torn(data, start)
     assert not CODEC.is_torn(data, len(data))
-
-
-@law
-@given(logs, st.lists(st.integers(0, 400), max_size=8), st.binary(max_size=8))
-def test_stream_in_any_split_gives_what_scan_gives(
-    items: list[Record], cuts: list[int], junk: bytes
-):
-    data = encoded(items) + junk
-    bounds = [0, *sorted(min(c, len(data)) for c in cuts), len(data)]
-    decoder = StreamDecoder(CODEC)
-    entries = [e for start, end in pairwise(bounds) for e in decoder.feed(data[start:end])]
-    ending = decoder.finish()
-    expected, expected_ending = scan(CODEC, data)
-    assert entries == expected
-    assert (ending.stop, ending.offset) == (expected_ending.stop, expected_ending.offset)
-    assert str(ending.error) == str(expected_ending.error)
 
 
 # -- damage --------------------------------------------------------------------------------------

@@ -38,17 +38,9 @@ from journeyman.protocols.ztick import (
     TooLong,
     ZtickParser,
 )
+from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, LineBuffer, read_timestamp, tokenize
+from journeyman.protocols.ztick.replies import in_quotes, join, quote
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.tokens import (
-    MAX_NS,
-    MIN_NS,
-    LineBuffer,
-    in_quotes,
-    join,
-    quote,
-    read_timestamp,
-    tokenize,
-)
 
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from journeyman.cli.detection import find_logs
+from journeyman.cli.errors import warn
 from journeyman.cli.reading import map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, ztick
+from journeyman.logs.detection import LogFinder
 from journeyman.spark.audit.audits import audit
 from journeyman.spark.audit.comparison import SEGMENTS
 from journeyman.spark.audit.findings import (
@@ -65,7 +66,7 @@ def accounts(path: str, as_of_ns: int) -> Account:
     disk = RealDisk()
     reports = [
         inspect_log(map_log(disk, log, compacted=True), as_of_ns, lambda _: None)
-        for log in find_logs(disk, [path])
+        for log in LogFinder(disk, warn).find([path])
     ]
     return {
         file.file: (file.records, file.live_bytes, file.dead_bytes, file.damaged_bytes)

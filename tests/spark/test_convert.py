@@ -101,7 +101,6 @@ def test_work_jobs_that_are_no_schedule_are_listed_as_a_whole(spark, tmp_path):
     with open_workq(tmp_path, 10_000) as log:
         log.append([added(1), added(2, due_s=400), added(3), started(3, 1), added(4)])
         log.append([completed(4, 2), added(5, ttl_s=1), added(6), deleted(6, 3)])
-        log.commit()
     conversion = convert(spark, "workq", "ztick", [str(tmp_path)], SETTINGS)
     rows = conversion.rows.collect()
     assert [(row["identifier"], row["execution_ns"]) for row in rows] == [
@@ -129,7 +128,6 @@ def test_items_that_a_reader_waits_for_become_jobs(spark, tmp_path):
         journal.put(b"x" * (2 << 20), add_time_ms=NOW_NS // 10**6)
         journal.put(b"late", add_time_ms=1000, expire_time_ms=2000)
         journal.put(b"soon", add_time_ms=NOW_NS // 10**6, expire_time_ms=NOW_NS // 10**6 + 500)
-        journal.commit()
         journal.add_reader("a")
         journal.checkpoint("a", Reader(1))
     conversion = convert(spark, "kestrel", "workq", [str(tmp_path / "queues")], SETTINGS)
@@ -154,7 +152,6 @@ def test_a_keyspace_has_every_index_and_counter_of_the_jobs(spark, tmp_path):
     with open_workq(tmp_path / "queue", 10_000) as log:
         log.append([added(1), added(2, due_s=400), added(3), started(3, 1), added(4)])
         log.append([started(4, 1), completed(4, 2), added(5, ttl_s=1)])
-        log.commit()
     conversion = convert(spark, "workq", "keyspace", [str(tmp_path / "queue")], SETTINGS)
     conversion.write(str(tmp_path / "store"))
     rows = read(spark, "keyspace", str(tmp_path / "store"), payloads=True).collect()
@@ -219,11 +216,9 @@ def test_a_log_comes_back_from_parquet_byte_for_byte(spark, tmp_path, log):
         with open_workq(source, 300) as queue_log:
             for number in range(12):
                 queue_log.append([added(number), started(number, 1)])
-                queue_log.commit()
             # A zone offset is in no column: this record must be kept as it is.
             zoned = workq.JobEvent(workq.Instant(NOW_NS, 90), job_id(3), workq.Command.DELETE)
             queue_log.append([zoned])
-            queue_log.commit()
         path, target = source, tmp_path / "target"
     elif log == "mapped kestrel":
         items = b"".join(kestrel.WRITER.encode(kestrel_record(n)) for n in range(5))
@@ -251,12 +246,9 @@ def test_an_archive_holds_every_record_and_then_segments_may_go(spark, tmp_path)
     with open_workq(tmp_path / "queue", 400) as log:
         for number in range(10):
             log.append([added(number), deleted(number, 1)])
-            log.commit()
         log.append([added(50, ttl_s=10**9)])
-        log.commit()
         for number in range(60, 64):
             log.append([added(number), deleted(number, 1)])
-            log.commit()
     segments = sorted(path.name for path in (tmp_path / "queue").glob("*.log"))
     (outcome,) = archive(
         spark, "workq", [str(tmp_path / "queue")], str(tmp_path / "archive"), remove=True

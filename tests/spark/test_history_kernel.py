@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.cli.live_bytes import _WorkqAccount
+from journeyman.columnar.workq import attempts as at
 from journeyman.folds import workq
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
-from journeyman.spark.history import attempt_kernel as at
 from journeyman.spark.history.workq_attempts import Followed, follow
 
 JOBS = [bytes([number] * 16) for number in range(3)]

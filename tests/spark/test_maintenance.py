@@ -203,7 +203,6 @@ def write_workq(directory: Path) -> list[workq.Record]:
     with open_workq(directory, 2000) as log:
         for record in records:
             log.append([record])
-            log.commit()
     return records
 
 
@@ -234,13 +233,11 @@ def test_a_cleaned_workq_log_holds_the_jobs_that_exist_and_no_other(spark, tmp_p
     with open_workq(tmp_path) as log:  # and a server goes on with it
         assert log.recovery.clean
         log.append([added(999)])
-        log.commit()
 
 
 def test_of_a_workq_log_without_a_living_job_an_empty_one_is_left(spark, tmp_path):
     with open_workq(tmp_path) as log:
         log.append([added(1), deleted(1, 1)])
-        log.commit()
     (outcome,) = clean(spark, [str(tmp_path)], as_of_ns=as_of(100))
     assert outcome.changed
     assert (tmp_path / "000000001.log").read_bytes() == workq.HEADER

@@ -40,7 +40,6 @@ def test_clean_and_convert_work_on_a_queue(tmp_path):
         log.append(
             [added(1, ttl_s=10**10), added(2), deleted(2, 1), added(3, due_s=5, ttl_s=10**10)]
         )
-        log.commit()
     cleaned = run("clean", tmp_path / "queue")
     assert cleaned.exit_code == 0, cleaned.output
     assert "4 records read, 2 kept" in cleaned.stdout
@@ -56,7 +55,6 @@ def test_clean_and_convert_work_on_a_queue(tmp_path):
 def test_what_cannot_be_done_is_said_before_spark_starts(tmp_path):
     with open_workq(tmp_path / "queue") as log:
         log.append([added(1)])
-        log.commit()
     with open_ztick(tmp_path / "logfile") as log:
         set_jobs(log, 1)
     queue, schedule = tmp_path / "queue", tmp_path / "logfile"

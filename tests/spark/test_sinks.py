@@ -17,7 +17,7 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.formats.seals import SealKind, make_seal
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.segments import workq_segment_name
 from journeyman.logs.workq.log import WorkqLog

@@ -17,7 +17,7 @@ from journeyman.errors import LogError, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.framing import scan
 from journeyman.formats.ztick import CODEC
-from journeyman.formats.ztick.seals import is_reserved
+from journeyman.formats.ztick.codec import is_reserved
 from journeyman.logs.ztick.log import compact_offline
 from journeyman.spark.maintenance.workq_cleaning import publish_workq
 from journeyman.spark.source.options import SourceOptions
@@ -325,7 +325,6 @@ def test_a_stream_goes_on_when_its_queue_is_cleaned_or_compacted_on_spark(tmp_pa
     directory = tmp_path / "cmdlog"
     with open_workq(directory) as log:
         log.append([added(1)])
-        log.appender.commit()
         query = Query("workq", directory)
         query.poll()
     staged = tmp_path / "staged"
@@ -336,7 +335,6 @@ def test_a_stream_goes_on_when_its_queue_is_cleaned_or_compacted_on_spark(tmp_pa
     assert query.poll() == []
     with open_workq(directory) as log:
         log.append([deleted(1, 3)])
-        log.appender.commit()
         assert [row["kind"] for row in query.poll()] == ["delete"]
 
 
@@ -380,7 +378,6 @@ def test_segments_are_followed_one_after_another(tmp_path):
         query = Query("workq", tmp_path, payloads="true")
         for number in range(30):
             log.append([added(number)])
-            log.commit()
             if number % 7 == 0:
                 query.poll()
         query.poll()
@@ -395,12 +392,10 @@ def test_segments_are_followed_one_after_another(tmp_path):
 def test_a_segment_cleaned_before_it_was_read_is_read_from_its_link(tmp_path):
     with open_workq(tmp_path) as log:
         log.append([added(1, ttl_s=5)])
-        log.commit()
         query = Query("workq", tmp_path)
         query.poll()
         for number in range(2, 9):
             log.append([added(number, ttl_s=5)])
-            log.commit()
         # Seen, but not read: two records a batch.
         query = _limited(query, "workq", tmp_path, "150")
         assert query.plan()
@@ -414,12 +409,10 @@ def test_a_segment_cleaned_before_it_was_read_is_read_from_its_link(tmp_path):
 def test_segments_cleaned_before_they_were_seen_are_lost_history(tmp_path):
     with open_workq(tmp_path) as log:
         log.append([added(1, ttl_s=5)])
-        log.commit()
         query = Query("workq", tmp_path)
         query.poll()
         for number in range(2, 30):
             log.append([added(number, ttl_s=5)])
-            log.commit()
         log.clean(as_of(3600), thorough=True)
         with pytest.raises(LogError, match=r"segment \d+ was removed unread"):
             query.poll()
@@ -429,7 +422,6 @@ def test_deletes_follow_their_adds(tmp_path):
     with open_workq(tmp_path) as log:
         query = Query("workq", tmp_path)
         log.append([added(1), added(2), deleted(1, 3)])
-        log.commit()
         assert [row["kind"] for row in query.poll()] == ["add", "add", "delete"]
 
 
@@ -532,7 +524,6 @@ def test_a_batch_reads_from_no_more_files_than_allowed(tmp_path):
     with open_workq(tmp_path) as log:
         for number in range(30):
             log.append([added(number)])
-            log.commit()
     query = Query("workq", tmp_path, maxFilesPerTrigger="2")
     query.poll()
     assert max(len({row["_file"] for row in batch}) for batch in query.batches) == 2

@@ -80,7 +80,6 @@ def test_workq_and_kestrel_streams_are_what_was_written(steps, limits):
         for step in steps:
             if step == "write":
                 queue.append([added(written), added(written + 1)])
-                queue.commit()
                 put_items(journal, written, written + 1)
                 written += 2
             else:

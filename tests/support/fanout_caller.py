@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from journeyman.engines.kestrel.messages import Reply
+from journeyman.protocols.kestrel.replies import Reply, reply_bytes
 
 
 class Caller:
@@ -17,7 +17,7 @@ class Caller:
         self.dropped = False
 
     def answered(self, answers: list[tuple[Reply, bool]]) -> None:
-        self.told += [reply.data for reply, _ in answers]
+        self.told += [reply_bytes(reply) for reply, _ in answers]
 
     def room(self) -> None:
         raise AssertionError("nobody asked for room")

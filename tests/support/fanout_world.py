@@ -25,6 +25,7 @@ from journeyman.engines.kestrel.messages import (
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
+from journeyman.protocols.kestrel.replies import reply_bytes
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.testing import ManualClock, SimulatedDisk
 
@@ -95,11 +96,11 @@ class FanOutWorld:
     def decide(self, command: Any, client: Any = None) -> bytes | None:
         self.engine.begin_batch()
         outcome = self.engine.decide(command, self.clock.now_ns(), client)
-        if outcome.writes:
-            self.journals.write(outcome.writes)
+        if outcome.records:
+            self.journals.write(outcome.records)
         self.engine.commit_batch()
         self._carry_out(outcome)
-        return None if outcome.reply is None else outcome.reply.data
+        return None if outcome.reply is None else reply_bytes(outcome.reply)
 
     def _carry_out(self, outcome: KestrelOutcome) -> None:
         saved: list[SaveCheckpoint] = []
@@ -109,7 +110,7 @@ class FanOutWorld:
                 items = self.journals.read_after(effect.queue, effect.after)
                 self.decide(Fetched(effect, items))
             elif isinstance(effect, KestrelAnswer):
-                self._answers.setdefault(effect.client, []).append(effect.reply.data)
+                self._answers.setdefault(effect.client, []).append(reply_bytes(effect.reply))
             elif isinstance(effect, SaveCheckpoint):
                 saved.append(effect)
         if saved or self.journals.is_unindexed:

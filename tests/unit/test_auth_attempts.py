@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from journeyman.config import Token
-from journeyman.servers.core.auth import (
+from journeyman.servers.core.access import (
     FORGET_AFTER_S,
     MAX_ADDRESSES,
     MAX_DELAY_S,

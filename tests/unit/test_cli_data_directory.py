@@ -46,14 +46,11 @@ def data(tmp_path: Path) -> Path:
     directory.mkdir()
     with ZtickLog.open(DISK, CLOCK, str(directory / "schedule.log")) as schedule:
         schedule.append([JobSet("job", FAR_NS, Status.PLANNED)])
-        schedule.commit()
     with WorkqLog.open(DISK, CLOCK, str(directory / "workq")) as work:
         work.append([workq_job()])
-        work.commit()
     with KestrelJournal.open(DISK, CLOCK, str(directory / "kestrel"), "orders") as journal:
         journal.add_reader("billing")
         journal.put(b"one")
-        journal.commit()
     (directory / "schedule.log.runs").mkdir()
     return directory
 
@@ -105,7 +102,6 @@ def test_compact_and_clean_take_what_is_theirs(data: Path):
 def test_directory_with_a_schedule_log_alone_is_that_log(tmp_path: Path):
     with ZtickLog.open(DISK, CLOCK, str(tmp_path / "schedule.log")) as schedule:
         schedule.append([JobSet("job", FAR_NS, Status.PLANNED)])
-        schedule.commit()
     assert logs_by_dialect([str(tmp_path)]) == {"ztick": [str(tmp_path / "schedule.log")]}
     assert "SET job" in run("dump", tmp_path).stdout
 
@@ -116,7 +112,6 @@ def test_compact_warns_of_rules_that_ztick_does_not_know(tmp_path: Path):
         log.append(
             [RuleSet("good", "a.", Shell("true")), RuleSet("new", "b.", FanOutRunner("orders"))]
         )
-        log.commit()
     result = run("compact", path)
     assert result.exit_code == 0
     assert "1 rule of the runners queue and journal, which ztick does not know" in result.stderr

@@ -8,10 +8,11 @@ import threading
 import pytest
 
 from journeyman.cli import reading
-from journeyman.cli.detection import find_logs
+from journeyman.cli.errors import warn
 from journeyman.disk import RealDisk
 from journeyman.errors import LogError
 from journeyman.formats import kestrel, workq, ztick
+from journeyman.logs.detection import LogFinder
 from journeyman.logs.ztick.log import ZtickLog
 from tests.support.cli_commands import (
     CLOCK,
@@ -265,13 +266,11 @@ def test_a_ztick_log_is_seen_whole_while_it_is_compacted(tmp_path):
     expected = {f"job.{number}" for number in range(40)}
     with ZtickLog.open(DISK, CLOCK, path) as log:
         log.append([job(name) for name in sorted(expected)])
-        log.commit()
         stop = threading.Event()
 
         def compact_again_and_again() -> None:
             while not stop.is_set():
                 log.append([job("job.0")])
-                log.commit()
                 log.compact()
 
         thread = threading.Thread(target=compact_again_and_again)
@@ -300,7 +299,7 @@ def test_a_log_that_a_compaction_renames_while_it_is_looked_at_is_found(tmp_path
 
 def test_a_log_whose_files_never_stand_still_is_given_up(tmp_path, monkeypatch):
     path = write_ztick(tmp_path / "log", job("a"))
-    (log,) = find_logs(DISK, [str(path)])
+    (log,) = LogFinder(DISK, warn).find([str(path)])
     view = RealDisk.view
 
     def replaced(self: RealDisk, name: str) -> memoryview:

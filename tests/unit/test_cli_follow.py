@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from journeyman.cli import follow as follow_module
+from journeyman.cli.errors import warn
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.kestrel.log import KestrelJournal
@@ -133,7 +134,6 @@ def test_ztick_is_followed_across_compactions(tmp_path):
 
         def set_job(name: str) -> None:
             log.append([job(name)])
-            log.commit()
 
         set_job("first")
         with following(path) as follower:
@@ -206,7 +206,6 @@ def test_workq_is_followed_across_segments(tmp_path):
 
         def add(number: int) -> None:
             log.append([added(number)])
-            log.commit()
 
         add(1)
         with following(directory) as follower:
@@ -296,9 +295,7 @@ def test_kestrel_is_followed_across_segments_and_checkpoints(tmp_path):
     with KestrelJournal.open(DISK, CLOCK, str(tmp_path), "jobs", segment_bytes=100) as journal:
 
         def put_one() -> int:
-            item, _ = journal.put(b"x" * 20)
-            journal.commit()
-            return item.item_id
+            return journal.put(b"x" * 20).item_id
 
         ids = [put_one()]
         with following(tmp_path, "--queue", "jobs") as follower:
@@ -353,10 +350,10 @@ def test_an_entry_longer_than_one_read_is_printed(tmp_path, monkeypatch):
         def sleep(self, seconds: float) -> None:
             raise KeyboardInterrupt
 
-    from journeyman.cli.detection import find_logs
+    from journeyman.logs.detection import LogFinder
 
     lines: list[str] = []
-    logs = find_logs(DISK, [str(directory)])
+    logs = LogFinder(DISK, warn).find([str(directory)])
     with pytest.raises(KeyboardInterrupt):
         follow_module.follow(DISK, OneRound(), logs, lines.append, json=True)  # type: ignore[arg-type]
 

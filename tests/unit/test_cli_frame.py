@@ -65,7 +65,7 @@ def test_starting_up_imports_no_command_and_no_heavy_library():
         (("dump", "--bogus", "x"), ("--bogus", "journeyman dump --help")),
         (("dump", "--format", "xml", "x"), ("'xml'", "text", "json")),
         (("dump", "--dialect", "morse", "x"), ("'morse'", "ztick", "workq", "kestrel")),
-        (("dump", "--as-of", "soon", "x"), ("'soon'", "ISO 8601")),
+        (("dump", "--as-of", "soon", "x"), ("'soon'", "2026-11-16T12:00:00Z")),
         (("verify",), ("PATH", "journeyman verify --help")),
         (("verify", "a", "b"), ("b",)),
         (("generate", "ztick", "x"), ("--records",)),

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from journeyman.cli.progress import progress, working
+from journeyman.cli.output import progress, working
 
 
 class Terminal(io.StringIO):

@@ -102,7 +102,7 @@ def test_records_behind_damage_are_kept(tmp_path):
     result = run("repair", log)
 
     assert result.exit_code == 0
-    assert "3 records kept, 2 records from behind damage" in result.stdout
+    assert "3 records kept, 2 of them after damage" in result.stdout
     assert len(rows(run("dump", "--json", log))) == 3
     assert len(list((log / "quarantine").iterdir())) == 2
 

@@ -31,7 +31,7 @@ from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
 from journeyman.formats.workq.retry import pack
 from journeyman.formats.ztick import RuleSet
-from journeyman.formats.ztick.runners import Shell
+from journeyman.formats.ztick.layout import Shell
 from journeyman.storage import RemoveJob, Storage, Upsert
 from tests.support.cli_commands import (
     NOW_NS,
@@ -108,7 +108,7 @@ def test_every_kind_of_damage_is_found_and_mended(filled, place, prefix, damage)
     found = run(*place, "check")
     assert found.exit_code == 1, found.stdout
     assert "rebuild" in found.stdout.splitlines()[-1]
-    assert run(*place, "rebuild").stdout == "500 jobs indexed anew\n"
+    assert run(*place, "rebuild").stdout == "500 jobs indexed again\n"
     assert run(*place, "check").stdout == "all is right\n"
     with filled() as storage:
         assert storage.count("mail", "waiting") == 500
@@ -124,7 +124,7 @@ def test_a_record_that_cannot_be_read_is_named_and_stays(filled, place):
     }
     assert f"v1:j:{UUID(int=7)}" in keys
     done = run(*place, "rebuild")
-    assert done.stdout == "499 jobs indexed anew; 1 cannot be read and are in no index\n"
+    assert done.stdout == "499 jobs indexed again; 1 cannot be read and are in no index\n"
     again = run(*place, "check", "--json")
     assert again.exit_code == 1
     assert [json.loads(line)["key"] for line in again.stdout.splitlines()] == [

@@ -204,10 +204,10 @@ def test_text_tells_the_same_story(tmp_path):
         f"{path}: workq",
         "  2 records: 2 add",
         f"  000000001.log: 2 records, {total} bytes: {2 * size} live, 0 dead, {size} damaged",
-        f"    corrupt at offset {8 + size}, {size} bytes: crc mismatch; 1 record behind it",
+        f"    corrupt at offset {8 + size}, {size} bytes: crc mismatch; 1 record after it",
         "  anomalies: 1 repeated-add",
         f"    repeated-add of {first}: add: added before; the first stands",
-        f"damaged: `journeyman repair {path}` mends it",
+        f"damaged: `journeyman repair {path}` repairs it",
     ]
 
 

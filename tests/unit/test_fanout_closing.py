@@ -6,21 +6,27 @@ import asyncio
 import threading
 from collections.abc import Iterable
 
-from journeyman.config import Address, LogLevel
+from journeyman.config import LogLevel, load
 from journeyman.engines.kestrel.messages import SaveCheckpoint
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.protocols.kestrel.commands import GetItem, Key, Put
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.service import FanOutPlan, FanOutServer
+from journeyman.servers.kestrel.service import FanOutServer
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.fanout_caller import Caller
 
 FOLDER = "/q"
 
 
-def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monkeypatch):
+def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(tmp_path, monkeypatch):
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f'[kestrel]\nlisten = "127.0.0.1:0"\nqueue_path = "{FOLDER}"\n'
+        "checkpoint_interval_ms = 3_600_000\n"
+    )
     disk, clock = SimulatedDisk(), ManualClock()
     lines: list[str] = []
 
@@ -29,14 +35,15 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(monke
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: mistakes.append(context))
         server = FanOutServer(
-            FanOutPlan(Address("127.0.0.1", 0), FOLDER, checkpoint_ms=3_600_000),
-            disk,
-            clock,
-            ServerLog(clock, lines.append, level=LogLevel.INFO),
-            failed=mistakes.append,
-            shared=Shared.of(loop, ServerLog(clock, lines.append), 64 * 1024 * 1024),
-            stop_server=lambda: None,
-            access=Access(),
+            ServiceContext(
+                load(str(file), environ={}, options={}).settings,
+                disk,
+                clock,
+                ServerLog(clock, lines.append, level=LogLevel.INFO),
+                Shared.of(loop, ServerLog(clock, lines.append), 64 * 1024 * 1024),
+                Access(),
+                failed=mistakes.append,
+            )
         )
         await server.start()
         client = Caller()

@@ -12,7 +12,7 @@ from journeyman.engines.kestrel.messages import Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import READER, WRITER, ItemPut
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.logs.publication import journal_path
 from journeyman.testing import SimulatedDisk
 from tests.support.fanout_world import SPOOL, FanOutWorld
@@ -282,7 +282,7 @@ def test_the_last_reader_deleted_takes_its_backlog_with_it():
 
 
 def test_a_checkpoint_lists_a_bounded_number_of_ids_and_all_that_were_listed_before(monkeypatch):
-    monkeypatch.setattr("journeyman.engines.kestrel.reader.MAX_SAVED_DONE", 5)
+    monkeypatch.setattr("journeyman.engines.kestrel.queue.MAX_SAVED_DONE", 5)
     disk = SimulatedDisk()
     filled(disk, 20, "a")
     life = world(disk)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from journeyman.engines.kestrel.engine import FanOutEngine
-from journeyman.engines.kestrel.messages import Reply
+from journeyman.engines.kestrel.messages import Effect
 from journeyman.engines.kestrel.settings import FanOutSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
+from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
+from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
@@ -24,6 +26,15 @@ from tests.support.fanout_caller import Caller
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
 SETTINGS = FanOutSettings()
+
+
+class OnlyVersion:
+    """A server that can be asked for nothing but its version."""
+
+    usual: frozenset[type] = frozenset()
+
+    def answer(self, request: Any) -> Reply | None:
+        return line("V") if type(request) is Version else None
 
 
 class Bench:
@@ -37,19 +48,29 @@ class Bench:
         self.journals.open_all()
         self.troubles: list[JourneymanError | None] = []
         self.failures: list[BaseException] = []
-        self.writer = FanOutWriter(
-            asyncio.get_running_loop(),
-            self.clock,
-            self.engine,
-            self.journals,
-            facts=lambda request: Reply(b"V\r\n") if type(request) is Version else None,
-            on_effect=lambda _: None,
-            on_batch=lambda: None,
-            on_trouble=self.troubles.append,
-            on_failure=self.failures.append,
-            on_told=lambda requests, outcomes, _: self.figures.told(requests, outcomes),
-        )
         self.figures = FanOutMetrics(self.engine.stats, lambda: self.engine.counts, [], list)
+        loop = asyncio.get_running_loop()
+        self.writer = FanOutWriter(
+            self, loop, self.clock, self.engine, self.journals, OnlyVersion()
+        )
+
+    def on_batch(self) -> None:
+        """There is no ticker here."""
+
+    def on_effect(self, effect: Effect) -> None:
+        """Checkpoints are not written here."""
+
+    def on_unread(self, error: Exception) -> None:
+        raise error
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        self.troubles.append(error)
+
+    def on_failure(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def on_told(self, requests: Requests, outcomes: Sequence[object], _: int) -> None:
+        self.figures.told(requests, outcomes)
 
     async def tell(self, client: Caller, *requests: Any) -> list[bytes]:
         """What the client hears until all is quiet."""
@@ -109,8 +130,8 @@ def test_queue_that_cannot_be_made_is_refused_and_made_later(kind: str, code: in
         client = Caller()
         assert await bench.tell(client, Put("p", 0, b"x")) == [STORED]
         bench.disk.fail(kind, error=code, times=1000)
-        assert await bench.tell(client, Put("q", 0, b"x")) == [NO_ROOM.data]
-        assert await bench.tell(client, GetItem(Key("r", "a"))) == [NO_ROOM.data]
+        assert await bench.tell(client, Put("q", 0, b"x")) == [reply_bytes(NO_ROOM)]
+        assert await bench.tell(client, GetItem(Key("r", "a"))) == [reply_bytes(NO_ROOM)]
         assert await bench.tell(client, GetItem(P)) == [value("p", b"x")]
         bench.disk.heal()
         assert await bench.tell(client, Put("q", 0, b"y"), GetItem(Q)) == [STORED, value("q", b"y")]
@@ -135,7 +156,7 @@ def test_queue_that_was_deleted_in_a_batch_that_failed_is_deleted(put_first: boo
         )
         bench.disk.heal()
         assert told[len(before) :][0] == DELETED
-        assert told[-2:] == [NO_ROOM.data, value("p", b"x")]
+        assert told[-2:] == [reply_bytes(NO_ROOM), value("p", b"x")]
         assert await bench.tell(client, Put("q", 0, b"again")) == [STORED]
         found = await bench.tell(client, GetItem(Q), GetItem(Q), GetItem(Q))
         left = [b"z", b"again"] if told[len(before) + 1 :][0] == STORED else [b"again"]
@@ -151,7 +172,7 @@ def test_reads_of_a_batch_that_failed_are_answered_in_order():
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
         requests = [GetItem(Q, open=True), Put("q", 0, b"c"), Confirm(Q, 1), Version(), GetItem(Q)]
         told = await bench.tell(client, *requests)
-        assert told == [value("q", b"a"), NO_ROOM.data, END, b"V\r\n", value("q", b"b")]
+        assert told == [value("q", b"a"), reply_bytes(NO_ROOM), END, b"V\r\n", value("q", b"b")]
         bench.disk.heal()
         assert await bench.tell(client, GetItem(Q)) == [END]
 
@@ -221,7 +242,7 @@ def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
         slow.is_slow = True
         bench.disk.fail("write", error=errno.ENOSPC, times=1000)
         bench.writer.submit(slow, [GetItem(Q), Version()])
-        assert await bench.tell(other, Put("q", 0, b"b")) == [NO_ROOM.data]
+        assert await bench.tell(other, Put("q", 0, b"b")) == [reply_bytes(NO_ROOM)]
         bench.disk.heal()
         slow.is_slow = False
         bench.writer.resume(slow)

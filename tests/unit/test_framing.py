@@ -19,7 +19,6 @@ from journeyman.formats.framing import (
     Ending,
     Entry,
     Stop,
-    StreamDecoder,
     iter_entries,
     scan,
 )
@@ -35,12 +34,6 @@ RECORDS: list[Record] = [
 LOG = b"".join(map(CODEC.encode, RECORDS))
 SIZES = [len(CODEC.encode(r)) for r in RECORDS]
 UNKNOWN = bytes.fromhex("00000001 09")
-
-
-def fed(chunks: list[bytes], *, start: int | None = None) -> tuple[list[Entry[Record]], Ending]:
-    decoder = StreamDecoder(CODEC, start=start)
-    entries = [e for chunk in chunks for e in decoder.feed(chunk)]
-    return entries, decoder.finish()
 
 
 # -- entries -------------------------------------------------------------------------------------
@@ -101,73 +94,8 @@ def test_any_buffer_will_do(kind: type[Buffer]):
     assert scan(CODEC, kind(LOG)) == scan(CODEC, LOG)
 
 
-# -- streams -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 16, 1000])
-def test_chunks_of_any_size_give_what_scan_gives(size: int):
-    chunks = [LOG[at : at + size] for at in range(0, len(LOG), size)]
-    assert fed(chunks) == scan(CODEC, LOG)
-
-
-def test_entries_arrive_with_the_chunk_that_completes_them():
-    decoder = StreamDecoder(CODEC)
-    assert decoder.feed(LOG[: SIZES[0] - 1]) == []
-    assert [e.record for e in decoder.feed(LOG[SIZES[0] - 1 : SIZES[0] + 3])] == RECORDS[:1]
-    assert decoder.ending is None
-    assert [e.offset for e in decoder.feed(LOG[SIZES[0] + 3 :])] == [SIZES[0], sum(SIZES[:2])]
-
-
-def test_empty_chunks_and_an_empty_stream_are_nothing():
-    assert fed([]) == ([], Ending(Stop.EOF, 0))
-    assert fed([b"", LOG, b""]) == scan(CODEC, LOG)
-
-
-def test_fault_names_its_offset_in_the_stream_and_nothing_is_taken_after_it():
-    decoder = StreamDecoder(CODEC)
-    decoder.feed(LOG)
-    assert decoder.feed(UNKNOWN + LOG) == []
-    assert decoder.ending is not None
-    assert (decoder.ending.stop, decoder.ending.offset) == (Stop.CORRUPT, len(LOG))
-    assert decoder.ending.error is not None
-    assert decoder.ending.error.offset == len(LOG)
-    assert decoder.feed(LOG) == []
-    assert decoder.finish() is decoder.ending
-
-
-def test_stream_that_ends_inside_an_entry_is_torn_at_its_beginning():
-    _, ending = fed([LOG[:20], LOG[20:-1]])
-    assert (ending.stop, ending.offset) == (Stop.TORN, len(LOG) - SIZES[-1])
-    assert isinstance(ending.error, IncompleteEntry)
-    assert ending.error.offset == ending.offset
-
-
-def test_stream_that_starts_inside_a_file_counts_from_there():
-    entries, ending = fed([LOG[SIZES[0] :]], start=SIZES[0])
-    assert entries == scan(CODEC, LOG)[0][1:]
-    assert ending == Ending(Stop.EOF, len(LOG))
-
-
 def test_length_over_the_limit_is_a_fault_at_once_and_not_waited_for():
-    decoder = StreamDecoder(CODEC)
-    decoder.feed(b"\xff\xff\xff\xff")
-    assert decoder.ending is not None
-    assert isinstance(decoder.ending.error, EntryTooLarge)
-
-
-def test_entry_is_not_decoded_again_for_every_byte_that_arrives():
-    calls = 0
-
-    class Counting(HeaderCodec):
-        def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
-            nonlocal calls
-            calls += 1
-            return super().decode(data, offset)
-
-    decoder: StreamDecoder[Record] = StreamDecoder(Counting(), start=0)
-    for byte in CODEC.encode(JobRemoved("x" * 1000)):
-        decoder.feed(bytes((byte,)))
-    assert calls < 10
+    assert isinstance(scan(CODEC, b"\xff\xff\xff\xff")[1].error, EntryTooLarge)
 
 
 # -- formats with a header and a zero byte -------------------------------------------------------
@@ -210,12 +138,6 @@ class HeaderCodec:
 WITH_HEADER: Codec[Record] = HeaderCodec()
 
 
-def streamed(codec: Codec[R], data: bytes) -> tuple[list[Entry[R]], Ending]:
-    decoder = StreamDecoder(codec)
-    entries = [e for byte in data for e in decoder.feed(bytes((byte,)))]
-    return entries, decoder.finish()
-
-
 @pytest.mark.parametrize(
     ("data", "count", "stop", "offset"),
     [
@@ -229,13 +151,11 @@ def streamed(codec: Codec[R], data: bytes) -> tuple[list[Entry[R]], Ending]:
         (b"FOOT" + LOG, 0, Stop.BAD_HEADER, 0),
     ],
 )
-def test_header_and_end_mark_read_the_same_whole_and_in_pieces(
-    data: bytes, count: int, stop: Stop, offset: int
-):
-    for entries, ending in (scan(WITH_HEADER, data), streamed(WITH_HEADER, data)):
-        assert len(entries) == count
-        assert (ending.stop, ending.offset) == (stop, offset)
-        assert ending.clean == (stop in (Stop.EOF, Stop.ZERO_BYTE))
+def test_header_and_end_mark_are_no_entries(data: bytes, count: int, stop: Stop, offset: int):
+    entries, ending = scan(WITH_HEADER, data)
+    assert len(entries) == count
+    assert (ending.stop, ending.offset) == (stop, offset)
+    assert ending.clean == (stop in (Stop.EOF, Stop.ZERO_BYTE))
 
 
 def test_moved_error_keeps_its_kind_and_what_it_needs():

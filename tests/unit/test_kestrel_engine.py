@@ -9,7 +9,6 @@ import pytest
 from journeyman.engines.kestrel import state
 from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import (
-    FORBIDDEN,
     Append,
     Checkpoint,
     EraseQueue,
@@ -17,12 +16,11 @@ from journeyman.engines.kestrel.messages import (
     Fetched,
     KestrelAnswer,
     KestrelDue,
-    Reply,
     SaveCheckpoint,
     StopServer,
     StopWaiting,
 )
-from journeyman.engines.kestrel.reader import Intervals
+from journeyman.engines.kestrel.queue import Intervals
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
@@ -38,6 +36,13 @@ from journeyman.protocols.kestrel.commands import (
     Put,
     PutTooLarge,
     Shutdown,
+)
+from journeyman.protocols.kestrel.replies import (
+    FORBIDDEN,
+    NOT_STORED,
+    STORED,
+    ItemFound,
+    reply_bytes,
 )
 
 T = TypeVar("T")
@@ -62,7 +67,7 @@ class World:
         self.engine.begin_batch()
         self.outcome = self.engine.decide(command, self.now_ns, client)
         self.engine.commit_batch()
-        return None if self.outcome.reply is None else self.outcome.reply.data
+        return None if self.outcome.reply is None else reply_bytes(self.outcome.reply)
 
     def effects(self, kind: type[T]) -> list[T]:
         return [effect for effect in self.outcome.effects if isinstance(effect, kind)]
@@ -150,7 +155,7 @@ def test_items_that_are_too_old_go_to_another_queue_without_an_expiry():
     world.put(b"x", expiry=50)
     world.now_ns += S
     assert world.get() == b""
-    (moved,) = [write for write in world.outcome.writes if isinstance(write, Append)]
+    (moved,) = [write for write in world.outcome.records if isinstance(write, Append)]
     assert moved.queue == "old"
     assert (moved.item.data, moved.item.expire_time_ms) == (b"x", None)
     assert world.get(Key("old")) == b"x"
@@ -181,7 +186,7 @@ def test_an_item_that_fails_too_often_goes_to_the_queue_for_errors():
     for _ in range(2):
         assert world.get(open=True) == b"x"
         world(GetItem(Q, abort=True))
-    (moved,) = [write for write in world.outcome.writes if isinstance(write, Append)]
+    (moved,) = [write for write in world.outcome.records if isinstance(write, Append)]
     assert (moved.queue, moved.item.error_count) == ("dead", 2)
     assert world.get() == b""
     assert world.get(Key("dead")) == b"x"
@@ -206,7 +211,7 @@ def test_a_queue_that_is_old_and_empty_goes():
     world.now_ns += 6 * S
     world(KestrelDue())
     assert "q" not in world.engine.queues
-    assert EraseQueue("q") in world.outcome.writes
+    assert EraseQueue("q") in world.outcome.records
 
 
 def test_there_is_an_end_to_the_number_of_queues():
@@ -253,7 +258,7 @@ def test_what_was_confirmed_before_a_restart_is_not_delivered_again():
     items = tuple(ItemPut(number, 0, None, 0, b"%d" % number) for number in range(2, 6))
     world(Fetched(Fetch("q", "", 1), items), None)
     (answer,) = [e for e in world.outcome.effects if isinstance(e, KestrelAnswer)]
-    assert b"\r\n2\r\n" in answer.reply.data
+    assert b"\r\n2\r\n" in reply_bytes(answer.reply)
     assert world.get(close=True, open=True) == b"5"
 
 
@@ -280,7 +285,7 @@ def test_items_read_for_a_reader_that_is_gone_are_not_those_of_another_of_its_na
     assert not world.effects(KestrelAnswer)
     world(Fetched(fetches[1], (ItemPut(1, 0, None, 0, b"new 0"),)), None)
     (answer,) = world.effects(KestrelAnswer)
-    assert b"new 0" in answer.reply.data
+    assert b"new 0" in reply_bytes(answer.reply)
 
 
 def test_a_batch_taken_back_leaves_the_limits_as_they_were():
@@ -310,7 +315,7 @@ def test_a_reader_that_takes_over_while_items_are_read_asks_for_them_itself():
     assert not world.effects(KestrelAnswer)
     world(Fetched(fetch, items), None)
     (answer,) = world.effects(KestrelAnswer)
-    assert (answer.client, b"\r\n0\r\n" in answer.reply.data) == (2, True)
+    assert (answer.client, b"\r\n0\r\n" in reply_bytes(answer.reply)) == (2, True)
 
 
 def test_one_stuck_item_does_not_make_the_memory_grow():
@@ -356,7 +361,7 @@ def test_a_wait_that_is_cut_short_is_answered_as_one_whose_time_is_over():
     assert world(StopWaiting(7), client=None) is None
     (answer,) = world.outcome.effects
     assert isinstance(answer, KestrelAnswer)
-    assert (answer.client, answer.reply.data, answer.final) == (7, END, True)
+    assert (answer.client, reply_bytes(answer.reply), answer.final) == (7, END, True)
     assert world.engine.next_due_ns() is None or world.engine.stats().waiting == 0
     assert world.engine.counts.misses == 1
     world(StopWaiting(7), client=None)  # there is nothing any more
@@ -372,7 +377,7 @@ def test_a_wait_for_the_disk_is_not_cut_short():
     world(StopWaiting(7), client=None)
     assert not world.outcome.effects
     world(Fetched(fetch, (ItemPut(1, 0, None, 0, b"0"),)), client=None)
-    assert KestrelAnswer(7, Reply(b"VALUE q 0 1\r\n0\r\nEND\r\n")) in world.outcome.effects
+    assert KestrelAnswer(7, ItemFound(Key("q"), b"0")) in world.outcome.effects
 
 
 def test_abort_and_close_make_no_queue():
@@ -393,7 +398,7 @@ def test_counts_of_a_batch_that_is_taken_back_are_taken_back():
 
 def test_number_of_readers_is_bounded():
     world = World()
-    world.engine.settings = FanOutSettings(max_readers=2)
+    world.engine._state.settings = FanOutSettings(max_readers=2)
     assert world(GetItem(Key("q", "a"))) == END
     assert world(GetItem(Key("q", "b"))) == END
     assert world(GetItem(Key("q", "c"))) == b"SERVER_ERROR the queue has too many readers\r\n"
@@ -410,7 +415,7 @@ def test_monitor_ends_when_it_was_given_much_whether_it_is_fetched_or_not():
         world.put(data)
         answers += [effect for effect in world.outcome.effects if isinstance(effect, KestrelAnswer)]
     assert [answer.final for answer in answers] == [False, False, False, True]
-    assert answers[-1].reply.data == END
+    assert reply_bytes(answers[-1].reply) == END
     assert world.engine.stats().open_reads == 3
     assert world.engine.stats().waiting == 0
 
@@ -430,7 +435,7 @@ def test_windows_of_very_many_queues_are_smaller(monkeypatch):
     monkeypatch.setattr(state, "ALL_WINDOWS_BYTES", 1000)
     monkeypatch.setattr(state, "LEAST_WINDOW_BYTES", 100)
     world = World(max_queues=1000)
-    world.engine.settings = FanOutSettings(window_items=1000, window_bytes=500)
+    world.engine._state.settings = FanOutSettings(window_items=1000, window_bytes=500)
     names = [f"q{number}" for number in range(20)]
     for name in names[:2]:
         world.put(*[b"x" * 50] * 20, queue=name)
@@ -539,8 +544,8 @@ def test_while_no_items_are_given_out_open_reads_can_be_closed_and_aborted():
 def test_an_item_that_fits_no_segment_of_the_original_is_refused():
     engine = FanOutEngine(FanOutSettings(max_item_bytes=10))
     engine.begin_batch()
-    assert engine.decide(Put("q", 0, bytes(10)), NOW).reply == Reply(b"STORED\r\n")
-    assert engine.decide(Put("q", 0, bytes(11)), NOW).reply == Reply(b"NOT_STORED\r\n")
+    assert engine.decide(Put("q", 0, bytes(10)), NOW).reply is STORED
+    assert engine.decide(Put("q", 0, bytes(11)), NOW).reply is NOT_STORED
     engine.commit_batch()
 
 
@@ -554,7 +559,7 @@ def test_an_item_that_fails_too_often_stays_if_the_queue_for_errors_cannot_be_ma
 
 def test_a_queue_that_waits_to_be_imported_is_not_made():
     world = World()
-    world.engine.not_imported = frozenset({"q"})
+    world.engine.hold_off(["q"])
     refusal = b"SERVER_ERROR the queue has journals of kestrel 1.x or 2.x: import them first\r\n"
     assert world.put(b"1") == [refusal]
     assert [world(GetItem(Q)), world(GetItem(Key("q", "r"))), world(Monitor(Q, 0, None))] == [
@@ -577,9 +582,19 @@ def test_queues_that_are_too_old_go_a_few_at_a_time():
     while len(engine.queues) > 1:
         engine.begin_batch()
         erased = [
-            w for w in engine.decide(KestrelDue(), now_ns).writes if isinstance(w, EraseQueue)
+            w for w in engine.decide(KestrelDue(), now_ns).records if isinstance(w, EraseQueue)
         ]
         engine.commit_batch()
         assert len(erased) <= 10
         rounds += 1
         assert rounds < 50
+
+
+def test_a_batch_that_is_taken_back_leaves_the_queues_where_others_look_for_them():
+    world = World()
+    queues = world.engine.queues
+    world.engine.begin_batch()
+    world.engine.decide(Put("q", 0, b"x"), NOW)
+    world.engine.undo_batch()
+    world(Put("r", 0, b"x"))
+    assert list(queues) == ["r"]

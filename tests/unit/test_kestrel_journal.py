@@ -26,7 +26,6 @@ from journeyman.formats.kestrel import (
     Record,
     UnknownCommand,
 )
-from journeyman.logs.appender import CommitThread
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.kestrel.opening import remove_stale_locks
 from journeyman.testing import ManualClock, SimulatedDisk
@@ -61,10 +60,7 @@ def opened(disk: SimulatedDisk, **options) -> KestrelJournal:
 
 
 def put(journal: KestrelJournal, *data: bytes) -> list[int]:
-    puts = [journal.put(each) for each in data]
-    journal.commit()
-    assert all(stored.result(0) for _, stored in puts)
-    return [put_item.item_id for put_item, _ in puts]
+    return [journal.put(each).item_id for each in data]
 
 
 def ids(journal: KestrelJournal, after: int = 0) -> list[int]:
@@ -231,7 +227,6 @@ def test_an_item_keeps_its_fields():
     with opened(disk) as journal:
         journal.put(b"data", add_time_ms=5, expire_time_ms=9, error_count=2)
         journal.put(b"now")
-        journal.commit()
         assert list(journal.items()) == [
             ItemPut(1, 5, 9, 2, b"data"),
             ItemPut(2, NOW_MS, None, 0, b"now"),
@@ -270,31 +265,11 @@ def test_ids_of_items_that_found_no_room_are_given_to_the_next_ones():
     with opened(disk) as journal:
         put(journal, b"one")
         disk.fail("write", error=errno.ENOSPC, partial=5)
-        refused = [journal.put(b"two"), journal.put(b"three")]
-        journal.commit()
-        assert all(isinstance(stored.exception(0), LogFull) for _, stored in refused)
+        with pytest.raises(LogFull):
+            journal.put(b"two")
         assert journal.tail == 1
         assert put(journal, b"two again") == [2]
         assert ids(journal) == [1, 2]
-
-
-def test_an_id_is_not_given_back_while_later_ones_are_on_their_way(monkeypatch):
-    disk = SimulatedDisk()
-    with opened(disk) as journal:
-        put(journal, b"one")
-        third: list[int] = []
-
-        def write_without_room(*_: object) -> None:
-            monkeypatch.undo()
-            third.append(journal.put(b"three")[0].item_id)
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        _, refused = journal.put(b"two")
-        monkeypatch.setattr(SimulatedDisk, "_write", write_without_room)
-        journal.commit()
-        assert isinstance(refused.exception(0), LogFull)
-        assert put(journal, b"four") == [4]
-        assert (third, ids(journal)) == ([3], [1, 3, 4])
 
 
 def test_a_segment_is_left_when_the_next_item_would_not_fit():
@@ -426,12 +401,11 @@ def test_the_first_named_reader_takes_the_place_of_the_default_reader():
     assert names(after) == [f"jobs.{NOW_MS}", "jobs.read.a", "jobs.read.b"]
 
 
-def test_a_new_reader_starts_at_what_is_stored_not_at_what_waits():
+def test_a_new_reader_starts_behind_what_is_stored():
     with opened(SimulatedDisk()) as journal:
         put(journal, b"one")
         journal.put(b"two")
         journal.add_reader("a")
-        journal.commit()
         assert journal.add_reader("b") == Reader(2)
         assert journal.readers["a"] == Reader(0)
 
@@ -669,21 +643,19 @@ def test_nothing_in_the_archive_is_overwritten():
         assert ids(journal) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_queue_on_the_machines_own_disk_serves_writers_and_a_reader_at_once(tmp_path):
+def test_a_queue_on_the_machines_own_disk_serves_a_writer_and_a_reader_at_once(tmp_path):
     directory = str(tmp_path / "deep" / "spool")
     archive = str(tmp_path / "archive")
     journal = KestrelJournal.open(
         RealDisk(), SystemClock(), directory, "jobs", segment_bytes=400, archive_directory=archive
     )
-    committing = CommitThread(journal.appender)
 
     def write() -> None:
-        for n in range(50):
-            journal.put(b"item %d" % n)[1].result(30)
+        for n in range(150):
+            journal.put(b"item %d" % n)
 
-    writers = [threading.Thread(target=write) for _ in range(3)]
-    for writer in writers:
-        writer.start()
+    writer = threading.Thread(target=write)
+    writer.start()
     reader = Reader()
     while reader.head < 150:
         for put_item in journal.items(reader.head):
@@ -691,9 +663,7 @@ def test_a_queue_on_the_machines_own_disk_serves_writers_and_a_reader_at_once(tm
             reader.head = put_item.item_id
         journal.checkpoint("", reader)
         journal.retain()
-    for writer in writers:
-        writer.join()
-    committing.close()
+    writer.join()
     journal.close()
     archived = sorted((tmp_path / "archive").iterdir())
     with KestrelJournal.open(RealDisk(), SystemClock(), directory, "jobs") as journal:

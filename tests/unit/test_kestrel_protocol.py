@@ -180,10 +180,12 @@ def test_a_line_without_an_end_is_not_kept_for_ever():
 
 
 def test_replies_are_those_of_the_original():
-    assert replies.value(JOBS, b"a\r\nb") == b"VALUE jobs 0 4\r\na\r\nb\r\nEND\r\n"
-    assert replies.value(Key("q", "r"), b"") == b"VALUE q+r 0 0\r\n\r\nEND\r\n"
-    assert replies.count(3) == b"3\r\n"
-    assert replies.version("2.4.8") == b"VERSION 2.4.8\r\n"
-    assert replies.stat_lines([("items", 2)]) == b"STAT items 2\r\nEND\r\n"
-    assert replies.queue_dump({"q": [("items", 2)]}) == b"queue 'q' {\r\n  items=2\r\n}\r\nEND\r\n"
-    assert replies.server_error("why") == b"SERVER_ERROR why\r\n"
+    say = replies.reply_bytes
+    assert say(replies.ItemFound(JOBS, b"a\r\nb")) == b"VALUE jobs 0 4\r\na\r\nb\r\nEND\r\n"
+    assert say(replies.ItemFound(Key("q", "r"), b"")) == b"VALUE q+r 0 0\r\n\r\nEND\r\n"
+    assert say(replies.Count(3)) == b"3\r\n"
+    assert say(replies.line("VERSION 2.4.8")) == b"VERSION 2.4.8\r\n"
+    assert say(replies.stat_lines([("items", 2)])) == b"STAT items 2\r\nEND\r\n"
+    dumped = say(replies.queue_dump({"q": [("items", 2)]}))
+    assert dumped == b"queue 'q' {\r\n  items=2\r\n}\r\nEND\r\n"
+    assert say(replies.ServerError("why")) == b"SERVER_ERROR why\r\n"

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from journeyman.engines.kestrel.messages import ERROR, Counts, FanOutStats
+from journeyman.engines.kestrel.messages import Counts, FanOutStats
 from journeyman.engines.workq.messages import QueueFigures, WorkStats
 from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import (
@@ -38,8 +39,9 @@ from journeyman.formats.ztick import (
     Shell,
     WorkQueueRunner,
 )
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.protocols.kestrel.commands import Confirm, Key
+from journeyman.protocols.kestrel.replies import ERROR
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import NOT_FOUND
 from journeyman.protocols.ztick import (
@@ -53,28 +55,29 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.telemetry.disk_figures import MeasuredDisk
 from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
     Family,
     Histogram,
+    MeasuredDisk,
     Point,
-    ServerMetrics,
-    text_of,
 )
+from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.metrics import WorkqMetrics
-from journeyman.servers.ztick.writer import Request, Writer
+from journeyman.servers.ztick.metrics import ServerMetrics
+from journeyman.servers.ztick.writer import Request, ZtickOwner, ZtickWriter
 from journeyman.testing import ManualClock
 from tests.support.stat_lines import STAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
+HEADS = Path(__file__).parent / "data" / "metrics.txt"
 MS = 1_000_000
 SHELL = Shell("true")
 
 
 def read(metrics: ServerMetrics, stat: Metrics = STAT) -> dict[tuple[str, str], float]:
     """(name, labels) -> value, as Prometheus itself reads the text."""
-    families = text_string_to_metric_families(metrics.render(stat).decode())
+    families = text_string_to_metric_families(text_of(metrics.families(stat)).decode())
     samples = [sample for family in families for sample in family.samples]
     rows = {
         (s.name, ",".join(f"{k}={v}" for k, v in sorted(s.labels.items()))): s.value
@@ -104,7 +107,7 @@ def test_the_figures_of_stat_are_there():
 def test_every_figure_says_what_it_is():
     metrics = ServerMetrics()
     metrics.run_ended(SHELL, True, MS, MS)
-    text = metrics.render(STAT).decode()
+    text = text_of(metrics.families(STAT)).decode()
     for family in text_string_to_metric_families(text):
         assert family.type in ("counter", "gauge", "histogram")
         assert family.documentation.endswith("."), family.name
@@ -249,18 +252,20 @@ def test_the_page_on_telemetry_lists_every_figure():
     metrics.run_ended(SHELL, True, MS, MS)
     metrics.exports["traces", True] += 1
     told(metrics, (Set(b"r", "a", 1), DONE))
-    text = metrics.render(STAT).decode()
+    text = text_of(metrics.families(STAT)).decode()
     assert set(listed) == {family.name for family in metrics.families(STAT)}
     for family in metrics.families(STAT):
         prometheus, kind, labels = listed[family.name]
         assert kind == family.kind
         assert f"# TYPE {prometheus} {kind}\n" in text
         assert labels == ", ".join(f"`{label}`" for label in family.points[0].labels)
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads == HEADS.read_text().splitlines(), "dashboards rest on these"
 
 
 def test_names_of_queues_cannot_break_out_of_their_label():
     family = Family("x", "gauge", "X.", [Point({"queue": 'a"} 1\n\\'}, 5)])
-    assert text_of([family]).decode().endswith('journeyman_x{queue="a\\"} 1\\n\\\\"} 5\n')
+    assert text_of([family]).decode().endswith('journeyman_x{queue="a\\"} 1\\n\\\\"} 5.0\n')
 
 
 # -- together with the writer --
@@ -297,18 +302,11 @@ class FullOnce:
 def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back():
     async def serve() -> ServerMetrics:
         metrics = ServerMetrics()
-        writer = Writer(
-            asyncio.get_running_loop(),
-            ManualClock(),
-            ScheduleEngine(),
-            FullOnce(),
-            start_runs=lambda _: None,
-            on_batch=lambda: None,
-            on_trouble=lambda _: None,
-            on_failure=lambda error: pytest.fail(repr(error)),
-            on_reply=lambda _: None,
-            on_told=lambda requests, outcomes, begun_ns: metrics.told(requests, outcomes),
-        )
+        owner = Mock(spec=ZtickOwner)
+        owner.on_failure = lambda error: pytest.fail(repr(error))
+        owner.on_told = lambda requests, outcomes, _: metrics.told(requests, outcomes)
+        loop = asyncio.get_running_loop()
+        writer = ZtickWriter(owner, loop, ManualClock(), ScheduleEngine(), FullOnce())
         commands: list[Request] = [
             Set(b"r", "mine.a", 1),
             Set(b"r", "yours.a", 1),

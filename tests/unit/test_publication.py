@@ -39,8 +39,8 @@ def test_a_name_cannot_come_and_go():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"{", "is no journal"),
-        (b'{"version": 1}', "is no journal"),
+        (b"{", "is not the journal"),
+        (b'{"version": 1}', "is not the journal"),
         (b'{"version": 2, "renames": {}, "removes": []}', "is of version 2"),
         (b'{"version": 1, "renames": {"gone": "lost"}, "removes": []}', "neither gone nor lost"),
     ],

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from journeyman.cli.ztick_lines import json_text, text
+from journeyman.cli.lines import ztick_json, ztick_text
 from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult
@@ -46,8 +46,8 @@ def test_its_byte_in_the_log_is_seven():
 
 
 def test_dump_shows_it():
-    assert text(RULE) == "RULE SET mail.rule mail. journal due:mail"
-    assert json_text(RULE).endswith('"runner":{"type":"journal","queue":"due:mail"}}')
+    assert ztick_text(RULE) == "RULE SET mail.rule mail. journal due:mail"
+    assert ztick_json(RULE).endswith('"runner":{"type":"journal","queue":"due:mail"}}')
 
 
 def run(runner: JournalRunner, queue: str = "due") -> RunResult:

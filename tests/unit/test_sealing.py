@@ -19,7 +19,7 @@ from journeyman.formats import kestrel, ztick
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
 from journeyman.formats.seals import BLOCK_BYTES, SealKind
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Status
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.damage import Damage
 from journeyman.logs.kestrel.log import KestrelJournal
@@ -39,9 +39,7 @@ def job(name: str, at_ns: int = 1) -> JobSet:
 
 
 def write(log: ZtickLog, *records: Any) -> None:
-    stored = log.append(records)
-    log.commit()
-    stored.result(0)
+    log.append(records)
 
 
 def kinds(data: bytes, format_: Any = SEALS) -> str:
@@ -58,7 +56,7 @@ def loaded(disk: SimulatedDisk) -> list[Any]:
 # -- what is written -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sync", [SyncPolicy.always(), SyncPolicy.interval(5), SyncPolicy.os()])
+@pytest.mark.parametrize("sync", [SyncPolicy.ALWAYS, SyncPolicy.OS])
 def test_every_batch_ends_with_a_seal_and_a_clean_stop_with_a_closing_one(sync):
     disk = SimulatedDisk()
     with ZtickLog.open(disk, ManualClock(), PATH, sync=sync) as log:
@@ -77,7 +75,7 @@ def test_every_batch_ends_with_a_seal_and_a_clean_stop_with_a_closing_one(sync):
 
 def test_the_opening_seal_is_durable_before_a_record_follows():
     disk = SimulatedDisk()
-    log = ZtickLog.open(disk, ManualClock(), PATH, sync=SyncPolicy.os())
+    log = ZtickLog.open(disk, ManualClock(), PATH, sync=SyncPolicy.OS)
     write(log, job("a"))
     assert kinds(disk.after_crash("lose_all_unsynced").read_bytes(PATH)) == "o"
 
@@ -99,8 +97,7 @@ def test_without_seals_the_bytes_are_those_of_the_original():
     assert disk.read_bytes(PATH) == CODEC.encode(job("c"))
     assert disk.read_bytes(f"{PATH}.compressed") == CODEC.encode(job("a")) + CODEC.encode(job("b"))
     with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", seal=False) as journal:
-        item, _ = journal.put(b"x")
-        journal.commit()
+        item = journal.put(b"x")
         journal.checkpoint("", Reader(1))
         (segment,) = journal.segments
     assert disk.read_bytes(segment.path) == WRITER.header + WRITER.encode(item)
@@ -136,7 +133,6 @@ def test_a_segment_is_closed_when_it_is_left_and_is_never_too_large():
     with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=1024) as journal:
         for _ in range(20):
             journal.put(bytes(100))
-            journal.commit()
         paths = [segment.path for segment in journal.segments]
     assert len(paths) > 2
     for path in paths:
@@ -199,7 +195,6 @@ def test_a_flipped_bit_in_a_segment_that_has_an_index_is_met_when_it_is_read():
     with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=16384) as journal:
         for n in range(1, 40):
             journal.put(b"%08d" % n * 100)
-            journal.commit()
         journal.save_indexes()
         first = journal.segments[0]
     data = bytearray(disk.read_bytes(first.path))
@@ -222,7 +217,6 @@ def test_a_reader_whose_head_is_beyond_the_newest_item_starts_at_the_oldest():
     with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
         for _ in range(3):
             journal.put(b"x")
-        journal.commit()
     ahead = READER.header + READER.encode(ReadHead(700)) + READER.encode(ReadDone(()))
     disk.plant("/q/jobs.read.", ahead)
     for _ in range(2):  # it stays so, whatever the file says by then
@@ -265,7 +259,6 @@ def test_records_that_were_set_aside_can_be_taken_back(tmp_path: Path):
 def test_items_that_were_set_aside_can_be_taken_back(tmp_path: Path):
     with KestrelJournal.open(RealDisk(), SystemClock(), str(tmp_path), "q") as journal:
         journal.put(b"one")
-        journal.commit()
         path = Path(journal.segments[0].path)
     item = ItemPut(2, 77, None, 1, b"two")
     assert WRITER.seals is not None
@@ -324,10 +317,7 @@ def golden_files() -> dict[str, bytes]:
         write(log, rule, job("mail.2", -5), JobRemoved("mail.1"))
     with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
         journal.put(b"first", add_time_ms=5)
-        journal.commit()
-        journal.put(b"second", add_time_ms=6, expire_time_ms=7)
-        journal.put(b"", add_time_ms=8)
-        journal.commit()
+        journal.append([ItemPut(2, 6, 7, 0, b"second"), ItemPut(3, 8, None, 0, b"")])
         journal.checkpoint("", Reader(1, {3}))
         (segment,) = journal.segments
     return {

@@ -12,12 +12,11 @@ from journeyman.config import parse_tokens
 from journeyman.engines.ztick.messages import DONE, JobNotFound
 from journeyman.protocols.ztick import Metrics
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.connection import PARSE_BYTES, WINDOW
-from journeyman.servers.core.sending import LIST_STALL_S
+from journeyman.servers.core.connection import LIST_STALL_S, PARSE_BYTES, WINDOW
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
-from journeyman.servers.ztick.writer import Request, Writer
+from journeyman.servers.ztick.writer import Request
 
 TOKENS = '[token.a]\nsecret = "right"\nnamespace = "a."\n'
 
@@ -52,12 +51,12 @@ class Table:
         me = cast(Any, self)
         self.around = ZtickContext(
             me,
-            cast(Writer, me),
+            me,
             ServerLog(SystemClock(), self.lines.append),
-            lambda stats: cast(Metrics, stats),
+            Shared.of(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
             Access(parse_tokens(tokens, "tokens") if tokens else None),
             unsent_bytes=unsent_bytes,
-            shared=Shared.of(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
+            metrics=lambda stats: cast(Metrics, stats),
         )
         self.session = ZtickSession(self.around)
         self.session.connection_made(me)

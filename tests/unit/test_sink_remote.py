@@ -13,7 +13,8 @@ from pyarrow import fs
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.keyspace import file
-from journeyman.spark.sinks import remote, stores
+from journeyman.spark import files
+from journeyman.spark.sinks import remote
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
 
@@ -24,7 +25,7 @@ ROOT = "store://bucket"
 def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that is reached as store://bucket, and as nothing else."""
     filesystem = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
-    monkeypatch.setattr(stores, "_open", lambda uri, _: (filesystem, uri.removeprefix(ROOT + "/")))
+    monkeypatch.setattr(files, "_remote", {ROOT: files.Remote(filesystem, ROOT, None)}.__getitem__)
     return tmp_path
 
 

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 from journeyman.formats.ztick import JobSet
+from journeyman.logs.catalog import Log, LogFile
+from journeyman.spark.files import find_logs
 from journeyman.spark.source import piece_reader, splits
-from journeyman.spark.source.layout import Log, LogFile, find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import (
     MAX_SPLIT_BYTES,
@@ -31,10 +32,18 @@ from tests.support.specimens import ZTICK as SPECIMEN
 
 def log_of(*sizes: int, name: str = "/log", local: bool = True) -> Log:
     files = [
-        LogFile(f"{name}/{at}", size, 0, at if local else None, at, at == len(sizes) - 1)
+        LogFile(
+            "ztick",
+            f"{name}/{at}",
+            size=size,
+            modified_ns=0,
+            identity=at if local else None,
+            segment=at,
+            is_last=at == len(sizes) - 1,
+        )
         for at, size in enumerate(sizes)
     ]
-    return Log(name, tuple(files))
+    return Log("ztick", name, tuple(files))
 
 
 def plan(*logs: Log, **options: object) -> list[LogPartition]:
@@ -192,7 +201,7 @@ def test_anchors_of_the_planner_change_no_row(tmp_path, monkeypatch, walk_bytes,
 
 MEASURE = """
 import resource, sys
-from journeyman.spark.source.layout import find_logs
+from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import plan_partitions
 from journeyman.spark.source.sources import LogReader, full_schema

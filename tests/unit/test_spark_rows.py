@@ -16,8 +16,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, workq
 from journeyman.formats.keyspace import file as keyspace_file
+from journeyman.spark.files import find_logs
 from journeyman.spark.source import packets, sources
-from journeyman.spark.source.layout import find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema, narrowed
 from journeyman.spark.source.sources import LogReader, full_schema

@@ -13,7 +13,7 @@ from journeyman.errors import UsageError
 from journeyman.formats.ztick import Shell
 from journeyman.protocols.ztick import Get, Set
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metrics import Family, ServerMetrics
+from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.telemetry.telemetry import (
     MAX_SPANS_A_SECOND,
     MAX_WAITING_SPANS,
@@ -23,6 +23,7 @@ from journeyman.servers.telemetry.telemetry import (
     Span,
     Telemetry,
 )
+from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.testing import ManualClock
 from tests.support.stat_lines import STAT

@@ -10,16 +10,16 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from journeyman.clock import SystemClock
-from journeyman.engines.prefix_tree import PrefixTree
 from journeyman.engines.ztick import engine
 from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.messages import DUE_LIMIT, StartRun, TriggerDue
+from journeyman.engines.ztick.rules import PrefixTree
 from journeyman.formats.ztick import Shell, Status
 from journeyman.protocols.ztick import Query, Set, SetRule
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.servers.core.idle import LOOKS, IdleWatch
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.slices import Slices
+from journeyman.servers.core.service import LOOKS, IdleWatch
+from journeyman.servers.core.shared import Slices
 from journeyman.servers.ztick.runs import STARTS_A_TURN, Runs
 
 
@@ -129,7 +129,7 @@ def test_listings_share_one_copy_of_what_changes():
         schedule.decide(Set(b"s", f"job.{number}", 5), 0)
     listings = [cast(Any, schedule.decide(Query(b"q", ""), 0).reply) for _ in range(40)]
     schedule.decide(Set(b"s", "job.7", 6), 0)
-    copies = [list(listing._kept.values()) for listing in listings]
+    copies = [list(listing._shards._kept.values()) for listing in listings]
     assert all(len(each) == 1 and each[0] is copies[0][0] for each in copies)
     for listing in listings:
         rows = [row for slice_ in listing for row in slice_]

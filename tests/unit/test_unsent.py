@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from journeyman.clock import SystemClock
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.unsent import GRACE_S, LOOK_S, SLOW_S, UnsentBudget
+from journeyman.servers.core.shared import GRACE_S, LOOK_S, SLOW_S, UnsentBudget
 
 LIMIT = 1600
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.engines.workq.leasing import EXPIRED_LIMIT
+from journeyman.engines.workq.lifecycle import EXPIRED_LIMIT
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Finished, Leased
 from tests.support.workq_engine import MS, Story, job_id, number_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 
 import pytest
 
@@ -11,7 +12,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import LogClosed, LogError, LogFull, LogLocked
 from journeyman.folds.workq import replay, visible
 from journeyman.formats.workq import CODEC, HEADER, Record
-from journeyman.logs.appender import CommitThread, SyncPolicy
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq import log as workq_log
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
@@ -156,7 +157,6 @@ def test_a_segment_is_left_once_it_has_reached_its_size():
     with opened(disk, segment_bytes=len(HEADER) + 2 * record_bytes) as log:
         for number in range(5):
             log.append([added(number)])
-            log.commit()
         assert loaded(log) == [added(number) for number in range(5)]
     assert segments_of(disk) == {
         1: [added(0), added(1)],
@@ -172,15 +172,10 @@ def test_a_full_segment_is_not_gone_on_with_after_reopening():
     assert segments_of(disk) == {1: [added(1), added(2)], 2: [added(3)]}
 
 
-def test_unless_told_otherwise_a_log_syncs_every_second():
-    clock = ManualClock()
+def test_unless_told_otherwise_what_was_appended_is_durable():
     disk = SimulatedDisk()
-    log = WorkqLog.open(disk, clock, DIRECTORY)
+    log = WorkqLog.open(disk, ManualClock(), DIRECTORY)
     log.append([added(1)])
-    log.commit()
-    assert disk.after_crash("lose_all_unsynced").size(path_of(1)) < len(encoded([added(1)]))
-    clock.advance(1)
-    log.commit()
     assert segments_of(disk.after_crash("lose_all_unsynced")) == {1: [added(1)]}
     log.close()
 
@@ -251,7 +246,6 @@ def test_a_segment_that_has_become_read_only_is_looked_at():
     log = opened(disk, segment_bytes=8)
     assert log.clean(as_of(1)).visited == 1
     log.append([added(2)])
-    log.commit()
     assert log.clean(as_of(2)).visited == 2
     log.close()
 
@@ -367,9 +361,8 @@ def test_an_id_added_again_out_of_order_is_kept_together_until_all_of_it_has_exp
 
 def test_a_delete_that_is_not_yet_durable_lets_nothing_go():
     disk = planted([added(1), added(2)], LATER)
-    log = opened(disk, sync=SyncPolicy.os())
+    log = opened(disk, sync=SyncPolicy.OS)
     log.append([deleted(1, 1)])
-    log.commit()
     log.clean(as_of(100), thorough=True)
     after = disk.after_crash("lose_all_unsynced")
     assert segments_of(after) == {1: [added(2)], 2: [*LATER, deleted(1, 1)]}
@@ -417,16 +410,20 @@ def test_without_room_a_segment_stays_as_it_is_and_the_next_cleaning_tries_again
 def test_a_log_on_the_machines_own_disk_takes_appends_while_it_is_cleaned(tmp_path):
     directory = str(tmp_path / "deep" / "cmdlog")
     log = WorkqLog.open(RealDisk(), SystemClock(), directory, segment_bytes=2000)
-    committing = CommitThread(log.appender)
-    futures = []
+    appended = threading.Event()
+
+    def append_all() -> None:
+        for n in range(200):
+            log.append([added(n, n, ttl_s=30), started(n, n)])
+        appended.set()
+
+    appending = threading.Thread(target=append_all)
+    appending.start()
     dropped = 0
-    for n in range(200):
-        futures.append(log.append([added(n, n, ttl_s=30), started(n, n)]))
-        if n % 50 == 49:
-            futures[-1].result(30)
-            dropped += log.clean(as_of(n)).records_dropped
-    assert all(future.result(30) for future in futures)
-    committing.close()
+    while not appended.wait(0.001):
+        dropped += log.clean(as_of(100)).records_dropped
+    appending.join()
+    dropped += log.clean(as_of(199)).records_dropped
     log.close()
     assert dropped > 100
     with WorkqLog.open(RealDisk(), SystemClock(), directory) as log:

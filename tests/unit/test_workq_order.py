@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.engines import sorted_set
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sorted_set import SortedSet
 
 
 @pytest.fixture(params=[1, 2, 512])
@@ -17,7 +17,7 @@ def chunk(request, monkeypatch):
 
 @pytest.mark.usefixtures("chunk")
 def test_what_goes_in_comes_out_sorted():
-    order: Order[int] = Order()
+    order: SortedSet[int] = SortedSet()
     for number in (5, 1, 9, 3, 7, 2, 8, 0, 6, 4):
         order.add(number)
     assert list(order) == list(range(10))
@@ -27,7 +27,7 @@ def test_what_goes_in_comes_out_sorted():
 
 @pytest.mark.usefixtures("chunk")
 def test_an_order_is_made_of_sorted_things():
-    order = Order(range(1500))
+    order = SortedSet(range(1500))
     order.add(-1)
     order.remove(700)
     assert list(order) == [n for n in range(-1, 1500) if n != 700]
@@ -35,7 +35,7 @@ def test_an_order_is_made_of_sorted_things():
 
 @pytest.mark.usefixtures("chunk")
 def test_pages_begin_at_any_offset():
-    order = Order(range(1500))
+    order = SortedSet(range(1500))
     assert order.page(0, 3) == [0, 1, 2]
     assert order.page(510, 5) == [510, 511, 512, 513, 514]
     assert order.page(1498, 10) == [1498, 1499]
@@ -43,7 +43,7 @@ def test_pages_begin_at_any_offset():
 
 
 def test_first_from_a_bound_on():
-    order: Order[int] = Order()
+    order: SortedSet[int] = SortedSet()
     assert order.first_from(0) is None
     for number in range(0, 5000, 2):
         order.add(number)
@@ -58,14 +58,14 @@ def test_first_from_a_bound_on():
 
 def test_the_first_of_nothing_is_an_error():
     with pytest.raises(IndexError):
-        Order().first()
+        SortedSet().first()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))), st.sampled_from((1, 2, 3)))
 def test_an_order_is_a_sorted_set(steps, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorted_set, "CHUNK", chunk)
-        order: Order[int] = Order()
+        order: SortedSet[int] = SortedSet()
         model: set[int] = set()
         for adds, number in steps:
             if adds and number not in model:

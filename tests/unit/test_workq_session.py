@@ -33,10 +33,9 @@ from journeyman.servers.workq.session import (
     LARGE_BYTES,
     LOAD_BYTES,
     READ_AHEAD_BYTES,
+    WorkqContext,
     WorkqSession,
-    WorkqSurroundings,
 )
-from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.units import MIB
 
 TEXT = "00000000-0000-4000-8000-000000000001"
@@ -54,12 +53,12 @@ class Table:
         self.has_room = True
         self.soon: list[Any] = []
         me = cast(Any, self)
-        self.around = WorkqSurroundings(
+        self.around = WorkqContext(
             me,
-            cast(WorkqWriter, me),
+            me,
             ServerLog(SystemClock(), lambda _: None),
-            7_000_000_000,
-            shared=Shared.of(me, ServerLog(SystemClock(), lambda _: None), 64 * MIB),
+            Shared.of(me, ServerLog(SystemClock(), lambda _: None), 64 * MIB),
+            started_ns=7_000_000_000,
         )
         self.session = WorkqSession(self.around)
         self.session.connection_made(me)

@@ -37,7 +37,7 @@ from journeyman.protocols.workq.replies import (
     QueueList,
     Reply,
 )
-from journeyman.servers.core import queue_writer
+from journeyman.servers.core import group_commit
 from journeyman.servers.workq.writer import WorkqJournal, WorkqWriter
 from journeyman.testing import ManualClock
 
@@ -121,16 +121,26 @@ class Bench:
         self.failures: list[BaseException] = []
         self.outcomes: list[object] = []
         self.writer = WorkqWriter(
+            self,
             asyncio.get_running_loop(),
             self.clock,
             self.queue,
             None if memory else cast(WorkqJournal, self.journal),
-            on_batch=lambda: None,
-            on_trouble=self.troubles.append,
-            on_failure=self.failures.append,
-            on_told=lambda _, outcomes, __: self.outcomes.extend(outcomes),
             max_waiting=max_waiting,
         )
+
+    def on_batch(self) -> None:
+        """There is no ticker here."""
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        self.troubles.append(error)
+
+    def on_failure(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def on_told(self, _: object, outcomes: Sequence[object], begun_ns: int) -> None:
+        assert begun_ns == self.clock.now_ns()
+        self.outcomes.extend(outcomes)
 
     async def settle(self) -> None:
         await asyncio.wait_for(self.writer.idle(), 30)
@@ -400,7 +410,7 @@ def test_pause_that_cannot_be_saved_is_none():
 
 def test_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(WorkqWriter, "max_waiting_bytes", 1000)
-    monkeypatch.setattr(queue_writer, "MAX_BATCH_BYTES", 300)
+    monkeypatch.setattr(group_commit, "MAX_BATCH_BYTES", 300)
 
     async def test() -> None:
         bench, client, other = Bench(), Caller(), Caller()

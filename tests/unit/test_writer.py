@@ -30,9 +30,9 @@ from journeyman.protocols.ztick import (
     SetRule,
     Stat,
 )
+from journeyman.servers.core import group_commit
 from journeyman.servers.core.group_commit import MAX_BATCH
-from journeyman.servers.ztick import writer as writer_module
-from journeyman.servers.ztick.writer import Request, Writer
+from journeyman.servers.ztick.writer import Request, ZtickWriter
 from journeyman.testing import ManualClock
 
 FAR_NS = 4_000_000_000_000_000_000
@@ -101,24 +101,32 @@ class Bench:
         self.failures: list[BaseException] = []
         self.replies: list[Reply] = []
         self.batches = 0
-        self.writer = Writer(
+        self.writer = ZtickWriter(
+            self,
             asyncio.get_running_loop(),
             self.clock,
             self.schedule,
             None if memory else self.journal,
-            start_runs=self._start,
-            on_batch=self._on_batch,
-            on_trouble=self.troubles.append,
-            on_failure=self.failures.append,
-            on_reply=self.replies.append,
             max_waiting=max_waiting,
         )
 
-    def _start(self, effects: Sequence[StartRun]) -> None:
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        self.troubles.append(error)
+
+    def on_failure(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def on_reply(self, reply: Reply) -> None:
+        self.replies.append(reply)
+
+    def on_told(self, *_: object) -> None:
+        """Nobody counts here."""
+
+    def start_runs(self, effects: Sequence[StartRun]) -> None:
         self.records_at_start.append(len(self.journal.records))
         self.started += effects
 
-    def _on_batch(self) -> None:
+    def on_batch(self) -> None:
         self.batches += 1
 
     async def settle(self) -> None:
@@ -290,7 +298,7 @@ def test_a_full_disk_refuses_changes_and_reads_go_on():
 
 
 def test_what_the_server_has_to_record_is_tried_again(monkeypatch):
-    monkeypatch.setattr(writer_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(group_commit, "RETRY_S", 0.01)
 
     async def scenario():
         bench, caller = Bench(), Caller()

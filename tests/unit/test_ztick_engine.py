@@ -6,9 +6,8 @@ import gc
 
 import pytest
 
-from journeyman.engines.sharded_dict import DRAWERS, SLICE_JOBS, Drawers, JobListing
-from journeyman.engines.ztick import due
-from journeyman.engines.ztick.due import DueQueue
+from journeyman.engines.sharded_dict import SHARDS, ShardedDict
+from journeyman.engines.ztick import jobs as due
 from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
 from journeyman.engines.ztick.job import (
     PLANNED,
@@ -18,12 +17,15 @@ from journeyman.engines.ztick.job import (
     order_of,
     pack,
 )
+from journeyman.engines.ztick.jobs import DueQueue
 from journeyman.engines.ztick.loading import ZtickLoader, load
 from journeyman.engines.ztick.messages import (
     DONE,
     DUE_LIMIT,
     OUT_OF_SCOPE,
+    SLICE_JOBS,
     Ended,
+    JobListing,
     JobNotFound,
     NotRun,
     Resume,
@@ -470,13 +472,13 @@ def test_listings_come_in_slices_of_bounded_size(server: Server):
 
 
 def test_nothing_is_kept_for_a_listing_that_was_dropped():
-    drawers = Drawers()
-    listing = drawers.listing("")
-    drawers.opened("a")["a"] = pack(1, 1, PLANNED, "a")
-    assert len(drawers._listings) == 1
+    jobs: ShardedDict[str, bytes] = ShardedDict()
+    listing = JobListing(jobs.snapshot(), "")
+    jobs.shard_to_change("a")["a"] = pack(1, 1, PLANNED, "a")
+    assert len(jobs._snapshots) == 1
     del listing
     gc.collect()
-    assert drawers._listings == []
+    assert jobs._snapshots == []
 
 
 # -- the queue ------------------------------------------------------------------------------------
@@ -499,7 +501,7 @@ def test_stale_jobs_do_not_pile_up_in_the_queue(monkeypatch: pytest.MonkeyPatch)
     server = Server()
     server.decide(SetRule(b"", "every", "job", RUN))
     jobs = 100
-    queue: DueQueue = server.schedule._jobs._due
+    queue: DueQueue = server.schedule._state.jobs._due
     longest = 0
     for number in range(50 * jobs):
         server.set(f"job.{number % jobs}", 10**6 - number)
@@ -523,7 +525,7 @@ def test_jobs_are_found_while_the_queue_is_being_tidied(monkeypatch: pytest.Monk
     for _ in range(2):
         for number in range(10, 40):
             server.set(f"job.{number:02}", number)
-    queue: DueQueue = server.schedule._jobs._due
+    queue: DueQueue = server.schedule._state.jobs._due
     assert queue._leaving
     assert queue._coming
     assert names(server.due(50).effects) == [f"job.{number:02}" for number in range(50)]
@@ -601,7 +603,7 @@ def test_an_undone_set_leaves_its_job_due_though_the_queue_was_tidied(
     server.schedule.begin_batch()
     for _ in range(20):
         server.set("job.a", 600)
-    assert len(server.schedule._jobs._due) < 10
+    assert len(server.schedule._state.jobs._due) < 10
     server.schedule.undo_batch()
     assert names(server.due(500).effects) == ["job.a"]
 
@@ -635,7 +637,7 @@ def test_undoing_again_and_again_does_not_fill_the_queue(monkeypatch: pytest.Mon
         server.set("job.a", 400)
         server.due(450)
         server.schedule.undo_batch()
-    assert len(server.schedule._jobs._due) < 50
+    assert len(server.schedule._state.jobs._due) < 50
     assert server.state("job.a") == (PLAN, 500)
 
 
@@ -648,7 +650,7 @@ def test_new_jobs_that_are_undone_again_and_again_do_not_fill_the_queue(
         server.schedule.begin_batch()
         server.set(f"job.{number}", 400)
         server.schedule.undo_batch()
-    assert len(server.schedule._jobs._due) < 50
+    assert len(server.schedule._state.jobs._due) < 50
 
 
 def test_batches_do_not_nest(server: Server):
@@ -782,8 +784,8 @@ def test_columns_of_different_lengths_are_refused():
         ZtickLoader().add_jobs(["a", "b"], [1], [0])
 
 
-def test_every_drawer_is_used():
-    drawers = Drawers()
-    for number in range(20 * DRAWERS):
-        drawers.opened(f"job.{number}")[f"job.{number}"] = b""
-    assert min(map(len, drawers._drawers)) > 0
+def test_every_shard_is_used():
+    jobs: ShardedDict[str, bytes] = ShardedDict()
+    for number in range(20 * SHARDS):
+        jobs.shard_of(f"job.{number}")[f"job.{number}"] = b""
+    assert min(map(len, jobs.snapshot())) > 0

@@ -26,7 +26,8 @@ from journeyman.protocols.ztick import (
     TooLong,
     ZtickParser,
 )
-from journeyman.protocols.ztick.tokens import LineBuffer, quote, tokenize
+from journeyman.protocols.ztick.parser import LineBuffer, tokenize
+from journeyman.protocols.ztick.replies import quote
 
 
 def events(data: bytes, *, auth_required: bool = False) -> list[Event]:

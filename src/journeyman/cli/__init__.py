@@ -47,7 +47,7 @@ COMMANDS = {
     "serve": "journeyman.cli.serve:serve",
     "storage": "journeyman.cli.storage:storage",
     "verify": "journeyman.cli.verify:verify",
-    "workq-server": "journeyman.cli.workq_server:workq_server",
+    "workq-server": "journeyman.cli.serve:workq_server",
 }
 
 
@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def journeyman(
     ctx: click.Context,
-    debug: bool,  # noqa: ARG001 - complaints.debug_asked has seen it
+    debug: bool,  # noqa: ARG001 - errors.debug_asked has seen it
 ) -> None:
     """Read, check, repair and shrink the logs of ztick, workq and kestrel.
 

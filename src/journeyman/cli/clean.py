@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.detection import find_whole_logs
-from journeyman.cli.dialects import WORKQ, dialect_option
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import MOMENT, counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    json_line,
+    quiet_option,
+    working,
+)
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import WORKQ
+from journeyman.logs.detection import LogFinder
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
 
@@ -25,12 +32,12 @@ from journeyman.logs.workq.log import WorkqLog
     type=MOMENT,
     default="now",
     show_default=True,
-    help="Drop what is over at this moment: ISO 8601, nanoseconds or `now`.",
+    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Rewrite every segment from which something may go, due or not; also as of the future.",
+    help="Rewrite every segment that can shrink; allow a time in the future.",
 )
 @format_options
 @quiet_option
@@ -45,11 +52,11 @@ def clean(
 ) -> None:
     """Drop records of expired and deleted jobs from the workq log at PATH.
 
-    A segment is rewritten only when it is due, that is when about half of it may go; one of which
-    nothing is left is removed. The active segment is never touched.
+    A segment is rewritten once about half of its records can be dropped, and removed when none is
+    left. The active segment is never touched.
     """
     disk, clock = RealDisk(), SystemClock()
-    logs = find_whole_logs(disk, path, dialect=dialect)
+    logs = LogFinder(disk, warn).find_whole(path, dialect=dialect)
     # A data directory has others beside it.
     log = next((each for each in logs if each.dialect == WORKQ), logs[0])
     if log.dialect != WORKQ:

@@ -12,15 +12,22 @@ from typing import Any
 
 import click
 
-from journeyman.cli.detection import find_whole_logs
-from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    json_line,
+    quiet_option,
+    working,
+)
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
+from journeyman.logs.detection import LogFinder
 from journeyman.logs.segments import QUARANTINE, names_in
 
 _SHOWN_RULES = 10
@@ -49,11 +56,11 @@ def compact(
 ) -> None:
     """Make the log at PATH as small as its state allows.
 
-    A ztick log becomes one file without replaced or removed entries. Of a kestrel queue the
-    segments go that every reader is past.
+    A ztick log becomes one file without replaced or removed entries. A kestrel queue loses the
+    segments that every reader has passed.
     """
     disk, clock = RealDisk(), SystemClock()
-    logs = find_whole_logs(disk, path, dialect=dialect, queue=queue)
+    logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
     if logs and all(log.dialect == WORKQ for log in logs):
         raise UsageError(f"{path} is a workq log: use `journeyman clean {path}`")
     if archive is not None and logs and all(log.dialect != KESTREL for log in logs):

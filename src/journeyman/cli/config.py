@@ -3,6 +3,11 @@
 The answer is a configuration file: it can be read back with ``-c``. The same command is the way
 to check a file before a server is started with it: what ``serve`` would refuse is said in one line,
 exit code 2.
+
+The options by which a command takes the server's settings.
+
+    -c FILE               a configuration file, TOML
+    --set SECTION.KEY=V   one setting, over file and environment; as often as needed
 """
 
 from __future__ import annotations
@@ -17,12 +22,6 @@ from journeyman.cli.output import Output
 from journeyman.config import Configuration, load
 from journeyman.errors import UsageError
 
-# ----------------------------------------
-# The options by which a command takes the server's settings.
-#
-#     -c FILE               a configuration file, TOML
-#     --set SECTION.KEY=V   one setting, over file and environment; as often as needed
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -33,7 +32,7 @@ def settings_options(command: F) -> F:
         "settings",
         multiple=True,
         metavar="SECTION.KEY=VALUE",
-        help="One setting, over file and environment; may be given again.",
+        help="One setting; overrides file and environment; may be repeated.",
     )(command)
     return click.option(
         "-c",
@@ -62,7 +61,7 @@ def load_settings(
 @settings_options
 @click.option("--show", is_flag=True, help="Print every setting with its value and its origin.")
 def config(path: str | None, settings: tuple[str, ...], show: bool) -> None:
-    """Check the configuration, and show what is in effect.
+    """Check the configuration, and show the settings in effect.
 
     Without --show nothing is printed when all is well.
     """

@@ -7,15 +7,22 @@ from collections.abc import Iterator
 
 import click
 
-from journeyman.cli.detection import find_logs
-from journeyman.cli.dialects import ZTICK, Log, LogFile, dialect_option
+from journeyman.cli.errors import warn
 from journeyman.cli.lines import MOMENT, line_maker
-from journeyman.cli.output import Output, as_json, format_options
-from journeyman.cli.progress import progress, quiet_option
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    progress,
+    quiet_option,
+)
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import ZTICK, Log, LogFile
+from journeyman.logs.detection import LogFinder
 
 
 @click.command()
@@ -23,17 +30,17 @@ from journeyman.errors import UsageError
 @dialect_option
 @click.option("--queue", help="kestrel: only this queue of a directory.")
 @format_options
-@click.option("--compact", is_flag=True, help="The state that the records add up to.")
-@click.option("--follow", is_flag=True, help="Go on with what is appended, until stopped.")
+@click.option("--compact", is_flag=True, help="Print the state that the records add up to.")
+@click.option("--follow", is_flag=True, help="Keep printing what is appended, until stopped.")
 @click.option(
     "--as-of",
     type=MOMENT,
-    help="Only what was recorded up to this moment: ISO 8601, nanoseconds or `now`.",
+    help="Only what was recorded up to this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
     "--salvage", is_flag=True, help="Also show what merely looks like a record inside damage."
 )
-@click.option("--seals", is_flag=True, help="Show the seals among the records, too.")
+@click.option("--seals", is_flag=True, help="Also show the seals.")
 @quiet_option
 def dump(
     paths: tuple[str, ...],
@@ -48,13 +55,13 @@ def dump(
     seals: bool,
     quiet: bool,
 ) -> None:
-    """Print the records of the logs at PATH, one a line.
+    """Print the records of the logs at PATH, one per line.
 
-    A directory stands for its whole log (kestrel: all its queues), a file for that file. What is
-    damaged is left out, with a warning on stderr that says where and why.
+    A directory means its whole log (kestrel: all its queues), a file that file. Damage is skipped,
+    with a warning on stderr that says where and why.
     """
     disk = RealDisk()
-    logs = find_logs(disk, paths, dialect=dialect, queue=queue)
+    logs = LogFinder(disk, warn).find(paths, dialect=dialect, queue=queue)
     if as_of is not None and any(log.dialect == ZTICK for log in logs):
         raise UsageError("--as-of needs times, and ztick records carry none of when they were set")
     json = as_json(format_, json_)

@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from journeyman.cli.dialects import WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.directories import relisted
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import line_maker
 from journeyman.clock import Clock
@@ -30,6 +28,8 @@ from journeyman.disk import RealDisk
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Codec, Entry, iter_entries
 from journeyman.formats.seals import SealFormat, fits, next_proven, seal_after
+from journeyman.logs.catalog import WORKQ, ZTICK, Log, LogFile
+from journeyman.logs.detection import relist
 
 POLL_S = 0.2
 _READ_BYTES = 1024 * 1024
@@ -79,7 +79,7 @@ class _LogFollower:
 
     def new_lines(self) -> Iterator[str]:
         # The list is taken before anything is read: what is on it was complete, or is the newest.
-        files = relisted(self._disk, self._log).files
+        files = relist(self._disk, self._log).files
         segments = [file for file in files if file.reader is None]
         for file in files:
             if file.path in self._left:

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 
 import click
 
-from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK
-from journeyman.cli.directories import ztick_files
 from journeyman.cli.lines import MOMENT, counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option
+from journeyman.cli.output import Output, as_json, format_options, json_line, progress, quiet_option
 from journeyman.cli.synthetic import Plan, SyntheticBytes
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK
+from journeyman.logs.detection import ztick_files
 from journeyman.logs.segments import (
     APPEND_LOCK,
     ZtickNames,
@@ -79,7 +78,9 @@ _MEANT_FOR = {
     show_default=True,
     help="Size of a job's payload or an item's data.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Other seed, other log.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Another seed gives another log."
+)
 @click.option(
     "--segment-bytes",
     type=click.IntRange(MIN_SEGMENT_BYTES),
@@ -101,7 +102,7 @@ _MEANT_FOR = {
     show_default=True,
     help="When the log begins: ISO 8601, nanoseconds or `now`.",
 )
-@click.option("--force", is_flag=True, help="Replace a log that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing log.")
 @format_options
 @quiet_option
 @click.pass_context
@@ -127,8 +128,8 @@ def generate(
     """Write a realistic log of DIALECT to PATH.
 
     PATH is a file for ztick (by default ./logfile) and a directory for workq (./cmdlog) and kestrel
-    (./journal). The same options give the same bytes. A log that is already there is left alone
-    unless --force is given.
+    (./journal). The same options give the same bytes. An existing log is replaced only
+    with --force.
     """
     for name, dialects in _MEANT_FOR.items():
         given = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
@@ -163,7 +164,7 @@ def _check_queue(dialect: str, queue: str) -> None:
     if dialect == KESTREL:
         check_queue_name(queue)
     if dialect == WORKQ and not _WORKQ_NAME.fullmatch(queue):
-        raise UsageError(f"{queue!r} is no workq name: use 1 to 255 letters, digits, `_.-`")
+        raise UsageError(f"{queue!r} is not a workq name: use 1 to 255 letters, digits, `_.-`")
 
 
 def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[SyntheticBytes]:

@@ -14,11 +14,12 @@ from journeyman.clock import SystemClock
 from journeyman.config.data_directory import KESTREL_DIRECTORY
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.logs.kestrel.kestrel2_files import by_parent, find_old_journals
 from journeyman.logs.kestrel.kestrel2_import import (
     KEPT_DIRECTORY,
     PLAIN_READER,
     Imported,
+    by_parent,
+    find_old_journals,
     import_queue,
 )
 from journeyman.logs.kestrel.opening import finish_publication

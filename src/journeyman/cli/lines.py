@@ -1,4 +1,16 @@
-"""An entry of any dialect as one line of output."""
+"""Records of any dialect as lines of output, and the words and times in them.
+
+ztick    the text and the JSON that ``ztick dump`` prints, byte for byte; nothing is quoted in text
+             SET <id> <ns> <status>                      {"type":"set","identifier",...}
+             RULE SET <id> <pattern> <runner> <args>     {"type":"rule_set",...,"runner":{...}}
+workq        000000001.log:8 2026-11-15T19:00:51.050695748Z add 0000000a-... ttr=1000 ... "ping"
+             {"segment":"000000001.log","offset":8,"length":88,"logged_ns":...,"cmd":"add",...}
+kestrel      jobs.9:4 PUT 100 @ 2011-11-16T00:05:03.734Z "100"
+             {"file":"jobs.9","offset":4,"length":28,"command":"PUT",...,"data_b64":"MTAw"}
+
+JSON holds everything that a record holds: bytes as hex or base64, times as numbers. Text shortens
+long data. A moment on the command line is nanoseconds since 1970, ISO 8601 or ``now``.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +21,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman import moments
-from journeyman.cli.dialects import WORKQ, ZTICK, LogFile
 from journeyman.cli.output import json_line
 from journeyman.clock import SystemClock
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
+from journeyman.logs.catalog import WORKQ, ZTICK, LogFile
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[int]
 else:
     _ParamType = click.ParamType
+import dataclasses
+import re
+from base64 import b64encode
 
-# ----------------------------------------
-# Small things said the same way everywhere: counts, and bytes for the eye.
+from journeyman.formats.ztick.layout import runner_word
+from journeyman.protocols.ztick.rules import runner_words
+from journeyman.units import NS_PER_MS
 
 SHOWN_BYTES = 60
 
@@ -38,9 +54,6 @@ def snippet(data: bytes) -> str:
     rest = len(data) - SHOWN_BYTES
     return f'"{shown}"' if rest <= 0 else f'"{shown}"... ({len(data)} bytes)'
 
-
-# ----------------------------------------
-# The word that reports use for the kind of a record: the one that the log's own dump uses.
 
 _WORDS: dict[type, str] = {
     ztick.JobSet: "set",
@@ -60,11 +73,6 @@ def kind_of(record: Any) -> str:
     word = _WORDS.get(type(record))
     return word if word is not None else _COMMANDS[record.command]
 
-
-# ----------------------------------------
-# Moments on the command line: nanoseconds since 1970, ISO 8601, or ``now``.
-#
-#     1794769251050695748, 2026-11-15T19:00:51Z, 2026-11-15     as in journeyman.moments, or now
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -97,7 +105,7 @@ class _Moment(_ParamType):
             return parse_moment(str(value))
         except (ValueError, OverflowError):
             self.fail(
-                f"{value!r} is no moment: give nanoseconds since 1970, ISO 8601 or `now`",
+                f"not a time: {value!r} (expected 2026-11-16T12:00:00Z, nanoseconds or now)",
                 param,
                 ctx,
             )
@@ -110,18 +118,184 @@ def line_maker(file: LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:
     """What turns the entries of this file into lines."""
     name = file.name
     if file.dialect == ZTICK:
-        from journeyman.cli import ztick_lines
-
-        ztick_line = ztick_lines.json_text if json else ztick_lines.text
+        ztick_line = ztick_json if json else ztick_text
         return lambda entry: ztick_line(entry.record)
     if file.dialect == WORKQ:
-        from journeyman.cli import workq_lines
-
         if json:
-            return lambda entry: json_line(workq_lines.fields(name, entry))
-        return lambda entry: workq_lines.text(name, entry)
-    from journeyman.cli import kestrel_lines
-
+            return lambda entry: json_line(workq_fields(name, entry))
+        return lambda entry: workq_text(name, entry)
     if json:
-        return lambda entry: json_line(kestrel_lines.fields(name, entry))
-    return lambda entry: kestrel_lines.text(name, entry)
+        return lambda entry: json_line(_place(name, entry) | kestrel_fields(entry.record))
+    return lambda entry: f"{name}:{entry.offset} {kestrel_text(entry.record)}"
+
+
+def _place(name: str, entry: Entry[Any]) -> dict[str, Any]:
+    return {"file": name, "offset": entry.offset, "length": entry.length}
+
+
+_MUST_ESCAPE = re.compile(r'[\x00-\x1f"\\]')
+_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def ztick_text(record: ztick.Record) -> str:
+    """The line of ``dump --format ztick_text``."""
+    if isinstance(record, ztick.JobSet):
+        return f"SET {record.identifier} {record.execution_ns} {record.status.word}"
+    if isinstance(record, ztick.JobRemoved):
+        return f"REMOVE {record.identifier}"
+    if isinstance(record, ztick.RuleRemoved):
+        return f"REMOVERULE {record.identifier}"
+    words = " ".join(runner_words(record.runner))
+    return f"RULE SET {record.identifier} {record.pattern} {words}"
+
+
+def ztick_json(record: ztick.Record) -> str:
+    """The line of ``dump --format json``."""
+    identifier = _quoted(record.identifier)
+    if isinstance(record, ztick.JobSet):
+        return (
+            f'{{"type":"set","identifier":{identifier},'
+            f'"execution":{record.execution_ns},"status":"{record.status.word}"}}'
+        )
+    if isinstance(record, ztick.JobRemoved):
+        return f'{{"type":"remove","identifier":{identifier}}}'
+    if isinstance(record, ztick.RuleRemoved):
+        return f'{{"type":"remove_rule","identifier":{identifier}}}'
+    assert isinstance(record, ztick.RuleSet)
+    pattern = _quoted(record.pattern)
+    runner = _object(record.runner)
+    return f'{{"type":"rule_set","identifier":{identifier},"pattern":{pattern},"runner":{runner}}}'
+
+
+def _object(runner: ztick.Runner) -> str:
+    named: list[tuple[str, str | tuple[str, ...]]] = [("type", runner_word(runner))]
+    named += [(each.name, getattr(runner, each.name)) for each in dataclasses.fields(runner)]
+    pairs = (
+        f'"{name}":{_quoted(value) if isinstance(value, str) else _array(value)}'
+        for name, value in named
+    )
+    return "{" + ",".join(pairs) + "}"
+
+
+def _array(values: tuple[str, ...]) -> str:
+    return "[" + ",".join(map(_quoted, values)) + "]"
+
+
+def _quoted(value: str) -> str:
+    return '"' + _MUST_ESCAPE.sub(_escaped, value) + '"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match.group()
+    return _SHORT_ESCAPES.get(char) or f"\\u{ord(char):04x}"
+
+
+def workq_fields(segment: str, entry: Entry[workq.Record]) -> dict[str, Any]:
+    """The JSON object of one record, keys in the order they are documented."""
+    record = entry.record
+    row: dict[str, Any] = {
+        "segment": segment,
+        "offset": entry.offset,
+        "length": entry.length,
+        "logged_ns": record.logged.unix_ns,
+    }
+    if isinstance(record, workq.JobAdded):
+        return row | added_fields(record)
+    if isinstance(record, workq.UnknownCommand):
+        known = {"cmd": "unknown", "code": record.command, "id": uuid_text(record.job_id)}
+        return row | known | {"body_hex": record.body.hex()}
+    row["cmd"] = record.command.word
+    row["id"] = uuid_text(record.job_id)
+    if isinstance(record, workq.JobFinished):
+        row["result_hex"] = record.result.hex()
+    if record.hidden:
+        row["hidden"] = True
+    return row
+
+
+def added_fields(record: workq.JobAdded) -> dict[str, Any]:
+    """What an add or schedule says about its job."""
+    return {
+        "cmd": record.command.word,
+        "id": uuid_text(record.job_id),
+        "name": record.name,
+        "ttr": record.ttr_ms,
+        "ttl": record.ttl_ms,
+        "priority": record.priority,
+        "max_attempts": record.max_attempts,
+        "max_fails": record.max_fails,
+        "payload_hex": record.payload.hex(),
+        "time_ns": _ns(record.time),
+        "created_ns": record.created.unix_ns,
+    }
+
+
+def workq_text(segment: str, entry: Entry[workq.Record]) -> str:
+    """One line for a person."""
+    record = entry.record
+    place = f"{segment}:{entry.offset} {iso(record.logged.unix_ns)}"
+    if isinstance(record, workq.UnknownCommand):
+        job_id = uuid_text(record.job_id)
+        return f"{place} unknown command {record.command} {job_id} {snippet(record.body)}"
+    head = f"{place} {record.command.word} {uuid_text(record.job_id)}"
+    if isinstance(record, workq.JobAdded):
+        return f"{head} {added_words(record)}"
+    if isinstance(record, workq.JobFinished):
+        head = f"{head} {snippet(record.result)}"
+    return f"{head} hidden" if record.hidden else head
+
+
+def added_words(record: workq.JobAdded) -> str:
+    """What an add or schedule says about its job, for a person."""
+    due = f" time={iso(record.time.unix_ns)}" if record.time is not None else ""
+    return (
+        f"{record.name} ttr={record.ttr_ms} ttl={record.ttl_ms} priority={record.priority} "
+        f"max-attempts={record.max_attempts} max-fails={record.max_fails}{due} "
+        f"created={iso(record.created.unix_ns)} {snippet(record.payload)}"
+    )
+
+
+def uuid_text(raw: bytes) -> str:
+    """16 bytes as people write a UUID; the class of that name takes five times as long."""
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _ns(instant: workq.Instant | None) -> int | None:
+    return None if instant is None else instant.unix_ns
+
+
+def kestrel_fields(record: kestrel.Record) -> dict[str, Any]:
+    """What the record says, wherever it stands."""
+    if isinstance(record, kestrel.ItemPut):
+        return {
+            "command": "PUT",
+            "item_id": record.item_id,
+            "add_time_ms": record.add_time_ms,
+            "expire_time_ms": record.expire_time_ms,
+            "error_count": record.error_count,
+            "data_size": len(record.data),
+            "data_b64": b64encode(record.data).decode("ascii"),
+        }
+    if isinstance(record, kestrel.ReadHead):
+        return {"command": "READ_HEAD", "id": record.item_id}
+    if isinstance(record, kestrel.ReadDone):
+        return {"command": "READ_DONE", "ids": list(record.item_ids)}
+    code = record.command_byte >> 4
+    return {"command": "UNKNOWN", "code": code, "data_size": len(record.data)}
+
+
+def kestrel_text(record: kestrel.Record) -> str:
+    """What the record says, for a person."""
+    if isinstance(record, kestrel.ItemPut):
+        expires = ""
+        if record.expire_time_ms is not None:
+            expires = f" expires={iso(record.expire_time_ms * NS_PER_MS)}"
+        errors = f" errors={record.error_count}" if record.error_count else ""
+        added = iso(record.add_time_ms * NS_PER_MS)
+        return f"PUT {record.item_id} @ {added}{expires}{errors} {snippet(record.data)}"
+    if isinstance(record, kestrel.ReadHead):
+        return f"READ_HEAD {record.item_id}"
+    if isinstance(record, kestrel.ReadDone):
+        return " ".join(["READ_DONE", *map(str, record.item_ids)])
+    return f"UNKNOWN command {record.command_byte >> 4}, {len(record.data)} bytes of data"

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from journeyman.cli.dialects import WORKQ, ZTICK, Log
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.anomaly import Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead
+from journeyman.logs.catalog import WORKQ, ZTICK, Log
 
 Reread: TypeAlias = Callable[[], Iterator[Any]]
 

@@ -1,19 +1,31 @@
-"""Lines for stdout, as bytes.
+"""Lines for stdout, as bytes; and on stderr a progress bar or a sign of life for long work.
 
 Text goes out as UTF-8 whatever the locale says. Names in a log may hold bytes that are no UTF-8;
 the decoders keep them by surrogateescape, and here they leave as the bytes they were, so printing
 never fails. JSON does the same as ``\\udcXX`` escapes instead (see ``json_line``): a line of JSON
 is always valid UTF-8, and reading it back gives the very same string.
+
+There is no bar when stderr is no terminal, with ``--quiet``, or when the work is small: then
+``advance`` costs one comparison. rich is imported only when a bar is drawn.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, Self, TypeVar
 
 import click
+
+from journeyman.logs.catalog import DIALECTS
+
+dialect_option = click.option(
+    "--dialect",
+    type=click.Choice(DIALECTS),
+    help="What kind of log it is, instead of detecting it.",
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,3 +102,62 @@ class Output:
     def __exit__(self, *_how: object) -> None:
         if self._lines:
             self._write()
+
+
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress bar and no remarks.")
+
+WORTH_A_BAR_BYTES = 4 * 1024 * 1024
+
+
+class Advance(Protocol):
+    """Say how much of the total is done by now."""
+
+    def __call__(self, done: int) -> None: ...
+
+
+def _nothing(done: int) -> None:  # noqa: ARG001 - the shape of Advance
+    return None
+
+
+@contextmanager
+def progress(
+    title: str, total: int, *, quiet: bool = False, worth: int = WORTH_A_BAR_BYTES
+) -> Iterator[Advance]:
+    """A bar from 0 to ``total``; yields the function that moves it."""
+    if quiet or total < worth or not sys.stderr.isatty():
+        yield _nothing
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+
+        def advance(done: int) -> None:
+            bar.update(task, completed=done)
+
+        yield advance
+
+
+@contextmanager
+def working(title: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show that something goes on whose end cannot be told."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title):
+        yield

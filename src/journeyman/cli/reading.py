@@ -7,6 +7,19 @@
 
 Entries are made one at a time, so the size of a log does not matter. Every stretch that was passed
 over is a warning on stderr; of a ztick log in the words of ``ztick dump`` where that says the same.
+
+All files of a log, mapped at one moment: what dump and verify read.
+
+A log may be in use. A mapped file stays readable when it is renamed, rewritten or removed, so the
+only moment that matters is the one in which the files are mapped: then none of them may change
+its name.
+
+    workq     read.lock is held, shared, as readers of the original hold it; cleaning waits
+    ztick     compaction takes no lock that a reader could hold: when a name changed its file
+    kestrel   meanwhile, or was gone, everything is mapped anew
+
+Nothing is written: a lock that is not there is not made, and one that may not be opened is done
+without.
 """
 
 from __future__ import annotations
@@ -17,31 +30,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, LogFile
-from journeyman.cli.directories import relisted
 from journeyman.cli.errors import warn
-from journeyman.cli.progress import Advance
+from journeyman.cli.output import Advance
 from journeyman.disk import ReadFile, RealDisk
 from journeyman.errors import LogError
 from journeyman.formats.framing import Buffer, Entry
+from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
+from journeyman.logs.detection import relist
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
 from journeyman.units import NS_PER_MS
-
-# ----------------------------------------
-# All files of a log, mapped at one moment: what dump and verify read.
-#
-# A log may be in use. A mapped file stays readable when it is renamed, rewritten or removed, so the
-# only moment that matters is the one in which the files are mapped: then none of them may change
-# its name.
-#
-#     workq     read.lock is held, shared, as readers of the original hold it; cleaning waits
-#     ztick     compaction takes no lock that a reader could hold: when a name changed its file
-#     kestrel   meanwhile, or was gone, everything is mapped anew
-#
-# Nothing is written: a lock that is not there is not made, and one that may not be opened is done
-# without.
 
 _TRIES = 20
 _LOCK_TIMEOUT_S = 5.0
@@ -63,9 +62,9 @@ def map_log(disk: RealDisk, log: Log, *, compacted: bool = False) -> MappedLog:
     """Map the files of a log; ``compacted`` adds those that ztick's compaction put beside it."""
     with _no_cleaning(disk, log):
         for _ in range(_TRIES):
-            current = relisted(disk, log, compacted=compacted)
+            current = relist(disk, log, compacted=compacted)
             views = _views(disk, current)
-            if views is not None and relisted(disk, log, compacted=compacted) == current:
+            if views is not None and relist(disk, log, compacted=compacted) == current:
                 return MappedLog(current, views)
     raise LogError(log.where, "its files change all the time; try again")
 

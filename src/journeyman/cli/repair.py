@@ -2,41 +2,97 @@
 
 Damaged bytes go to ``quarantine/`` beside the file, durably, before they leave the file; so no
 byte is ever destroyed. The log's own classes do it, under the log's own lock.
+
+A start sets aside what stands after the last seal of a log, because nobody was told that it is
+stored. It may be whole all the same, and so may most of a block that one flipped bit has spoilt.
+``take_back`` appends what can be read of such a file to the log, as its newest records; items of a
+queue get new ids.
 """
 
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
+from typing import Any
 
 import click
 
-from journeyman.cli.detection import find_whole_logs
-from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log, dialect_option
-from journeyman.cli.directories import relisted
-from journeyman.cli.errors import DAMAGED
+from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+    working,
+)
 from journeyman.cli.reading import map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
-from journeyman.errors import UsageError
-from journeyman.logs.damage import Damage
+from journeyman.errors import LogError, UsageError
+from journeyman.formats import kestrel, ztick
+from journeyman.formats.framing import Codec
+from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
+from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.detection import LogFinder, relist
+from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
+from journeyman.logs.sealed_reading import Headless
 from journeyman.logs.segments import kestrel_lock_name
+from journeyman.logs.ztick.log import ZtickLog
+
+TAKEN_BACK = ".taken-back"
+
+
+def take_back(
+    disk: Disk, clock: Clock, where: str, queue: str | None, path: str
+) -> tuple[int, str]:
+    """Append the records of the file at ``path``; how many, and what the file is called now.
+
+    ``queue``: of a kestrel directory; None for a ztick log. Raises LogError if there is no record.
+    """
+    records = _records(kestrel.WRITER if queue is not None else ztick.CODEC, disk.read_bytes(path))
+    if not records:
+        raise LogError(path, "no record can be read from it")
+    if queue is None:
+        with ZtickLog.open(disk, clock, where) as log:
+            log.append(records)
+    else:
+        with KestrelJournal.open(disk, clock, where, queue) as journal:
+            begin = journal.next_id
+            journal.append([replace(item, item_id=begin + n) for n, item in enumerate(records)])
+    disk.rename(path, path + TAKEN_BACK)
+    disk.sync_dir(posixpath.dirname(path) or ".")
+    return len(records), path + TAKEN_BACK
+
+
+def _records(codec: Codec[Any], data: bytes) -> list[Any]:
+    """What can be read; seals prove nothing here, and of a queue only items count."""
+    assert codec.seals is not None
+    headless: Any = codec if data.startswith(codec.header or b"\xff") else Headless(codec)
+    return [
+        found.record
+        for found in read_past_damage(headless, data)
+        if not isinstance(found, Damage)
+        and not codec.seals.is_like_seal(data, found.offset)
+        and (codec is ztick.CODEC or isinstance(found.record, kestrel.ItemPut))
+    ]
 
 
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
 @click.option("--queue", help="kestrel: only this queue of a directory.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option(
     "--take-back",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Append the records of this file of quarantine/ to the log.",
+    help="Append the records of this quarantine file to the log.",
 )
 @format_options
 @quiet_option
@@ -52,24 +108,23 @@ def repair(
     json_: bool,
     quiet: bool,
 ) -> None:
-    """Mend the log at PATH. Damaged bytes are kept in quarantine/ beside it.
+    """Repair the log at PATH. Damaged bytes are kept in quarantine/ beside it.
 
     With --take-back FILE, the records in FILE are appended to the log as its newest ones: what was
-    set aside after a crash because it was never acknowledged, and is wanted all the same. FILE is
-    renamed to FILE.taken-back.
+    set aside after a crash because it was never acknowledged. FILE is renamed to FILE.taken-back.
 
-    Exit code 0: the log is clean now; 1: it is not (with --dry-run: something is to be done).
+    Exit code 0: the log is clean now; 1: it is not (with --dry-run: there is damage).
     """
     disk, clock = RealDisk(), SystemClock()
     if take_back is not None:
         if dry_run:
             raise UsageError("--take-back does not go with --dry-run")
-        named = find_whole_logs(disk, path, dialect=dialect, queue=queue)
+        named = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
         _take_back(disk, clock, named, take_back, json=as_json(format_, json_))
         return
     reports = []
-    for log in find_whole_logs(disk, path, dialect=dialect, queue=queue):
-        whole = relisted(disk, log, compacted=True)
+    for log in LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue):
+        whole = relist(disk, log, compacted=True)
         with working(f"reading {log.title}", quiet=quiet):
             report = _foretell(disk, whole) if dry_run else _recover(disk, clock, whole)
         reports.append((log, report, _is_clean(disk, log, quiet)))
@@ -91,7 +146,7 @@ def repair(
 
 
 def _take_back(disk: Disk, clock: Clock, logs: list[Log], path: str, *, json: bool) -> None:
-    from journeyman.logs.taking_back import take_back
+    from journeyman.cli.repair import take_back
 
     if len(logs) != 1:
         raise UsageError("--take-back is about one log: name its queue with --queue")
@@ -163,7 +218,7 @@ def _print_report(
     if report.clean:
         output.line("nothing to repair")
     elif dry_run and clean:
-        output.line("nothing is damaged; what is behind the end of data would be cut off")
+        output.line("nothing is damaged; bytes after the end of the data would be cut off")
     elif dry_run:
         output.line(f"to be repaired: `journeyman repair {log.where}` does it")
     else:
@@ -173,8 +228,8 @@ def _print_report(
 def _print_file(output: Output, file: FileReport, dry_run: bool) -> None:
     kept = "can be kept" if dry_run else "kept"
     name = posixpath.basename(file.file)
-    behind = counted(file.saved_after_damage, "record")
-    output.line(f"  {name}: {counted(file.records, 'record')} {kept}, {behind} from behind damage")
+    records = counted(file.records, "record")
+    output.line(f"  {name}: {records} {kept}, {file.saved_after_damage} of them after damage")
     for damage in file.damages:
         output.line(f"    {_words(damage)}")
     if file.damage_count > len(file.damages):

@@ -4,16 +4,67 @@
 
 What happens while it runs is told on stderr; docs/operations.md says how to run it. Exit codes: 0
 after a clean stop, 1 when it could not start or the log failed, 2 when the settings are wrong.
+
+``journeyman workq-server`` is the work queue alone, started as the original is started, with its
+flags, with one dash or two. Without -cmdlog-path the command log is in the data directory: nothing
+is kept in memory only.
+
+    workq-server -listen HOST:PORT -cmdlog-path DIR -cmdlog-sync always -cmdlog-sync-int 0
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 from journeyman.cli.config import load_settings, settings_options
-from journeyman.cli.workq_server import FLAGS
+
+# Of what `serve` runs, the work queue alone.
+_ALONE = {
+    "controller.enabled": "false",
+    "database.persistence": "memory",
+    "kestrel.enabled": "false",
+    "workq.enabled": "true",
+}
+FLAGS = (
+    ("listen", "HOST:PORT", "Address of the work queue. [default: 127.0.0.1:9922]"),
+    ("cmdlog-path", "DIR", "Its command log. [default: in the data directory]"),
+    ("cmdlog-sync", "POLICY", "interval, os or always."),
+    ("cmdlog-sync-int", "MS", "Time between syncs."),
+    ("cmdlog-clean-int", "MS", "Time between cleanings."),
+    ("cmdlog-seg-size", "BYTES", "Size of its segments."),
+)
+
+
+def _original_flags(command: Any) -> Any:
+    for name, metavar, text in reversed(FLAGS):
+        command = click.option(f"-{name}", f"--{name}", metavar=metavar, help=text)(command)
+    return command
+
+
+@click.command("workq-server")
+@settings_options
+@click.option("--data", type=click.Path(), metavar="DIR", help="Data directory: data.directory.")
+@_original_flags
+def workq_server(
+    path: str | None, settings: tuple[str, ...], data: str | None, **flags: str | None
+) -> int:
+    """Run the work queue alone, with the flags of the original workq-server."""
+    if flags["cmdlog_sync"] in ("os", "always") and flags["cmdlog_sync_int"] == "0":
+        flags["cmdlog_sync_int"] = None  # the original wants to hear so
+    given = {"data.directory": data, **{f"workq.{name}": value for name, value in flags.items()}}
+    more = _ALONE | {name: value for name, value in given.items() if value is not None}
+    configuration = load_settings(path, settings, more)
+    from journeyman.servers.process import run
+
+    return run(
+        configuration,
+        stderr=sys.stderr,
+        read_again=lambda: load_settings(path, settings, more),
+    )
+
 
 OFF = "off"
 _FLAGS_OF_WORKQ = tuple(f"-{name}" for name, _, _ in FLAGS)
@@ -39,7 +90,7 @@ class _Serve(click.Command):
     "--data",
     type=click.Path(),
     metavar="DIR",
-    help="Directory of all that is kept: data.directory. [default: ./journeyman-data]",
+    help="Data directory: data.directory. [default: ./journeyman-data]",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Address of the schedule: controller.listen.")
 @click.option("--log", "log_path", type=click.Path(), help="Its log: database.logfile_path.")
@@ -67,7 +118,7 @@ class _Serve(click.Command):
 @click.option(
     "--queue-sync-int", metavar="MS", help="Time between syncs: kestrel.sync_interval_ms."
 )
-@click.option("--level", metavar="LEVEL", help="How much is said on stderr: log.level.")
+@click.option("--level", metavar="LEVEL", help="How much is logged on stderr: log.level.")
 def serve(
     path: str | None,
     settings: tuple[str, ...],

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from journeyman.cli import kestrel_lines, workq_lines, ztick_lines
-from journeyman.cli.dialects import WORKQ, ZTICK, Log, LogFile
+from journeyman.cli import lines
 from journeyman.cli.lines import iso, snippet
 from journeyman.cli.output import json_line
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut
+from journeyman.logs.catalog import WORKQ, ZTICK, Log, LogFile
 
 # Reads files one after the other; answers with the entries of each.
 Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
@@ -38,7 +38,7 @@ def effective_lines(
 
 
 def _schedule(log: Log, read: Read, json: bool) -> Iterator[str]:
-    line = ztick_lines.json_text if json else ztick_lines.text
+    line = lines.ztick_json if json else lines.ztick_text
     states = ztick.replay(entry.record for _, entry in read(log.files))
     return map(line, states.values())
 
@@ -53,7 +53,7 @@ def _jobs(log: Log, read: Read, as_of_ns: int, json: bool) -> Iterator[str]:
 
 
 def _job_fields(job: workq.FoldedJob, queue: str | None) -> dict[str, Any]:
-    return workq_lines.added_fields(job.added) | {
+    return lines.added_fields(job.added) | {
         "state": int(job.state),
         "attempts": job.attempts,
         "fails": job.fails,
@@ -68,8 +68,8 @@ def _job_text(job: workq.FoldedJob, queue: str | None) -> str:
     result = f" result={snippet(job.result)}" if job.result is not None else ""
     until = iso(workq.expires_ns(job))
     return (
-        f"{workq_lines.uuid_text(job.added.job_id)} {state}{where} attempts={job.attempts} "
-        f"fails={job.fails} until={until} {workq_lines.added_words(job.added)}{result}"
+        f"{lines.uuid_text(job.added.job_id)} {state}{where} attempts={job.attempts} "
+        f"fails={job.fails} until={until} {lines.added_words(job.added)}{result}"
     )
 
 
@@ -135,6 +135,6 @@ def _queue_line(log: Log, reader: str | None, record: Any, json: bool) -> str:
         whose: dict[str, Any] = {"queue": log.queue}
         if reader is not None:
             whose["reader"] = reader
-        return json_line(whose | kestrel_lines.record_fields(record))
+        return json_line(whose | lines.kestrel_fields(record))
     whose_text = log.queue if reader is None else f"{log.queue} reader {reader!r}"
-    return f"{whose_text} {kestrel_lines.record_text(record)}"
+    return f"{whose_text} {lines.kestrel_text(record)}"

@@ -1,10 +1,36 @@
-"""What the makers of synthetic logs share: the plan, and pieces of files.
+r"""What the makers of synthetic logs share: the plan, and pieces of files.
 
     Plan --synthetic_ztick | synthetic_workq | synthetic_kestrel--> Piece, Piece, ...
 
 A maker is a generator of pieces; pieces of one file follow each other. The same plan always gives
 the same bytes. The makers pack bytes themselves, since a codec's checked encode of each record
 would take most of the time; that they agree with the codecs is tested.
+
+A synthetic kestrel queue: segments of puts, and one checkpoint for each reader.
+
+    <queue>.<ms>            puts with ids 1, 2, 3, ...; one in ten expires
+    <queue>.read.<reader>   READ_HEAD at ``removals`` of all ids, READ_DONE of a few beyond it
+
+A segment is named after the millisecond in which its first item was added, and ends before the
+put that would take it over ``segment_bytes``.
+
+A synthetic workq command log: jobs added, leased, finished, timed out and deleted.
+
+    add|schedule --> start-attempt --> complete | fail --> [delete]
+                      ^          \-> timeout-attempt -.
+                      '------------------------------'
+
+The queue is simulated step by step on its own clock, so records of many jobs mix as they do in a
+busy server, no record comes before the one it needs, and times only grow. ``removals`` of the
+finished jobs are deleted. When every id has been used, finished jobs are deleted and their ids
+added anew.
+
+A synthetic ztick log: rules first, then jobs set, run, replanned and removed.
+
+    RULE SET rule.0000 backup. shell ...        rules, one runner kind after the other
+    SET backup.0000017 <ns> planned             a job set for the first time, or replanned
+    SET backup.0000017 <ns> executed            the same job, its status changed
+    REMOVE backup.0000017                       ``removals`` of all job records, while jobs live
 """
 
 from __future__ import annotations
@@ -20,7 +46,7 @@ from google_crc32c import value as crc32c
 
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
 from journeyman.formats.workq import HEADER, Command
-from journeyman.formats.ztick.runners import RUNNER_WORDS
+from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.units import NS_PER_MS
 
 PIECE_BYTES = 1024 * 1024  # about how much a maker holds before it hands over
@@ -66,15 +92,6 @@ class Pool:
         begin = int(fraction * self._spread)
         return self._bytes[begin : begin + self._size]
 
-
-# ----------------------------------------
-# A synthetic kestrel queue: segments of puts, and one checkpoint for each reader.
-#
-#     <queue>.<ms>            puts with ids 1, 2, 3, ...; one in ten expires
-#     <queue>.read.<reader>   READ_HEAD at ``removals`` of all ids, READ_DONE of a few beyond it
-#
-# A segment is named after the millisecond in which its first item was added, and ends before the
-# put that would take it over ``segment_bytes``.
 
 _EXPIRING = 0.1  # of all items
 _EXPIRES_AFTER_MS = 7 * 24 * 3600 * 1000
@@ -145,18 +162,6 @@ def _checkpoint(random: Random, plan: Plan, number: int) -> SyntheticBytes:
     name = "" if plan.readers == 1 else f"reader{number + 1}"
     return SyntheticBytes(f"{plan.queue}.read.{name}", data, 2)
 
-
-# ----------------------------------------
-# A synthetic workq command log: jobs added, leased, finished, timed out and deleted.
-#
-#     add|schedule --> start-attempt --> complete | fail --> [delete]
-#                       ^          \-> timeout-attempt -.
-#                       '------------------------------'
-#
-# The queue is simulated step by step on its own clock, so records of many jobs mix as they do in a
-# busy server, no record comes before the one it needs, and times only grow. ``removals`` of the
-# finished jobs are deleted. When every id has been used, finished jobs are deleted and their ids
-# added anew.
 
 _DUE_AFTER_NS = 60 * 1_000_000_000
 _SCHEDULED = 0.1  # of the jobs
@@ -325,14 +330,6 @@ def _uuid4(random: Random) -> bytes:
 _TTR_VARINT = _varint(_TTR_MS)
 _TTL_VARINTS = {ttl_ms: _varint(ttl_ms) for ttl_ms in (_SHORT_TTL_MS, _TTL_MS)}
 
-
-# ----------------------------------------
-# A synthetic ztick log: rules first, then jobs set, run, replanned and removed.
-#
-#     RULE SET rule.0000 backup. shell ...        rules, one runner kind after the other
-#     SET backup.0000017 <ns> planned             a job set for the first time, or replanned
-#     SET backup.0000017 <ns> executed            the same job, its status changed
-#     REMOVE backup.0000017                       ``removals`` of all job records, while jobs live
 
 _PATTERNS = ("backup.", "report.", "notify.", "deploy.", "billing.", "cleanup.")
 _PLAN_WITHIN_NS = 365 * 24 * 3600 * 1_000_000_000

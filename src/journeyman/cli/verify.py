@@ -1,4 +1,17 @@
-"""``journeyman verify``: is this log whole, what is in it, and how much of it is still needed?"""
+"""``journeyman verify``: is this log whole, what is in it, and how much of it is still needed?
+
+What ``verify`` finds out about a log: records, damage, what is still needed, what is odd.
+
+    file   [header][live][dead][dead][#### damage ####][live][dead][padding]
+
+A byte is live when the effective state needs its record: the last SET of a job that exists, every
+record of a workq job that exists, an item that some reader still has to be given. Dead bytes are
+what compaction, cleaning or retention would free. Live, dead, damaged and other bytes (header,
+padding, end mark, seals) add up to the size of a file.
+
+Nothing is written, and a file is mapped and read entry by entry; what grows with the log is the
+state alone. Damage is read past in the way recovery does it, so that verify foretells repair.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +23,27 @@ from typing import Any
 
 import click
 
-from journeyman.cli.detection import find_logs
-from journeyman.cli.dialects import LogFile, dialect_option
-from journeyman.cli.errors import DAMAGED
-from journeyman.cli.lines import MOMENT, counted, kind_of
+from journeyman.cli.errors import DAMAGED, warn
+from journeyman.cli.lines import MOMENT, counted, kind_of, uuid_text
 from journeyman.cli.live_bytes import Account, account_for
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import Advance, progress, quiet_option
+from journeyman.cli.output import (
+    Advance,
+    Output,
+    as_json,
+    dialect_option,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+)
 from journeyman.cli.reading import MappedLog, is_end, map_log
-from journeyman.cli.workq_lines import uuid_text
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.folds.anomaly import Anomaly
+from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
+from journeyman.logs.detection import LogFinder
 from journeyman.logs.sealed_reading import is_in_flight, read_file
-
-# ----------------------------------------
-# What ``verify`` finds out about a log: records, damage, what is still needed, what is odd.
-#
-#     file   [header][live][dead][dead][#### damage ####][live][dead][padding]
-#
-# A byte is live when the effective state needs its record: the last SET of a job that exists, every
-# record of a workq job that exists, an item that some reader still has to be given. Dead bytes are
-# what compaction, cleaning or retention would free. Live, dead, damaged and other bytes (header,
-# padding, end mark, seals) add up to the size of a file.
-#
-# Nothing is written, and a file is mapped and read entry by entry; what grows with the log is the
-# state alone. Damage is read past in the way recovery does it, so that verify foretells repair.
 
 FIRST_ANOMALIES = 5  # shown in full; the others are only counted
 MAX_LISTED_DAMAGES = 1000
@@ -220,7 +227,7 @@ _SHOWN_DAMAGES = 20  # of a file, in text; JSON lists more
 @click.option(
     "--as-of",
     type=MOMENT,
-    help="The moment at which bytes count as live or dead (jobs expire). [default: now]",
+    help="When jobs count as expired, and their bytes as dead. [default: now]",
 )
 @format_options
 @quiet_option
@@ -237,13 +244,13 @@ def verify(
 ) -> None:
     """Check the log at PATH. Exit code 0: clean, 1: damaged. Nothing is written.
 
-    Counts records by kind, lists damage with offset, length, reason and the records behind it,
-    tells live from dead bytes in each file, and reports what is odd about the records.
+    Counts records by kind, lists damage with offset, length, reason and the records after it,
+    counts live and dead bytes of each file, and reports anomalies.
     """
     disk = RealDisk()
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
     reports = []
-    for log in find_logs(disk, [path], dialect=dialect, queue=queue):
+    for log in LogFinder(disk, warn).find([path], dialect=dialect, queue=queue):
         mapped = map_log(disk, log, compacted=True)
         with progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
             reports.append(inspect_log(mapped, as_of_ns, advance))
@@ -255,7 +262,7 @@ def verify(
         else:
             for report in reports:
                 _print_log(output, report)
-            output.line("clean" if clean else f"damaged: `journeyman repair {path}` mends it")
+            output.line("clean" if clean else f"damaged: `journeyman repair {path}` repairs it")
     if not clean:
         ctx.exit(DAMAGED)
 
@@ -295,5 +302,5 @@ def _damage_words(found: DamageReport) -> str:
     damage = found.damage
     return (
         f"{damage.kind} at offset {damage.offset}, {counted(damage.length, 'byte')}: "
-        f"{damage.reason}; {counted(found.records_behind, 'record')} behind it"
+        f"{damage.reason}; {counted(found.records_behind, 'record')} after it"
     )

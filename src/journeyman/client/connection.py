@@ -5,6 +5,14 @@
 After a failure the connection is closed for good: what is still under way on it cannot be told
 apart from the answers to come. Whoever uses it may begin anew on a fresh one; whether commands may
 be sent again is theirs to know. Not thread-safe: one thread, one connection.
+
+What the clients of the queues have in common: a connection, and two ways to ask on it.
+
+    once    for what must not be done twice: AnswerLost if the connection breaks behind it
+    twice   for what may be: sent again, once, on a new connection
+
+Every answer is waited for at most the usual time beyond what the server was asked to wait. With a
+``token`` every new connection shows it first; AccessDenied if the server does not take it.
 """
 
 from __future__ import annotations
@@ -26,15 +34,6 @@ from journeyman.client.errors import (
     InvalidRequest,
     TimedOut,
 )
-
-# ----------------------------------------
-# What the clients of the queues have in common: a connection, and two ways to ask on it.
-#
-#     once    for what must not be done twice: AnswerLost if the connection breaks behind it
-#     twice   for what may be: sent again, once, on a new connection
-#
-# Every answer is waited for at most the usual time beyond what the server was asked to wait. With a
-# ``token`` every new connection shows it first; AccessDenied if the server does not take it.
 
 T = TypeVar("T")
 

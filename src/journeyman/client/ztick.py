@@ -34,8 +34,9 @@ from journeyman.client.errors import (
     TimedOut,
 )
 from journeyman.formats.ztick import Runner, Status
+from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
+from journeyman.protocols.ztick.replies import join
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES, join, tokenize
 
 DEFAULT_PORT = 5678
 _STATUSES = {status.word: status for status in Status}

@@ -30,14 +30,15 @@ from journeyman.columnar.kernels.seal_marks import (
     is_ztick_seal,
 )
 from journeyman.formats.framing import Buffer, Codec
-from journeyman.formats.kestrel import MAX_DATA_BYTES, seals
+from journeyman.formats.kestrel import MAX_DATA_BYTES
+from journeyman.formats.kestrel import codec as kestrel_codec
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
-from journeyman.formats.ztick import seals as ztick_seals
+from journeyman.formats.ztick import codec as ztick_codec
 from journeyman.formats.ztick.layout import LENGTH, MAX_ENTRY_BYTES
 
 _OPENING, _CLOSING = ord("o"), ord("c")
-_ZTICK_FIELDS = len(ztick_seals.SEAL_MARK)
-_KESTREL_FIELDS = len(seals.SEAL_MARK)
+_ZTICK_FIELDS = len(ztick_codec.SEAL_MARK)
+_KESTREL_FIELDS = len(kestrel_codec.SEAL_MARK)
 _LENGTH_BYTES = LENGTH.size
 _FIRST_DATA_COMMAND = 8
 _NO_NUMBER = -1

@@ -1,14 +1,11 @@
 """The server's configuration: every setting, where its value comes from, and the auth file.
 
-    settings.py   the table: section, key, kind, default, limit, meaning; the frozen result
-    rows.py, queue_settings.py   a row of it; its sections about queues
-    kinds.py      kinds of values: what is allowed, reading, writing
-    addresses.py  host:port
+    settings.py         the table: section, key, kind, default, limit, meaning; the frozen result
+    queue_settings.py   its sections about queues, and the tables inside [kestrel]
+    kinds.py            kinds of values: what is allowed, reading, writing; host:port
     data_directory.py   the data directory, and what is where in it
-    files.py      a file -> values with their lines; TOML, or what ztick takes for it
-    loading.py    defaults < file < environment < command line; checks; show
-    tokens.py     the auth file
-    queue_limits.py   the tables inside [kestrel]
+    loading.py          defaults < file < environment < command line; checks; show
+    tokens.py           the auth file
 
 Nothing here opens a listener, a log or a certificate: it says what was asked for, and refuses
 what cannot be, in one line that names place, key, value and what is allowed.
@@ -16,7 +13,7 @@ what cannot be, in one line that names place, key, value and what is allowed.
 
 from __future__ import annotations
 
-from journeyman.config.addresses import Address, parse_address
+from journeyman.config.kinds import Address, parse_address
 from journeyman.config.loading import Configuration, load, show
 from journeyman.config.queue_settings import (
     KestrelSettings,

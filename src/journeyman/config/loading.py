@@ -1,4 +1,4 @@
-"""Where settings come from: defaults, file, environment, command line; the later one counts.
+r"""Where settings come from: defaults, file, environment, command line; the later one counts.
 
     default  <  ztick.toml:12  <  JOURNEYMAN_LOG_LEVEL=debug  <  a command line option
 
@@ -10,6 +10,20 @@ that ``load`` reads back to the same settings.
 
 Everything that cannot be is a UsageError of one line that names the place, the key, the value and
 what is allowed. Things that are odd but harmless are notes, for the caller to log.
+
+A configuration file -> its values by section and key, each with its line.
+
+A file is TOML. ztick reads its files line by line and takes some that are no TOML; those are read
+here in the same way, with a note for each thing that TOML would refuse:
+
+    level = info             a string without quotes
+    path = "C:\bin"          a string with backslashes that are no escapes
+    a key given twice        the last one counts; so may a section be opened twice
+    no equals sign           the line is skipped, as is a `[` that is never closed
+
+In both, keys before the first section are ignored with a note, as ztick does, and comments may
+follow a value. A quote or bracket that is never closed is an error in both: there is no telling
+what was meant.
 """
 
 from __future__ import annotations
@@ -29,21 +43,6 @@ from journeyman.config.data_directory import PLACES, STORE_DIRECTORY
 from journeyman.config.queue_settings import StorageEngine, WrongKey
 from journeyman.config.settings import Setting, Settings, all_settings
 from journeyman.errors import UsageError
-
-# ----------------------------------------
-# A configuration file -> its values by section and key, each with its line.
-#
-# A file is TOML. ztick reads its files line by line and takes some that are no TOML; those are read
-# here in the same way, with a note for each thing that TOML would refuse:
-#
-#     level = info             a string without quotes
-#     path = "C:\bin"          a string with backslashes that are no escapes
-#     a key given twice        the last one counts; so may a section be opened twice
-#     no equals sign           the line is skipped, as is a `[` that is never closed
-#
-# In both, keys before the first section are ignored with a note, as ztick does, and comments may
-# follow a value. A quote or bracket that is never closed is an error in both: there is no telling
-# what was meant.
 
 MAX_FILE_BYTES = 1024 * 1024
 

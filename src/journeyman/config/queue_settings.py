@@ -1,4 +1,17 @@
-"""The sections of the table that are about queues: [workq], [kestrel] and [storage]."""
+"""The sections of the table that are about queues: [workq], [kestrel] and [storage].
+
+Limits of fan-out queues and their readers: tables inside the section [kestrel].
+
+    [kestrel.default]                        for every queue and reader
+    [kestrel.queue.orders]                   for one queue, and all its readers
+    [kestrel.queue.orders.reader.billing]    for one of its readers
+
+What the nearest table does not say is taken from the one above it, key by key. So that a limit
+can be lifted again, 0 says that there is none, and an empty name that there is no such queue.
+
+Each table is the value of a setting, so the environment, the command line and `config --show`
+have it too, in one line: ``{orders = {max_items = 5, reader = {billing = {max_open = 10}}}}``.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +21,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from journeyman.config.addresses import Address
 from journeyman.config.data_directory import default_place
 from journeyman.config.kinds import (
+    Address,
     Choice,
     Flag,
     Integer,
@@ -24,19 +37,6 @@ from journeyman.config.kinds import (
 )
 from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
 from journeyman.units import DAY_MS, MIB
-
-# ----------------------------------------
-# Limits of fan-out queues and their readers: tables inside the section [kestrel].
-#
-#     [kestrel.default]                        for every queue and reader
-#     [kestrel.queue.orders]                   for one queue, and all its readers
-#     [kestrel.queue.orders.reader.billing]    for one of its readers
-#
-# What the nearest table does not say is taken from the one above it, key by key. So that a limit
-# can be lifted again, 0 says that there is none, and an empty name that there is no such queue.
-#
-# Each table is the value of a setting, so the environment, the command line and `config --show`
-# have it too, in one line: ``{orders = {max_items = 5, reader = {billing = {max_open = 10}}}}``.
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from journeyman.config.addresses import Address
 from journeyman.config.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.config.kinds import (
+    Address,
     Choice,
     Flag,
     Integer,
@@ -39,9 +39,6 @@ from journeyman.config.queue_settings import (
     WorkqSettings,
 )
 from journeyman.units import DAY_MS, MIB
-
-# ----------------------------------------
-# The section [access] of the table: who may reach the server at all.
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.config.loading import read_text_file
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.runners import (
+from journeyman.formats.ztick.layout import (
     RUNNER_WORDS,
     FanOutRunner,
     Runner,

@@ -7,7 +7,7 @@ To put something in is a search in ``lasts`` and one in a chunk; mostly it belon
 and is appended. The first, and any page from any offset, are found without a search. What leaves
 is gone at once: there is nothing stale to step over, and nothing to be tidied later.
 
-Each thing is in it at most once. An order does not know how it came about, so taking back what was
+Each thing is in it at most once. A set does not know how it came about, so taking back what was
 done to it is doing the opposite: that is why the engine can undo a batch.
 """
 
@@ -22,7 +22,7 @@ CHUNK = 512  # a chunk that is appended to is full at this length, any other is 
 T = TypeVar("T", bound=Any)  # anything that can be compared with its like
 
 
-class Order(Generic[T]):
+class SortedSet(Generic[T]):
     """A set that is always sorted. ``size`` is how many are in it."""
 
     __slots__ = ("_chunks", "_lasts", "size")

@@ -1,6 +1,6 @@
 """The state of one key is the fold of its records; a snapshot turns a state back into records.
 
-One module a dialect, all of one shape:
+One module per dialect, all of one shape:
 
     key_of(record)               which state a record belongs to
     apply(state, record, notes)  the next state; None is "nothing known of this key"
@@ -10,11 +10,11 @@ One module a dialect, all of one shape:
 
 The laws, which tests/property/test_folds.py proves:
 
-    total         every sequence of records has a state; what is odd is reported (see anomaly)
-    deterministic no clock, no randomness; expiry is a view of a state at a given moment
+    total         every sequence of records has a state; oddities are reported (see anomaly)
+    deterministic no clock, no randomness; expiry is a view of a state at a given time
     snapshot      fold(snapshot(fold(rs)) + more) == fold(rs + more)
     locality      replay(rs)[key] == fold(records of that key in rs)
 
 ``apply`` may change the state it is given and return it: hand a state on, do not keep it.
-docs/folds.md writes every rule down as a specification.
+docs/folds.md is the specification.
 """

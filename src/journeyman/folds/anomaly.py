@@ -1,16 +1,16 @@
-"""What a fold noticed while it went on: records that are odd, or that the original would refuse.
+"""Anomalies: records that do not fit, or that the original would refuse.
 
-A fold never raises and never stops, so everything unusual leaves it through one door:
+A fold never raises and never stops. It reports everything unusual in one way:
 
     apply(state, record, notes)      notes(Anomaly(kind, key, detail, records))
 
-``notes`` is any callable that takes an ``Anomaly``, ``list.append`` for one, or None when nobody
-listens. It only listens: the state is the same with and without it. Nothing is lost silently: a
-record that changes nothing, and a state that is pushed aside, are carried in ``records``.
+``notes`` is any callable that takes an ``Anomaly``, such as ``list.append``, or None. It never
+changes the state. Nothing is lost silently: ``records`` has each record that changes nothing, and
+the records of a state that is replaced.
 
-An anomaly is not damage. Damage is bytes that are no record (journeyman.logs.recovery); an
-anomaly is a whole record that the records before it did not lead to expect. docs/folds.md has
-the rule behind each kind.
+An anomaly is not damage. Damage is bytes that are not a record (journeyman.logs.recovery); an
+anomaly is a whole record that does not fit the records before it. docs/folds.md has the rule for
+each kind.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@
                       ^head          done ^tail ^next
              to be delivered: 9, 10 and 12
 
-An item is what was put; nothing in a writer file changes it. Should one id stand for different
-items (the original gives ids out again when it has lost some), all of them are kept. A reader's
+An item is what was put; nothing in a writer file changes it. If one id has several
+items (the original reuses ids when it has lost some), all of them are kept. A reader's
 head is its last READ_HEAD, its finished ids are those of all READ_DONEs together.
 
-What needs the ids of the whole queue (the tail, and so where a reader really stands) is no fold
-but a view: ``open_queue`` takes ids, not items, and looks at each once, so that a queue of any
-length can be opened without holding it. Expiry of items is a matter of the moment, not of the
-journal, and not seen here. Segment files and their names belong to journeyman.logs.
+What needs the ids of the whole queue (the tail, and so a reader's real position) is not a fold but
+a view: ``open_queue`` takes ids, not items, and looks at each once, so that a queue of any length
+can be opened without holding it in memory. Expiry depends on the time, so it is not handled here.
+Segment files and their names belong to journeyman.logs.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def _edges(item_ids: Iterable[int]) -> tuple[int, ...]:
 
 
 def _span(edges: tuple[int, ...], readers: Mapping[str, Reader | None]) -> tuple[int, int]:
-    """The oldest and the newest id; of a queue without items, the first behind what was read."""
+    """The oldest and the newest id; of a queue without items, the first after what was read."""
     if edges:
         return edges[0], edges[1]
     tail = 0

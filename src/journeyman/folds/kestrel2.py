@@ -2,18 +2,18 @@
 
     items    [head ... tail]            ADD appends; REMOVE drops the head
     open     xid -> item                REMOVE_TENTATIVE opens the head; CONFIRM_REMOVE drops it,
-                                        UNREMOVE puts it back before the head
-    left     open items, by their ids, then the items: no client is there any more to confirm them
+                                        UNREMOVE returns it to the front
+    left     open items, by their ids, then the items: no client is left to confirm them
 
 A queue is one key: its operations say "the head" and not which item. Where some of them were lost
 (``damaged``), later ones would take the wrong items: so from there on items are only added, and
-none is removed. To deliver twice is better than never.
+none is removed. Delivering twice is better than never.
 
 An operation that finds nothing (a REMOVE of an empty queue, an id that is not open) changes nothing
 and is counted. An item that was added with an id and opened by a later server under another one is
 found by either, unless both are open.
 
-What an item is, besides its times, is up to the caller: its data, or where they stand.
+What an item is, besides its times, is up to the caller: its data, or where they are.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@
 
 A payload is JSON in a record. One that is JSON stays as it is; other text becomes a JSON string,
 other bytes their base64 in one. What a record has no member for, but the way back needs, is in one
-extra member, which whoever does not know it passes on:
+extra member, which other programs pass on:
 
     "workq":{"encoding":"json|text|base64","fails":0,"finished_ns":..,"max_fails":0,"priority":0,
              "result":base64,"started_ns":..,"state":0,"ttl_ms":..,"ttr_ms":..}   without zeros
 
-So a workq job comes back equal in everything but zone offsets and logging times, and the records of
-others come back with the settings that are asked for.
+So a workq job comes back equal except for zone offsets and logging times; records of other
+programs come back with the settings given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from journeyman.units import NS_PER_MS
 
 MEMBER: Final = "workq"
 # No job of the work queue in a store has a longer TTL than stands here: milliseconds, u64
-# big-endian. Who puts jobs into a store besides the work queue removes it.
+# big-endian. Any other program that writes jobs must delete this key.
 LONGEST_TTL_KEY: Final = b"v1:storage:workq_longest_ttl"
 _STATUS_STATES: Final = {
     "completed": JobState.COMPLETED,
@@ -99,7 +99,7 @@ def _payload(record: JobRecord, members: dict[str, Any]) -> bytes:
         return record.payload.encode()
     text = json.loads(record.payload)
     if not isinstance(text, str):
-        raise InvalidData(f"a payload said to be {encoding!r:.20} that is no string", 0)
+        raise InvalidData(f"a payload said to be {encoding!r:.20} that is not a string", 0)
     return text.encode() if encoding == "text" else _unbase64(text)
 
 
@@ -107,13 +107,13 @@ def _unbase64(text: object) -> bytes:
     try:
         return base64.b64decode(str(text), validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidData("base64 that is none", 0) from None
+        raise InvalidData("invalid base64", 0) from None
 
 
 def record_of_payload(
     queue: str, job_uuid: UUID, status: str, created_ns: int, start_ns: int, payload: bytes
 ) -> JobRecord:
-    """A job that nobody has touched yet."""
+    """A new job."""
     encoding, text = _encoded(payload)
     members = {} if encoding == "json" else {"encoding": encoding}
     return JobRecord(
@@ -176,7 +176,7 @@ def record_of_workq(job: FoldedJob, as_of_ns: int, timed_out_ns: int = 0) -> Job
         max_attempts=added.max_attempts or None,
         attempts_so_far=job.attempts,
         payload=text,
-        # ttl_ms is always there: it tells that what is left out is zero.
+        # ttl_ms is always there: it shows that missing members are zero.
         extra=_extra({name: v for name, v in members.items() if v or v == "" or name == "ttl_ms"}),
     )
 
@@ -190,14 +190,14 @@ def wakes_ns_of(job: FoldedJob, timed_out_ns: int) -> int | None:
 
 
 def workq_of_record(record: JobRecord, defaults: Defaults) -> FoldedJob:
-    """The job of the work queue that a record tells of. Raises InvalidData."""
+    """The work queue job that a record describes. Raises InvalidData."""
     return workq_and_timeout(record, defaults)[0]
 
 
 def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[FoldedJob, int]:
     """Besides, the time of its last timeout-attempt, 0 if it does not matter."""
     members = _members(record)
-    is_ours = "ttl_ms" in members  # what is left out of a member of ours is zero
+    is_ours = "ttl_ms" in members  # missing members are zero then
     created = Instant(record.created_at_ns)
     looks_scheduled = not is_ours and record.execution_start_ns != record.created_at_ns
     has_time = bool(members.get("scheduled", looks_scheduled))
@@ -230,7 +230,7 @@ def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[FoldedJob,
 
 
 def _state(members: dict[str, Any], record: JobRecord) -> JobState:
-    """By the status, which others may have changed; the member tells new from pending."""
+    """By the status, which others may have changed; the member distinguishes new from pending."""
     state = _STATUS_STATES.get(record.status)
     if state is not None:
         return state
@@ -241,7 +241,7 @@ def _state(members: dict[str, Any], record: JobRecord) -> JobState:
 def _number(members: dict[str, Any], name: str, default: int) -> int:
     found = members.get(name, default)
     if type(found) is not int:
-        raise InvalidData(f"{MEMBER}.{name} is no number", 0)
+        raise InvalidData(f"{MEMBER}.{name} is not a number", 0)
     return found
 
 
@@ -250,7 +250,7 @@ def _members(record: JobRecord) -> dict[str, Any]:
         if name == MEMBER:
             found = json.loads(text)
             if not isinstance(found, dict):
-                raise InvalidData(f"{MEMBER} is no object", 0)
+                raise InvalidData(f"{MEMBER} is not an object", 0)
             return found
     return {}
 

@@ -22,9 +22,29 @@ docs/folds.md with its reason. Three ideas carry them all:
 
 A retry after ``fail`` (max-fails; the original has none) is the fail and a timeout-attempt with
 the same time. ``retry_of`` makes the second; nothing else may come between. The fail is hidden
-from the original (formats.workq_retry); to the fold a hidden record is like any other.
+from the original (formats.workq.retry); to the fold a hidden record is like any other.
 
-``apply`` changes the state it is given. Expiry and queues are views: see below.
+``apply`` changes the state it is given: None (nothing is known, or it was added and has ended),
+Orphans (records of a job whose add is not here yet) or a FoldedJob. What depends on the time is
+never in a state; it is a view:
+
+    visible(state, as_of_ns)     the job, unless its TTL has run out (then nobody may see it)
+    queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
+    lease_deadline_ns(job)       when a lease runs out
+    queue_order(job)             the sort key of all queues and listings
+
+``snapshot`` makes the shortest honest history that folds to a state:
+
+    add or schedule
+    (fail timeout) * fails            failures that were retried
+    (start timeout) * n  start * m    attempts; the last start bears the true time
+    complete | fail | timeout         how it ended
+
+What cannot be told apart in the state is told in the simplest way. Where the state is one that the
+original can reach, it can load these records too: attempts that ended are pairs of start and
+timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
+written only for states that its own races, or attempts over the limit, have made. What has no time
+of its own takes the add's; times run backwards only where those of the log did.
 """
 
 from __future__ import annotations
@@ -49,16 +69,12 @@ from journeyman.formats.workq import (
 from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 from journeyman.units import NS_PER_MS
 
-# ----------------------------------------
-# What the workq protocol lets through, as a check of an add that is in the log already.
-#
-# The original refuses to replay a log that holds a value outside these limits; the fold keeps the
-# job and reports every such value. ``unusable_values`` yields one phrase for each.
-
+# What the protocol lets through. The original refuses to replay a log with a value outside these
+# limits; the fold keeps the job and reports each such value (``unusable_values``).
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
-MAX_RETRY_DELAY_MS = 86_400_000  # ours, kept with max-fails: see formats.workq_retry
+MAX_RETRY_DELAY_MS = 86_400_000  # ours, kept with max-fails: see formats.workq.retry
 MAX_COUNT = 255  # of max-attempts and max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 
@@ -68,7 +84,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
 def unusable_values(added: JobAdded) -> Iterator[str]:
     """A phrase for each field that the protocol would refuse."""
     if not _is_uuid4(added.job_id):
-        yield f"id {added.job_id.hex()} is no UUID of version 4"
+        yield f"id {added.job_id.hex()} is not a version 4 UUID"
     if _NAME.fullmatch(added.name) is None:
         yield f"name {added.name!r}"
     if not 1 <= added.ttr_ms <= MAX_TTR_MS:
@@ -91,25 +107,6 @@ def unusable_values(added: JobAdded) -> Iterator[str]:
 
 def _is_uuid4(job_id: bytes) -> bool:
     return len(job_id) == 16 and job_id[6] >> 4 == 4 and job_id[8] >> 6 == 2
-
-
-# ----------------------------------------
-# What the fold of the workq log knows of one job id, and how that looks at a given moment.
-#
-#     None        nothing: never seen, or added and ended
-#     Orphans     records of a job whose add is not here (yet)
-#     Job         an added job: state, attempts, result
-#
-#     state       0 new ──lease──▶ 4 leased ──TTR──▶ 3 pending ──lease──▶ 4 leased
-#                 any of these ──complete──▶ 1 completed,  ──fail──▶ 2 failed
-#
-# A ``FoldedJob`` and ``Orphans`` are changed in place by the fold, which owns them; they are equal
-# when all their fields are. What depends on the time is never in them. Ask a view:
-#
-#     visible(state, as_of_ns)     the job, unless its TTL has run out (then nobody may see it)
-#     queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
-#     lease_deadline_ns(job)       when a lease runs out
-#     queue_order(job)             the sort key of all queues and listings
 
 
 class JobState(IntEnum):
@@ -275,7 +272,7 @@ def _add(state: State, added: JobAdded, notes: Notes) -> State:
     # A server adds only where the id is free, so the former job has ended: by its TTL, or by an
     # end that the log has lost (the original's cleaner drops a delete before the add it ended).
     if added.created.unix_ns < expires_ns(state):
-        detail = "added anew while the former job lived; the newer stands"
+        detail = "added again while the former job existed; the newer stands"
         _note(notes, AnomalyKind.REPLACED_JOB, added, detail, snapshot(state))
     return FoldedJob(added)
 
@@ -421,24 +418,6 @@ def _note(
     if notes is not None:
         lost = (record,) if records is None else records
         notes(Anomaly(kind, record.job_id, f"{record.command.word}: {detail}", lost))
-
-
-# ----------------------------------------
-# The shortest honest history of a workq job: records that fold to a given state.
-#
-#     add or schedule
-#     (fail timeout) * fails            failures that were retried
-#     (start timeout) * n  start * m    attempts; the last start bears the true time
-#     complete | fail | timeout         how it ended
-#
-# What cannot be told apart in the state is told in the simplest way. Where the state is one that
-# the original can reach, it can load these records too: attempts that ended are pairs of start and
-# timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
-# written only for states that its own races, or attempts over the limit, have made. Retried
-# failures it steps over (formats.workq_retry).
-#
-# Times are those of the state: what has no time of its own there takes the add's. As long as the
-# times in the log did not run backwards, those of a snapshot do not either.
 
 
 def snapshot(state: State, timed_out_ns: int = 0) -> tuple[Record, ...]:

@@ -3,13 +3,13 @@
     JobSet    ── job  "backup"  ─┐                   JobRemoved   ── no state
     RuleSet   ── rule "backup"  ─┴─ two keys         RuleRemoved  ── no state
 
-The key is the kind and the identifier: a job and a rule may bear the same name and do not touch
-each other. (The original loads them apart but compacts them by name alone, which loses one.)
+The key is the kind and the identifier: a job and a rule of the same name are independent. (The
+original loads them apart but compacts them by name alone, which loses one.)
 
 ``replay`` keeps its keys in the order of their last records. Written in that order, the states
 are the compacted log; there is no second fold for compaction that could disagree.
 
-Not here: which rule a job runs by, and when it is due. That is decided, not remembered.
+Not here: which rule a job runs by, and when it is due. The engine decides that.
 """
 
 from __future__ import annotations

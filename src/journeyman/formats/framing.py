@@ -1,4 +1,4 @@
-"""The vocabulary that all log formats share: entry, codec, ending; one-shot and streaming reading.
+"""The vocabulary that all log formats share: entry, codec, ending.
 
     bytes --codec.decode--> Entry(offset, length, record)   until an Ending
 
@@ -9,9 +9,8 @@ A codec decodes one entry at an offset. It answers with one of three things, nev
     FormatError      IncompleteEntry: the buffer ends inside the entry
                      any other:       corruption
 
-``scan`` reads a whole buffer and stops at the first fault. ``StreamDecoder`` does the same for
-bytes that arrive in any split. Reading on behind damage is recovery, not format: see
-journeyman.logs.recovery.
+``scan`` reads a whole buffer and stops at the first fault. Reading on behind damage is recovery,
+not format: see journeyman.logs.recovery.
 """
 
 from __future__ import annotations
@@ -149,73 +148,3 @@ def scan(codec: Codec[R], data: Buffer) -> tuple[list[Entry[R]], Ending]:
     except FormatError as error:
         return entries, Ending(Stop.CORRUPT, offset, error)
     return entries, Ending(Stop.EOF if offset == len(data) else Stop.ZERO_BYTE, offset)
-
-
-class StreamDecoder(Generic[R]):
-    """Decodes a file whose bytes arrive in any split.
-
-    Feed it chunks; it returns the entries they complete, with offsets counted from the start of
-    the stream. After a fault or a zero byte it takes no more: ``ending`` is then set.
-    It holds at most one incomplete entry, whose size the codec has checked against its limit.
-    """
-
-    def __init__(self, codec: Codec[R], *, start: int | None = None) -> None:
-        """``start``: the stream begins at this offset of a file, behind its header."""
-        self._codec = codec
-        self._buffer = bytearray()
-        self._base = start or 0  # stream offset of the first byte in the buffer
-        self._needed = 0  # no use in decoding before the buffer holds this much
-        self._header_due = start is None
-        self.ending: Ending | None = None
-
-    def feed(self, chunk: Buffer) -> list[Entry[R]]:
-        """The entries that this chunk completes."""
-        if self.ending is not None:
-            return []
-        self._buffer += chunk
-        if len(self._buffer) < self._needed:
-            return []
-        return self._drain()
-
-    def finish(self) -> Ending:
-        """No more bytes will come: why and where reading stopped."""
-        if self.ending is None:
-            if self._header_due:
-                self._stop_at_header()
-            elif self._buffer:
-                self._drain(final=True)
-            else:
-                self.ending = Ending(Stop.EOF, self._base)
-        assert self.ending is not None
-        return self.ending
-
-    def _stop_at_header(self) -> None:
-        try:
-            self._codec.check_header(self._buffer)
-            self.ending = Ending(Stop.EOF, self._base + len(self._buffer))
-        except FormatError as error:
-            self.ending = Ending(Stop.BAD_HEADER, 0, error)
-
-    def _drain(self, *, final: bool = False) -> list[Entry[R]]:
-        entries: list[Entry[R]] = []
-        offset = 0
-        try:
-            if self._header_due:
-                offset = self._codec.check_header(self._buffer)
-                self._header_due = False
-            for entry in iter_entries(self._codec, self._buffer, offset):
-                offset = entry.end
-                entries.append(Entry(self._base + entry.offset, entry.length, entry.record))
-            if offset < len(self._buffer):
-                self.ending = Ending(Stop.ZERO_BYTE, self._base + offset)
-            self._needed = 0
-        except IncompleteEntry as error:
-            self._needed = error.needed
-            if final:
-                self.ending = Ending(Stop.TORN, self._base + offset, error.moved(self._base))
-        except FormatError as error:
-            stop = Stop.BAD_HEADER if self._header_due else Stop.CORRUPT
-            self.ending = Ending(stop, self._base + offset, error.moved(self._base))
-        del self._buffer[:offset]
-        self._base += offset
-        return entries

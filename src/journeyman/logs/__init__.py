@@ -1,18 +1,16 @@
 """Logs on disk: directories of segments that grow at the end and survive a crash.
 
-    segments    names and catalogs of the three dialects, and when the next segment begins
-    sync        how durable an append is when it is acknowledged
-    tail        the active segment: the one place that writes, syncs, rotates and cuts back
-    appender    many appends, one write and one sync (group commit)
-    recovery    what a crash or a bad disk left behind: read, report, repair
+    segments    names of files in the three dialects, and when the next segment begins
+    catalog     which files are which log, in which order; detection guesses the dialect of a path
+    appender    a batch of records in one write and one sync; rotates and cuts back
+    recovery    what a crash or a bad disk left behind: read, report, repair, set aside
     damage      the words of that report, and reading on behind damage
-    quarantine  where damaged bytes go; nothing is destroyed
-    replacement putting a new file in the place of an old one
+    publication putting new files in the place of old ones, one or many
 
 and on these, for each dialect a log that is opened, appended to and made smaller:
 
-    ztick/log.py         ztick_compaction                          one file, and a compacted one
-    workq/log.py         workq_cleaning, workq/droppable.py              numbered segments
+    ztick/log.py     ztick/compaction.py                             one file, and a compacted one
+    workq/log.py     workq/cleaning.py                               numbered segments
     kestrel/log.py   kestrel/checkpoints.py, kestrel/retention.py    segments and readers
 
 Everything here takes its Disk and Clock as arguments, and the modules above also their Codec.

@@ -1,107 +1,66 @@
-"""Appending to a log: many appends, one write, one sync.
+"""Appending to a log: the records of a batch in one write and one sync.
 
-    append ---> waiting ---commit---> one write ---> one fdatasync ---> every future resolves
-    append ---> (the next ones gather meanwhile)
+    append(records) --> gathered --one write--> file --one fdatasync--> where each record stands
 
-``append`` only queues; it is safe from any thread. ``commit`` takes everything that waits and is
-what makes it durable; CommitThread calls it in the background, tests and servers may call it
-themselves. A future resolves when its record is as durable as the SyncPolicy promises; its
-callbacks run inside the commit, so they may append but must not commit or close.
+    segment 1            segment 2 (active)
+    [header][records...] [header][kept records][written, not kept][gathered in memory]
+                                               ^ kept              ^ size            ^ end
 
-    state      append                  commit
-    running    queued                  writes
-    poisoned   raises LogPoisoned      raises LogPoisoned     for good: a sync failed
-    closed     raises LogClosed        raises LogClosed
+When ``append`` returns, the records are as durable as the SyncPolicy promises:
+
+    always   after fdatasync    nothing is lost when power fails
+    os       after the write    lost at worst: what the operating system has not written back yet
+
+Whoever wants something between the two calls ``sync`` from time to time. Under either policy a
+segment is synced before the next one is begun, and at close: a crash only ever takes from the end.
+
+    state      append, open, sync, rotate_to
+    running    work
+    poisoned   raise LogPoisoned     for good: a sync failed
+    closed     raise LogClosed
 
 What can go wrong, and what then is true:
 
-    LogBusy      too much waits already; nothing was queued
-    LogFull      no room: the records of this commit that were not durable yet were taken back,
-                 and the log goes on by itself as soon as a later commit finds room
+    LogFull      no room: the append was taken back whole, also where it ran over the end of a
+                 segment; the log goes on by itself as soon as a later append finds room
     LogError     another write error: taken back just the same
     LogPoisoned  a sync, or taking back, failed: what is on disk is unknown until recovery looks
 
-A record is never acknowledged and lost, and never refused and kept: an ``append_many`` that fails
-is taken back whole, also where it ran over the end of a segment.
+A failed sync is final because asking again would mean nothing: the kernel may have dropped the data
+and marked them clean. A record is never acknowledged and lost, and never refused and kept.
+
+A sealed log (``sealing``) has a seal after every block of records, written together with it. Before
+the first one an opening seal is made durable, and ``close`` writes the closing one.
+
+Appender is what others use, safe from any thread. LogTail holds the active file: the only hands
+that write, sync, rotate and cut. Sealer knows which seal has to be written next.
 """
 
 from __future__ import annotations
 
+import posixpath
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import NoReturn
 
 from journeyman.clock import Clock
-from journeyman.disk import Disk, is_full
-from journeyman.errors import LogBusy, LogClosed, LogError, LogFull, LogPoisoned, UsageError
-from journeyman.logs.sealing import Sealing
+from journeyman.disk import AppendFile, Disk, is_full, is_out_of_files
+from journeyman.errors import LogClosed, LogError, LogFull, LogPoisoned
+from journeyman.formats.seals import BLOCK_BYTES, Seal, SealKind, make_seal, stamp_of
+from journeyman.logs.sealing import Sealing, last_seal
 from journeyman.logs.segments import Position, SegmentPlan
-from journeyman.logs.tail import LogTail, SyncFailed
-
-# ----------------------------------------
-# How durable an append is at the moment it is acknowledged.
-#
-#     policy         acknowledged after     lost at worst when power fails
-#     always         fdatasync              nothing
-#     interval(ms)   write                  what was written in the last ``ms`` milliseconds
-#     os             write                  what the operating system has not written back yet
-#
-# Under every policy a segment is synced before the next one is used, and at close. So what a crash
-# takes is always from the end of the log, never from its middle.
-
-MAX_INTERVAL_MS = 3_600_000
 
 
-class SyncMode(Enum):
-    """The values are the words used in settings."""
+class SyncPolicy(Enum):
+    """How durable an append is when it returns."""
 
     ALWAYS = "always"
-    INTERVAL = "interval"
     OS = "os"
 
-
-@dataclass(frozen=True, slots=True)
-class SyncPolicy:
-    """One of ``always()``, ``interval(ms)``, ``os()``. ``interval_ms`` is 0 unless interval."""
-
-    mode: SyncMode
-    interval_ms: int = 0
-
-    @classmethod
-    def always(cls) -> SyncPolicy:
-        return cls(SyncMode.ALWAYS)
-
-    @classmethod
-    def interval(cls, ms: int) -> SyncPolicy:
-        if not 0 < ms <= MAX_INTERVAL_MS:
-            raise UsageError(f"sync interval must be 1..{MAX_INTERVAL_MS} ms, not {ms}")
-        return cls(SyncMode.INTERVAL, ms)
-
-    @classmethod
-    def os(cls) -> SyncPolicy:
-        return cls(SyncMode.OS)
-
     def __str__(self) -> str:
-        if self.mode is SyncMode.INTERVAL:
-            return f"interval({self.interval_ms} ms)"
-        return str(self.mode.value)
-
-
-MAX_WAITING_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Unit:
-    """Records that stand together or not at all, and whoever waits for them."""
-
-    records: Sequence[bytes]
-    tell: Callable[[list[Position]], None]
-    fail: Callable[[BaseException], None]
-    size: int = 0
-    positions: list[Position] = field(default_factory=list)
+        return str(self.value)
 
 
 class Appender:
@@ -113,65 +72,59 @@ class Appender:
         clock: Clock,
         plan: SegmentPlan,
         *,
-        sync: SyncPolicy | None = None,
+        sync: SyncPolicy = SyncPolicy.ALWAYS,
         sealing: Sealing | None = None,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        """``sync``: always, unless told otherwise. ``sealing``: for formats without a checksum.
-
-        No file is touched before the first commit.
-        """
-        self._policy = sync or SyncPolicy.always()
-        self._clock = clock
+        """``sealing``: for formats without a checksum. No file is touched before it is needed."""
         self._where = plan.where
-        self._max_waiting_bytes = max_waiting_bytes
-        self._always = self._policy.mode is SyncMode.ALWAYS
+        self._always = sync is SyncPolicy.ALWAYS
         self._tail = LogTail(disk, clock, plan, sync_headers=self._always, sealing=sealing)
-        self._commit_lock = threading.Lock()  # taken before _arrived, never the other way round
-        self._sync_due_ns: int | None = None  # interval policy: when the oldest write must sync
-
-        self._arrived = threading.Condition()  # guards what follows
-        self._waiting: list[_Unit] = []
-        self._waiting_bytes = 0  # queued or being written
+        self._lock = threading.Lock()
         self._closed = False
-        self._poison: LogPoisoned | None = None
+        self.poisoned: LogPoisoned | None = None  # why nothing more can be written
 
-    @property
-    def poisoned(self) -> LogPoisoned | None:
-        """Why nothing more can be written, or None."""
-        return self._poison
+    def append(self, records: Sequence[bytes]) -> list[Position]:
+        """Write records that stand together, in this order; where each of them stands.
 
-    @property
-    def waiting_bytes(self) -> int:
-        return self._waiting_bytes
-
-    def append(self, data: bytes) -> Future[Position]:
-        """Queue one record."""
-        future: Future[Position] = Future()
-        future.set_running_or_notify_cancel()  # a queued record cannot be called back
-        self._queue(_Unit((data,), lambda found: future.set_result(found[0]), future.set_exception))
-        return future
-
-    def append_many(self, records: Sequence[bytes]) -> Future[list[Position]]:
-        """Queue records that stand together, in this order; one future for all of them.
-
-        If it fails, none of them is in the log. (A crash before it resolves may leave the first
+        If it fails, none of them is in the log. (A crash before it returns may leave the first
         few: only what was acknowledged is promised.)
         """
-        future: Future[list[Position]] = Future()
-        future.set_running_or_notify_cancel()
-        if not records:
-            future.set_result([])
-            return future
-        self._queue(_Unit(tuple(records), future.set_result, future.set_exception))
-        return future
+        if not all(records):
+            raise ValueError("an empty record cannot be told from none")
+        with self._lock:
+            self._refuse_if_over()
+            if not records:
+                return []
+            tail, positions = self._tail, []
+            try:
+                tail.open()
+                tail.begin_batch()
+                for record in records:
+                    if tail.must_rotate(len(record)):
+                        tail.flush(closing=True)
+                        tail.sync()
+                        tail.rotate()
+                    positions.append(tail.add(record))
+                tail.flush()
+                if self._always:
+                    tail.sync()
+                tail.keep()
+            except SyncFailed as error:
+                self._give_up(error)
+            except (OSError, LogError) as error:
+                self._take_back(error)
+            except BaseException as error:
+                # Cut off in the middle of a write: nobody knows how far it got.
+                self._poison(LogPoisoned(self._where, f"an append was broken off by {error!r}"))
+                raise
+            return positions
 
     def open(self, path: str | None = None) -> None:
-        """Open the active segment now rather than at the first commit; at ``path`` if known.
+        """Open the active segment now rather than at the first append; at ``path`` if known.
 
         Under ``always`` this syncs it, so that what recovery read there is durable as well.
         """
-        with self._commit_lock:
+        with self._lock:
             self._refuse_if_over()
             try:
                 self._tail.open(path)
@@ -180,159 +133,64 @@ class Appender:
             except OSError as error:
                 raise self._worded(error) from error
 
-    def commit(self) -> int:
-        """Write all that waits, and sync if the policy says so. How many records were accepted."""
-        with self._commit_lock:
-            self._refuse_if_over()
-            batch = self._take_waiting()
-            accepted = self._commit_batch(batch) if batch else 0
-            if self._sync_due_ns is not None and self._clock.monotonic_ns() >= self._sync_due_ns:
-                self._sync()
-            return accepted
-
     def sync(self) -> None:
         """Make durable what was written, whatever the policy."""
-        with self._commit_lock:
+        with self._lock:
             self._refuse_if_over()
-            self._sync()
+            try:
+                self._tail.sync()
+            except SyncFailed as error:
+                self._give_up(error)
 
     def end(self) -> Position | None:
-        """Where the log ends between two commits; None before its active file was opened."""
-        with self._commit_lock:
+        """Where the log ends between two appends; None before its active file was opened."""
+        with self._lock:
             return self._tail.end if self._tail.is_open else None
 
     @property
     def has_begun(self) -> bool:
-        """Whether a commit has nothing to sync but what it writes."""
-        with self._commit_lock:
+        """Whether an append has nothing to sync but what it writes."""
+        with self._lock:
             return self._tail.has_begun
 
     def rotate_to(self, prepare: Callable[[], str]) -> str:
-        """Between two commits: sync and close the active file, call ``prepare``, go on elsewhere.
+        """Between two appends: sync and close the active file, call ``prepare``, go on elsewhere.
 
-        ``prepare`` runs under the commit lock; it moves files as it likes and returns the path to
-        go on with, whose directory is synced afterwards. Records queued before and not yet
-        committed go to the new file. What ``prepare`` raises is raised, and the log goes on.
+        ``prepare`` runs under the lock; it moves files as it likes and returns the path to go on
+        with, whose directory is synced afterwards. What it raises is raised, and the log goes on.
         """
-        with self._commit_lock:
+        with self._lock:
             self._refuse_if_over()
             try:
                 return self._tail.switch(prepare)
             except SyncFailed as error:
                 self._give_up(error)
-            finally:
-                self._note_unsynced()
 
     def close(self) -> None:
-        """Commit what waits, sync and close. Closing twice, or after poison, does nothing more."""
-        with self._commit_lock:
+        """Sync and close. Closing twice, or after poison, does nothing more."""
+        with self._lock:
             if self._closed:
                 return
-            with self._arrived:
-                self._closed = True
-                self._arrived.notify_all()
-            if self._poison is None:
-                if batch := self._take_waiting():
-                    self._commit_batch(batch)
+            self._closed = True
+            if self.poisoned is None:
                 try:
                     self._tail.close()
                 except SyncFailed as error:
                     self._give_up(error)
 
-    def wait_for_work(self) -> bool:
-        """Wait until ``commit`` has something to do; False when there never will be again."""
-        with self._arrived:
-            while not self._waiting and not self._closed and self._poison is None:
-                due = self._sync_due_ns
-                left_s = None if due is None else (due - self._clock.monotonic_ns()) / 1e9
-                if left_s is not None and left_s <= 0:
-                    return True
-                self._arrived.wait(left_s)
-            return not self._closed and self._poison is None
-
-    # --- queueing: any thread ---
-
-    def _queue(self, unit: _Unit) -> None:
-        if not all(unit.records):
-            raise ValueError("an empty record cannot be told from none")
-        unit.size = sum(map(len, unit.records))
-        with self._arrived:
-            self._refuse_if_over()
-            # With nothing waiting anything is taken, or a large record could never be written.
-            if self._waiting_bytes and self._waiting_bytes + unit.size > self._max_waiting_bytes:
-                reason = f"{self._waiting_bytes} bytes wait to be written already"
-                raise LogBusy(self._where, reason)
-            self._waiting_bytes += unit.size
-            self._waiting.append(unit)
-            if len(self._waiting) == 1:
-                self._arrived.notify_all()
-
     def _refuse_if_over(self) -> None:
-        if self._poison is not None:
-            raise LogPoisoned(self._poison.path, self._poison.reason)
+        if self.poisoned is not None:
+            raise LogPoisoned(self.poisoned.path, self.poisoned.reason)
         if self._closed:
             raise LogClosed(self._where, "the log is closed")
 
-    # --- writing: under the commit lock ---
-
-    def _take_waiting(self) -> list[_Unit]:
-        with self._arrived:
-            batch, self._waiting = self._waiting, []
-        return batch
-
-    def _commit_batch(self, batch: list[_Unit]) -> int:
-        durable = 0  # batch[:durable] are accepted and told so
-        tail = self._tail
-        try:
-            tail.open()
-            tail.begin_batch()
-            for number, unit in enumerate(batch):
-                if tail.must_rotate(unit.size):
-                    tail.end_block()  # so that what stands before this unit can stay without it
-                begin = tail.end
-                for record in unit.records:
-                    if tail.must_rotate(len(record)):
-                        tail.flush(closing=True)
-                        tail.sync()
-                        if durable < number:
-                            tail.keep(begin)
-                            durable = self._accept(batch, durable, number)
-                        tail.rotate()
-                    unit.positions.append(tail.add(record))
-            tail.flush()
-            if self._always:
-                tail.sync()
-            tail.keep()
-        except SyncFailed as error:
-            self._give_up(error, batch[durable:])
-        except (OSError, LogError) as error:
-            self._take_back(batch[durable:], error)
-        except BaseException as error:
-            # Cut off in the middle of a write: nobody knows how far it got.
-            poison = LogPoisoned(self._where, f"a commit was broken off by {error!r}")
-            self._poison_all(poison, batch[durable:])
-            raise
-        else:
-            durable = self._accept(batch, durable, len(batch))
-        self._note_unsynced()
-        return sum(len(unit.records) for unit in batch[:durable])
-
-    def _accept(self, batch: list[_Unit], begin: int, end: int) -> int:
-        units = batch[begin:end]
-        self._release(units)
-        for unit in units:
-            unit.tell(unit.positions)
-        return end
-
-    def _take_back(self, units: list[_Unit], error: OSError | LogError) -> None:
+    def _take_back(self, error: OSError | LogError) -> NoReturn:
         try:
             if self._tail.is_open:
                 self._tail.undo()
         except SyncFailed as failure:
-            self._give_up(failure, units)
-        self._release(units)
-        for unit in units:
-            unit.fail(self._worded(error))
+            self._give_up(failure)
+        raise self._worded(error) from error
 
     def _worded(self, error: OSError | LogError) -> LogError:
         if isinstance(error, LogError):
@@ -343,60 +201,365 @@ class Appender:
             self._where, f"write failed, the append was undone: {error.strerror or error}"
         )
 
-    def _sync(self) -> None:
-        try:
-            self._tail.sync()
-        except SyncFailed as error:
-            self._give_up(error)
-        self._sync_due_ns = None
+    def _give_up(self, error: SyncFailed) -> NoReturn:
+        self._poison(LogPoisoned(error.path, str(error)))
+        assert self.poisoned is not None
+        raise self.poisoned from error
 
-    def _note_unsynced(self) -> None:
-        if self._policy.mode is not SyncMode.INTERVAL or not self._tail.unsynced:
-            return
-        with self._arrived:
-            if self._sync_due_ns is None:
-                interval_ns = self._policy.interval_ms * 1_000_000
-                self._sync_due_ns = self._clock.monotonic_ns() + interval_ns
-                self._arrived.notify_all()  # whoever waits for work now has a time to wait for
-
-    def _release(self, units: Sequence[_Unit]) -> None:
-        with self._arrived:
-            self._waiting_bytes -= sum(unit.size for unit in units)
-
-    def _give_up(self, error: SyncFailed, units: Sequence[_Unit] = ()) -> NoReturn:
-        poison = LogPoisoned(error.path, str(error))
-        self._poison_all(poison, units)
-        raise poison from error
-
-    def _poison_all(self, poison: LogPoisoned, units: Sequence[_Unit]) -> None:
-        with self._arrived:
-            self._poison = poison
-            waiting, self._waiting = self._waiting, []
-            self._waiting_bytes = 0
-            self._arrived.notify_all()
+    def _poison(self, poison: LogPoisoned) -> None:
+        self.poisoned = poison
         self._tail.abandon()
-        for unit in (*units, *waiting):
-            unit.fail(LogPoisoned(poison.path, poison.reason))
 
 
-class CommitThread:
-    """Commits in the background whenever something waits or an interval sync is due."""
+class SyncFailed(Exception):
+    """A sync (or a cut that had to succeed) failed: what is on disk is unknown from here on."""
 
-    def __init__(self, appender: Appender) -> None:
-        self._appender = appender
-        self._thread = threading.Thread(target=self._run, name="journeyman-commit", daemon=True)
-        self._thread.start()
+    def __init__(self, path: str, doing: str, error: OSError) -> None:
+        super().__init__(f"{doing} failed: {error.strerror or error}")
+        self.path = path
+
+
+class LogTail:
+    """The active segment of one log. Not thread-safe: the appender holds its lock.
+
+    ``add`` gathers records, ``flush`` writes them in one write, ``sync`` makes them durable,
+    ``keep`` declares that they stay. Until then ``undo`` takes them back, also out of segments left
+    meanwhile, and what it took back stays away: the cut is synced. A segment's header and its
+    directory entry are durable before a record in it is (``always``).
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        plan: SegmentPlan,
+        *,
+        sync_headers: bool,
+        sealing: Sealing | None = None,
+    ) -> None:
+        """``sync_headers``: a new segment's header is durable before records follow."""
+        self._disk = disk
+        self._clock = clock
+        self._sealing = sealing
+        self._sealer: Sealer | None = None  # of the active file
+        self._plan = plan
+        self._sync_headers = sync_headers
+        self._file: AppendFile | None = None
+        self._size = 0  # bytes in the active file
+        self._has_records = False  # something but its header and an opening seal is in it
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        # Where the part begins that undo takes back: one place in each segment it touches.
+        self._kept: list[Position] = []
+        self.unsynced = False  # something was written since the last sync
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether records may follow at once: see ``begin_batch``."""
+        return self.is_open and (self._sealer is None or self._sealer.has_begun)
+
+    @property
+    def end(self) -> Position:
+        """Where the next record goes, provided it does not rotate."""
+        return Position(self._active().path, self._size + self._gathered_bytes)
+
+    def open(self, path: str | None = None) -> None:
+        """Open the segment to go on with; made with its header if it is missing or empty.
+
+        ``path`` is for whoever knows already what the plan would find.
+        """
+        if self._file is None:
+            self._file = self._begin(path or self._plan.first_path())
+            self._kept = [self.end]
+
+    def must_rotate(self, incoming: int) -> bool:
+        size = self._size + self._gathered_bytes
+        coming = incoming if self._sealer is None else incoming + self._sealer.reserve(incoming)
+        if size + coming < self._plan.segment_bytes:  # nearly always
+            return False
+        if self._sealer is not None and not self._has_records:
+            size = len(self._plan.header)
+        return self._plan.must_rotate(size, coming)
+
+    def begin_batch(self) -> None:
+        """Records follow: what has to stand before the first one is written and synced."""
+        first = b"" if self._sealer is None else self._sealer.first(self._size)
+        if self._sealer is None or not first:
+            return
+        file = self._active()
+        self.unsynced = True
+        file.write(first)
+        self._sync(file)
+        self.unsynced = False
+        self._size += len(first)
+        self._sealer.switched()
+        if self._kept:
+            self._kept[-1] = self.end
+
+    def add(self, record: bytes) -> Position:
+        """Gather a record for the next ``flush``."""
+        path, offset = self._active().path, self._size + self._gathered_bytes
+        self._gather(record)
+        self._has_records = True
+        sealer = self._sealer
+        if sealer is None:
+            return Position(path, offset)
+        sealer.add(record, offset)
+        position = Position(path, offset, sealer.block_begin)
+        if sealer.is_block_full:
+            self.end_block()
+        return position
+
+    def end_block(self) -> None:
+        """Let the next record begin a block of its own."""
+        if self._sealer is not None and (seal := self._sealer.end_block()):
+            self._gather(seal)
+
+    def _gather(self, data: bytes) -> None:
+        self._gathered.append(data)
+        self._gathered_bytes += len(data)
+
+    def flush(self, *, closing: bool = False) -> None:
+        """Write what was gathered, in one write. ``closing``: it is the last of this segment."""
+        self.end_block()
+        if closing and self._sealer is not None:
+            self._gather(self._sealer.last(self._size + self._gathered_bytes))
+            self._sealer.is_open = False
+        if not self._gathered_bytes:
+            return
+        file = self._active()
+        data = b"".join(self._gathered) if len(self._gathered) > 1 else self._gathered[0]
+        self.unsynced = True
+        file.write(data)
+        self._size += len(data)
+        self._gathered.clear()
+        self._gathered_bytes = 0
+
+    def sync(self) -> None:
+        if self._file is not None and self.unsynced:
+            self._sync(self._file)
+            self.unsynced = False
+
+    def keep(self) -> None:
+        """What was written stays."""
+        self._kept = [self.end]
+
+    def rotate(self) -> None:
+        """Leave the active segment, already flushed and synced, for the next one."""
+        old = self._active()
+        assert not self._gathered_bytes
+        assert not self.unsynced
+        # Should this fail, the old segment stays the active one and the next append tries again.
+        self._file = self._begin(self._plan.next_path(old.path))
+        old.close()
+        self._kept.append(self.end)
+        self.begin_batch()
+
+    def undo(self) -> None:
+        """Take back everything since ``keep``, for good. Raises SyncFailed if that fails."""
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        if self._sealer is not None:
+            self._sealer.forget_block()
+        for place in self._kept:
+            active = self._file is not None and self._file.path == place.path
+            try:
+                file = self._active() if active else self._disk.open_append(place.path)
+                file.truncate(place.offset)
+            except OSError as error:
+                raise SyncFailed(place.path, "cutting back a failed append", error) from error
+            self._sync(file)
+            if active:
+                self._size = place.offset
+                self.unsynced = False
+            else:
+                file.close()
+        self._kept = self._kept[-1:]
+
+    def switch(self, prepare: Callable[[], str]) -> str:
+        """Sync and close the active file, let ``prepare`` move things, go on in what it names.
+
+        Should ``prepare`` or the new file fail, the plan's first path is opened again when next
+        needed; that is right whether or not the move had happened.
+        """
+        self.close()
+        path = prepare()
+        self._file = self._begin(path)
+        self._kept = [self.end]
+        return path
 
     def close(self) -> None:
-        """Close the appender (what waits is still written) and end the thread."""
-        try:
-            self._appender.close()
-        finally:
-            self._thread.join()
+        """Sync and close the active file, sealed at its end."""
+        if self._file is not None:
+            self._write_last_seal()
+            self.sync()
+            self._file.close()
+            self._file = None
 
-    def _run(self) -> None:
-        while self._appender.wait_for_work():
+    def _write_last_seal(self) -> None:
+        """Without it the log is whole as well; it only looks as if the server had been killed."""
+        last = b"" if self._sealer is None else self._sealer.last(self._size)
+        if not last:
+            return
+        file = self._active()
+        self.unsynced = True
+        try:
+            file.write(last)
+        except OSError:
+            with suppress(OSError):  # what is left of it is cut off by the next start
+                file.truncate(self._size)
+            return
+        self._size += len(last)
+
+    def abandon(self) -> None:
+        """Close without a sync: nothing that a sync says would be true any more."""
+        if self._file is not None:
+            with suppress(OSError):  # nothing left to lose: the log is already given up
+                self._file.close()
+            self._file = None
+
+    def _active(self) -> AppendFile:
+        assert self._file is not None, "open() comes first"
+        return self._file
+
+    def _begin(self, path: str) -> AppendFile:
+        """Open a segment ready for records: header written, directory entry durable."""
+        existed = self._disk.exists(path)
+        file = self._disk.open_append(path)
+        try:
+            size = file.size() or self._write_header(file, existed)
+            if size < len(self._plan.header):
+                raise LogError(path, "the header is cut short; recover the log first")
+            if self._sync_headers:
+                self._sync(file)
+            self._sync_directory(path)
+        except BaseException:
+            file.close()
+            raise
+        self._size = size
+        self._has_records = size > len(self._plan.header)
+        self.unsynced = not self._sync_headers
+        if self._sealing is not None:
+            last = last_seal(self._disk, self._sealing.format, path, size)
+            self._sealer = Sealer(self._sealing, stamp_of(self._clock.now_ns(), path), last)
+        return file
+
+    def _write_header(self, file: AppendFile, existed: bool) -> int:
+        """A segment whose header did not fit is removed: the originals refuse to start on it."""
+        header = self._plan.header
+        if header:
             try:
-                self._appender.commit()
-            except (LogPoisoned, LogClosed):
-                return  # everyone who waited was told; ``Appender.poisoned`` says why
+                file.write(header)
+            except OSError as error:
+                try:
+                    file.truncate(0)
+                    if not existed:
+                        self._disk.remove(file.path)
+                except OSError:
+                    raise SyncFailed(file.path, "writing a segment header", error) from error
+                raise
+        return len(header)
+
+    def _sync_directory(self, path: str) -> None:
+        directory = posixpath.dirname(path) or "."
+        try:
+            self._disk.sync_dir(directory)
+        except OSError as error:
+            if is_out_of_files(error):
+                raise  # the directory could not even be opened: nothing was asked of the disk
+            raise SyncFailed(directory, "sync of the directory", error) from error
+
+    @staticmethod
+    def _sync(file: AppendFile) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            raise SyncFailed(file.path, "sync", error) from error
+
+
+class Sealer:
+    """The end of one file: the stamp of the open stretch, if it is open, and the block so far."""
+
+    def __init__(self, sealing: Sealing, stamp: int, last: Seal | None) -> None:
+        """``stamp`` is for a stretch that is opened here, ``last`` the seal the file ends with."""
+        self._format = sealing.format
+        self._enabled = sealing.enabled
+        self._stamp = stamp if last is None else last.stamp
+        self.is_open = last is not None and last.opens
+        self._block: list[bytes] = []
+        self._block_bytes = 0
+        self._begin = 0
+
+    def reserve(self, incoming: int) -> int:
+        """Bytes that the seals of so many more bytes, and that of the end of the file, take."""
+        return (incoming // BLOCK_BYTES + 2) * self._format.size if self._enabled else 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether ``first`` has been written, if it had to be."""
+        return self.is_open == self._enabled
+
+    @property
+    def block_begin(self) -> int | None:
+        """Where the block begins that is not sealed yet."""
+        return self._begin if self._block else None
+
+    @property
+    def is_block_full(self) -> bool:
+        return self._enabled and self._block_bytes >= BLOCK_BYTES
+
+    def first(self, offset: int) -> bytes:
+        """What has to be durable at ``offset``, the end of the file, before a record follows."""
+        if self.has_begun:
+            return b""
+        kind = SealKind.OPENING if self._enabled else SealKind.CLOSING
+        return make_seal(self._format, kind, self._stamp, offset)
+
+    def switched(self) -> None:
+        """What ``first`` gave is durable."""
+        self.is_open = self._enabled
+
+    def add(self, record: bytes, offset: int) -> None:
+        """A record goes to ``offset``."""
+        if not self._enabled:
+            return
+        if not self._block:
+            self._begin = offset
+        self._block.append(record)
+        self._block_bytes += len(record)
+
+    def end_block(self) -> bytes:
+        """The seal of the block so far; empty if there is none."""
+        if not self._block:
+            return b""
+        block = b"".join(self._block) if len(self._block) > 1 else self._block[0]
+        self.forget_block()
+        return make_seal(self._format, SealKind.BLOCK, self._stamp, self._begin, block)
+
+    def forget_block(self) -> None:
+        self._block.clear()
+        self._block_bytes = 0
+
+    def last(self, offset: int) -> bytes:
+        """The closing seal, if the file is open at its end."""
+        if not self.is_open:
+            return b""
+        return make_seal(self._format, SealKind.CLOSING, self._stamp, offset)
+
+
+def in_blocks(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Records together that make up about a block each, in their order."""
+    block: list[bytes] = []
+    size = 0
+    for record in records:
+        block.append(record)
+        size += len(record)
+        if size >= BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

@@ -1,4 +1,4 @@
-"""Reading on behind damage: every entry that can still be read, and every stretch that cannot.
+"""Reading on after damage: every entry that can still be read, and every stretch that cannot.
 
     [header][entry][entry][#### damage ####][entry][entry][torn]
 
@@ -14,17 +14,17 @@ How reading finds its way again, the surest way first:
 
     skip         the entry's frame is sound, only its content is bad
     inside       formats without a checksum: later entries begin inside one that was read
-    resync       the first place from which a checksum fits; without one, the first place where
+    resync       the first place where a checksum matches; without one, the first place where
                  plausible entries follow one another
 
 This is the one rule for damaged logs. The server, ``verify``, ``repair``, ``dump`` and Spark all
 read by it, so all of them find the same records. ``dump`` and Spark can be asked for more with
-``salvage``: it also believes a plausible entry that stands alone, and it searches a torn tail.
+``salvage``: it also accepts a plausible entry that stands alone, and searches a torn tail.
 
 A torn tail is otherwise never searched. It may hold whole records inside a payload, and then these
 were never records of this log: any prefix of a log gives exactly the whole records in it.
 
-An entry cut short with others glued on (a writer that did not cut a torn tail before it went on)
+An entry cut short with others appended to it (by a writer that did not cut a torn tail first)
 decodes if it swallows the beginning of the next one, and so does an entry whose length was made
 larger by damage; reading then goes astray and fails somewhat later. So where a format has no
 checksum, the last few entries are held back, and at a fault the search begins *inside* them: if
@@ -52,7 +52,7 @@ R = TypeVar("R")
 _MAX_LEADING_ZEROS = 3
 # How much of what was read may still turn out to have been read astray.
 HELD_ENTRIES = 64
-HELD_BYTES = 256 * 1024  # behind the first one
+HELD_BYTES = 256 * 1024  # after the first one
 # A file made to lead astray again and again must not keep recovery busy for ever. So many bytes may
 # be read again at once, and so many for each byte by which reading has come farther since.
 MAX_REREAD_BYTES = 1024 * 1024
@@ -63,7 +63,7 @@ _MAX_ZERO_CHUNK = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """``length`` bytes from ``offset`` of ``file`` that are no entries, and why."""
+    """``length`` bytes from ``offset`` of ``file`` that are not entries, and why."""
 
     file: str
     offset: int
@@ -136,7 +136,7 @@ class Judge(Generic[R]):
         return not self._codec.has_checksum
 
     def is_settled_at(self, offset: int) -> bool:
-        """Whether whoever begins to read at this boundary judges like one who came from before."""
+        """Whether reading from this boundary finds the same as reading from before it."""
         return self._may_reread == MAX_REREAD_BYTES and self._last_fault <= offset
 
     def header(self, data: Buffer) -> tuple[int, Damage | None]:
@@ -170,7 +170,7 @@ class Judge(Generic[R]):
         nonzero = _first_nonzero(data, offset)
         if nonzero == len(data):
             return self._padding(base + offset, len(data) - offset, "zeros to the end of the file")
-        reason = fault.reason if fault is not None else "data behind the end mark"
+        reason = fault.reason if fault is not None else "data after the end mark"
         is_torn = codec.is_torn(data, offset)
         if is_torn and not self._salvage:
             return Damage(self._file, base + offset, len(data) - offset, "torn", reason)

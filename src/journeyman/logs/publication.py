@@ -1,6 +1,6 @@
 """Changing many files of a log at once: all of them or none, whatever happens in between.
 
-A single file changes atomically by a rename (see replacement). Here several do, by a journal that
+A single file changes atomically by a rename (see below). Here several do, by a journal that
 says what is to be done, and is itself one file:
 
     <dir>/<staging>/...      the new files, complete and synced, under any names
@@ -19,6 +19,17 @@ next. Until then a reader that does not know of journals sees files of both logs
 one first (``pending``). Nothing here takes a lock: the caller has it.
 
 Paths in the journal are relative to its directory, so that a directory can be moved with it.
+
+A single file takes the place of an old one so that a crash leaves one of them whole.
+
+    write_whole    written to a temporary file, then synced      crash: the old file stands
+    rename         the temporary file takes the old one's name   crash: the old or the new one
+    put_in_place   the directory is synced, and it returns       crash: the new one stands
+
+Only after ``put_in_place`` may anything go that the new file stands for. Until then the old file
+is the truth and the temporary one is litter, which whoever opens the log removes.
+
+Compaction, cleaning and checkpoints differ in what they write; how it gets there is the same.
 """
 
 from __future__ import annotations
@@ -32,18 +43,6 @@ from dataclasses import dataclass
 from journeyman.disk import Disk, is_full
 from journeyman.errors import LogError, LogFull
 from journeyman.formats.framing import Buffer
-
-# ----------------------------------------
-# Putting a new file in the place of an old one, so that a crash leaves one of them whole.
-#
-#     write_whole    written to a temporary file, then synced      crash: the old file stands
-#     rename         the temporary file takes the old one's name   crash: the old or the new one
-#     put_in_place   the directory is synced, and it returns       crash: the new one stands
-#
-# Only after ``put_in_place`` may anything go that the new file stands for. Until then the old file
-# is the truth and the temporary one is litter, which whoever opens the log removes.
-#
-# Compaction, cleaning and checkpoints differ in what they write; how it gets there is the same.
 
 WRITE_BYTES = 1024 * 1024  # small pieces are gathered to writes of about this size
 

@@ -3,21 +3,31 @@
     what is found                          what is done with the file
     clean                                  nothing
     damage at the end only                 copied to quarantine/, then cut off
-    damage with entries behind it          copied to quarantine/, then the file is written anew
-                                           without it (another name, sync, rename)
-    bad header with entries behind it      the same, with a good header
+    damage with entries after it           copied to quarantine/, then the file is rewritten without
+                                           it (another name, sync, rename)
+    bad header with entries after it       the same, with a good header
     no header and no entry                 the whole file is moved to quarantine/
     no byte, or only zeros, for a header   the file is removed
 
     unsealed bytes after the last seal     copied to quarantine/, then cut off
 
-Zeros are not copied: nothing is lost with them. A file that is written anew has new seals in place
-of the old ones, because a seal says where it stands. Every other byte of the file as it was found
-is afterwards in the file or in quarantine/, durably there before it leaves the file, so that power
-may fail at any step and recovery begun anew comes to the same end. Memory stays small: a file is
-looked at through a view, copied in chunks, its entries handed on one by one.
+Zeros are not copied: nothing is lost with them. A rewritten file has new seals, because a seal
+contains its place. Every other byte is afterwards in the file or in quarantine/, and durable there
+before it leaves the file, so power may fail at any step and the next recovery has the same result.
+Memory stays small: a file is read through a view, copied in chunks, its entries passed on one by
+one.
 
 Opening a log for writing recovers each of its files; ``inspect_file`` only reports.
+
+Where damaged bytes go, so that no repair destroys any.
+
+    <dir>/<file>                              the log
+    <dir>/quarantine/<file>.<begin>-<end>     what stood there in the file as it was found
+    <dir>/quarantine/<file>.<begin>-<end>.2   the same place, another time, other bytes
+
+A quarantine file is durable, name and all, before these functions return; only then may the
+original be cut. Putting the same bytes aside twice (a crash came between) keeps one copy. Nothing
+here is ever read again by a log; it is for people.
 """
 
 from __future__ import annotations
@@ -36,17 +46,6 @@ from journeyman.formats.seals import SealFormat, fits, make_seal
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import read_file
 from journeyman.logs.segments import QUARANTINE, TEMPORARY_MARK
-
-# ----------------------------------------
-# Where damaged bytes go, so that no repair destroys any.
-#
-#     <dir>/<file>                              the log
-#     <dir>/quarantine/<file>.<begin>-<end>     what stood there in the file as it was found
-#     <dir>/quarantine/<file>.<begin>-<end>.2   the same place, another time, other bytes
-#
-# A quarantine file is durable, name and all, before these functions return; only then may the
-# original be cut. Putting the same bytes aside twice (a crash came between) keeps one copy. Nothing
-# here is ever read again by a log; it is for people.
 
 CHUNK_BYTES = 1024 * 1024  # how much of a file is in memory at once while it is copied
 
@@ -112,7 +111,7 @@ def _write(disk: Disk, target: str, data: Buffer, begin: int, end: int) -> None:
         file.sync()
         file.close()
     except OSError:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # report the first error
             file.close()
             disk.remove(unfinished)
         raise
@@ -144,12 +143,12 @@ class FileReport:
     file: str
     size: int  # as found
     records: int
-    saved_after_damage: int  # of these, behind the first damage
+    saved_after_damage: int  # of these, after the first damage
     lost_at_least: int  # records; a torn tail is none, it was never acknowledged
     damages: tuple[Damage, ...] = ()
     damage_count: int = 0
     quarantined: tuple[str, ...] = ()  # where the damaged bytes are now
-    gone: bool = False  # the file held nothing of this log and is no longer there
+    gone: bool = False  # the file held nothing of this log and was removed
 
     @property
     def clean(self) -> bool:
@@ -393,7 +392,7 @@ def _seal_test(codec: Codec[R], data: Buffer) -> Callable[[Entry[R]], bool]:
 def _moved_seal(
     format_: SealFormat, data: Buffer, offset: int, shift: int, kept: list[tuple[int, int]]
 ) -> bytes:
-    """The seal at ``offset`` as it has to be ``shift`` bytes farther on, behind what was kept."""
+    """The seal at ``offset`` as it must be ``shift`` bytes later, after what was kept."""
     seal = format_.parse(data, offset)
     if seal is None or not fits(format_, seal, data, offset):
         return bytes(data[offset : offset + format_.size])  # it proves nothing, here or there
@@ -414,7 +413,7 @@ def _rewrite(
     try:
         _fill(file, header, stretches)
     except OSError:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # report the first error
             disk.remove(rewritten)
         raise
     disk.rename(rewritten, path)

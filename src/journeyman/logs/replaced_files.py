@@ -3,10 +3,10 @@
     <directory of the log>/_held/became.71    {"inode": 85, "path": ..., "size": 2048, "was": 4096}
 
 A stream (journeyman.spark.streams) knows files by their inode. When a log is compacted or cleaned
-offline, another file stands in the place of the one it was reading, and that holds nothing that was
-not in the log before. The note says so: who has read the first file to its end goes on behind byte
-``size`` of the second. It is written before the file is replaced; where no stream holds files, so
-that there is no directory ``_held``, there is nobody to tell.
+offline, another file replaces the one it was reading, and holds nothing that was not in the log
+before. The note says so: a stream that has read the first file to its end continues after byte
+``size`` of the second. It is written before the file is replaced, unless no stream holds files, so
+that there is no directory ``_held``.
 """
 
 from __future__ import annotations

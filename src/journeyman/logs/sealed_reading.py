@@ -1,15 +1,15 @@
-"""The one rule for reading a file that may be sealed. Server, dump, verify and Spark go by it.
+"""The one rule for reading a file that may be sealed, for server, dump, verify and Spark.
 
     [o][block][b][block][b][### bad block ###][b][block][b] ... [c]  unsealed  [o][block][b] tail
 
     unsealed     read as a format without a checksum is read: journeyman.logs.damage
-    sealed       a block counts if its seal fits, and then all of it does
-    bad block    a block that no seal fits is damage, up to the next block that one fits
-    tail         after the last seal of a stretch that was not closed: a batch on its way, or one
-                 that a crash has cut short. It was never acknowledged, so it is never believed
+    sealed       a block is good if its seal matches
+    bad block    a block that no seal matches is damage, up to the next good block
+    tail         after the last seal of a stretch that was not closed: a batch in flight, or one
+                 that a crash cut short. It was never acknowledged, so it is never read
 
-A file begins unsealed, and an opening seal ends that; so a file without seals is read as ever. A
-seal is no record and is not shown, unless it is asked for.
+A file begins unsealed, and an opening seal ends that; so a file without seals is read as before.
+A seal is not a record and is shown only on request.
 
 What stands in the tail is a Damage of the kind ``unsealed``. In a log that is being written it is
 merely in flight, so ``is_in_flight`` is what readers ask before they report damage.
@@ -76,7 +76,7 @@ class Headless:
 def unsealed_end(format_: SealFormat, data: Buffer, begin: int, base: int = 0) -> int:
     """Where the unsealed stretch at ``begin`` ends: at an opening seal, or with the data.
 
-    Only sizes are followed, so damage may hide what is behind it: see ``sealed_inside``.
+    Only sizes are followed, so damage may hide what follows it: see ``sealed_inside``.
     """
     if next(format_.places(data, begin), None) is None:
         return len(data)

@@ -8,18 +8,19 @@
     workq     <dir>/000000001.log ...     nine digits, counted up; gaps are fine
               <dir>/read.lock append.lock
     kestrel   <dir>/<queue>.<number>      usually milliseconds; compared as a number, not as text
-              <dir>/<queue>.read.<reader> one checkpoint a reader; the default reader's name is ""
+              <dir>/<queue>.read.<reader> one checkpoint per reader; the default reader's name is ""
               <dir>/<queue>.lock
               archive~<segment>           a retired segment
     all       <dir>/quarantine/           damaged bytes, see journeyman.logs.recovery
               anything with ``~``         temporary or retired; never a segment or a checkpoint
 
-Names are pure functions over name lists; only the plans look at a Disk. A SegmentPlan tells
-the tail of a log which file to open first, when to leave it, and where to go on.
+Names are pure functions over name lists; only the plans look at a Disk. A SegmentPlan says
+which file the tail of a log opens first, when to leave it, and where to continue.
 """
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 from collections.abc import Iterable
@@ -72,6 +73,11 @@ class SegmentPlan(Protocol):
 
     def first_path(self) -> str:
         """The file to go on with; it need not exist yet."""
+        ...
+
+    @property
+    def segment_bytes(self) -> float:
+        """While a segment is no larger than this there is no need to ask ``must_rotate``."""
         ...
 
     def must_rotate(self, size: int, incoming: int) -> bool:
@@ -127,6 +133,7 @@ class ZtickPlan:
 
     path: str
     header: bytes = b""
+    segment_bytes: float = math.inf
 
     @property
     def where(self) -> str:
@@ -202,7 +209,7 @@ def _check_name(what: str, name: str, forbidden: str) -> None:
 
 
 def check_queue_name(queue: str) -> None:
-    """Raises UsageError for a name whose files could not be told apart from other files."""
+    """Raises UsageError for a name whose files could be confused with other files."""
     if not queue:
         raise UsageError("queue name is empty")
     _check_name("queue", queue, "~./\0")
@@ -269,19 +276,21 @@ def _by_name(pair: tuple[str | None, str]) -> str:
 
 
 def kestrel_temporaries(queue: str, names: Iterable[str]) -> list[str]:
-    """Unfinished files of this queue, left by a crash. Other queues' are not ours to delete."""
+    """Unfinished files of this queue, left by a crash. Those of other queues are left alone."""
     return sorted(n for n in names if n.startswith(queue + ".") and TEMPORARY_MARK in n)
+
+
+def is_kestrel_name(name: str) -> bool:
+    """Whether a file of this name is a segment or a checkpoint, of whatever queue."""
+    queue = name.partition(".")[0]
+    if not queue or "~" in queue:
+        return False
+    return kestrel_number(queue, name) is not None or kestrel_reader(queue, name) is not None
 
 
 def kestrel_queues(names: Iterable[str]) -> list[str]:
     """Queues that have a segment or a checkpoint among these names."""
-    queues = set()
-    for name in names:
-        queue = name.partition(".")[0]
-        is_ours = kestrel_number(queue, name) is not None or kestrel_reader(queue, name) is not None
-        if queue and "~" not in queue and is_ours:
-            queues.add(queue)
-    return sorted(queues)
+    return sorted({name.partition(".")[0] for name in names if is_kestrel_name(name)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-HEAD_BYTES = 256  # of a line that is too long, this much tells what it is
+HEAD_BYTES = 256  # of a line that is too long, this much shows what it is
 
 _METHODS = rb"(?:GET|POST|PUT|OPTIONS|HEAD|DELETE|PATCH|CONNECT|TRACE|PRI)"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST = re.compile(
     rb"[ \t]*(?:"
-    rb"%b[ \t]+(?:[/*]|\S+[ \t]+HTTP/[0-9])"  # a known method: a path or a version tells
+    rb"%b[ \t]+(?:[/*]|\S+[ \t]+HTTP/[0-9])"  # a known method, then a path or a version
     rb"|%b[ \t]+(?:[/*]|[A-Za-z][A-Za-z0-9+.-]*://)\S*[ \t]+HTTP/[0-9]"  # scripts invent methods
     rb")" % (_METHODS, _TOKEN)
 )

@@ -3,20 +3,12 @@
     contract.py    a request in, a result out: what every runner promises
     runner_set.py  the right runner for a request; what runs share, and its end
 
-    shell.py       a command, by a shell       \\
-    direct.py      a program, without one       >  process.py   start, limit, end, whole groups
-    awf.py         a workflow, by `awf`        /   child.py     one of them, as events of the loop
-                                                   guardian.py  ends those of a killed server
-                                                   process_wording.py  environment, exit in words
-    http.py        a request                       \\
-    amqp.py        a message, confirmed             >  network.py  what went wrong, in words
-    redis.py       a command                       /   dsn.py      addresses of brokers
-
-    queue.py       a job of the work queue, and
-    journal.py     an item of a fan-out queue: of this server itself
-
-    output.py      head and tail of what a run said
-    redaction.py   no credentials in any text
+    programs.py    shell, direct and awf: start, limit, end, whole process groups
+    guardian.py    ends the programs of a killed server
+    http.py        a request                    \\
+    amqp.py        a message, confirmed          >  network.py  what went wrong, in words;
+    redis.py       a command                    /               addresses; no credentials in texts
+    queues.py      a job of the work queue, or an item of a fan-out queue, of this server itself
 
 Runners know no job, no schedule and no clock. docs/runners.md says what each one does and promises.
 """

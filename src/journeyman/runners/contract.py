@@ -1,4 +1,4 @@
-"""The contract of every runner: a request goes in, a result comes out, nothing else happens.
+r"""The contract of every runner: a request goes in, a result comes out, nothing else happens.
 
     RunRequest(job_id, execution_ns, runner)  --Runner.run-->  RunResult(success, reason, output)
 
@@ -10,6 +10,15 @@
   short enough for a log. ``output`` is what the program or server said: bounded, no credentials.
 
 When a run started and how long it took is the caller's to know: runners read no clock.
+
+What a run had to say, of any length, in bounded memory.
+
+    fed      |<-- head -->|  ......... left out, counted .........  |<-- tail -->|
+    given    |<-- head -->| "\n[... 123456 bytes left out ...]\n" |<-- tail -->|
+
+The beginning shows what was tried, the end shows how it went wrong; the middle is the progress
+bar. Head and tail together have at most ``limit_bytes``. Credentials in addresses are taken out
+when the text is given, not while it is fed: an address may come in pieces.
 """
 
 from __future__ import annotations
@@ -20,16 +29,6 @@ from typing import Generic, Protocol, TypeVar
 
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.network import redact, redact_bytes, redact_cut
-
-# ----------------------------------------
-# What a run had to say, of any length, in bounded memory.
-#
-#     fed      |<-- head -->|  ......... left out, counted .........  |<-- tail -->|
-#     given    |<-- head -->| "\n[... 123456 bytes left out ...]\n" |<-- tail -->|
-#
-# The beginning shows what was tried, the end shows how it went wrong; the middle is the progress
-# bar. Head and tail together have at most ``limit_bytes``. Credentials in addresses are taken out
-# when the text is given, not while it is fed: an address may come in pieces.
 
 
 class BoundedOutput:

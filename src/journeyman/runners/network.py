@@ -9,6 +9,41 @@ bottom and says it in one way, whichever library met it:
     SSLCertVerificationError                  the certificate is not trusted: self-signed ...
     IncompleteReadError, ConnectionReset      the server closed the connection
     several addresses, several errors         the one they agree on, or the last
+
+Keeps credentials out of every text that leaves the runners.
+
+    redis://user:secret@cache:6379     ->   redis://***@cache:6379
+    amqp://:a@b/c@host GET /x?to=me    ->   amqp://***@host GET /x?to=me
+
+What counts is a word, a stretch without white space: everything between its first `://` and its
+last `@` goes, whatever it is. So a password may hold `/`, `@`, quotes or a second address and is
+still gone; the price is that an innocent `@` further on takes the host with it. Text that was cut
+in the middle of a word is judged as if the missing part held the other half of the credentials.
+
+Every step looks at each byte a fixed number of times: the text may be hostile and a mebibyte
+long. It is not a search for secrets in general: a token in a path or a query is not recognised,
+which is why the runners never put one into a text in the first place.
+
+The addresses of brokers: text of a rule -> where to connect, as whom, to what.
+
+    amqp://[user[:password]@]host[:port][/vhost]      guest:guest  5672  vhost "/"
+    redis://[user[:password]@]host[:port][/db]        nobody       6379  db 0
+
+              user : password        host : port
+            |-----------------|   |------------|
+    amqp://  bob  :  p%40ss     @  [::1]  : 5672  / orders
+            `------------ authority -------------'
+                          ends at the first `/`; its last `@` ends the userinfo
+
+- User, password, host and vhost are percent-decoded; an IPv6 address stands in brackets.
+- The vhost is what follows the slash. Nothing after it means the default vhost `/`, so `…:5672/`
+  and `…:5672` are the same; `/%2f` and `//` name it in full.
+- A user of redis without a password is nobody: there is nothing to authenticate with.
+- There is no query and no fragment: `?` and `#` are ordinary characters.
+
+What RULE SET accepts (journeyman.protocols.ztick.rules) is accepted here, unless it hides bytes
+that are no text behind percent signs; rules out of an old log were checked by nobody. A bad
+address gives one phrase, which never repeats any of it: it may hold a password.
 """
 
 from __future__ import annotations
@@ -21,21 +56,6 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
-
-# ----------------------------------------
-# Keeps credentials out of every text that leaves the runners.
-#
-#     redis://user:secret@cache:6379     ->   redis://***@cache:6379
-#     amqp://:a@b/c@host GET /x?to=me    ->   amqp://***@host GET /x?to=me
-#
-# What counts is a word, a stretch without white space: everything between its first `://` and its
-# last `@` goes, whatever it is. So a password may hold `/`, `@`, quotes or a second address and is
-# still gone; the price is that an innocent `@` further on takes the host with it. Text that was cut
-# in the middle of a word is judged as if the missing part held the other half of the credentials.
-#
-# Every step looks at each byte a fixed number of times: the text may be hostile and a mebibyte
-# long. It is not a search for secrets in general: a token in a path or a query is not recognised,
-# which is why the runners never put one into a text in the first place.
 
 HIDDEN = "***"
 
@@ -87,28 +107,6 @@ def _first_word(data: bytes) -> bytes:
     """The word that touches the beginning, if one does."""
     return data.split(maxsplit=1)[0] if data and not data[:1].isspace() else b""
 
-
-# ----------------------------------------
-# The addresses of brokers: text of a rule -> where to connect, as whom, to what.
-#
-#     amqp://[user[:password]@]host[:port][/vhost]      guest:guest  5672  vhost "/"
-#     redis://[user[:password]@]host[:port][/db]        nobody       6379  db 0
-#
-#               user : password        host : port
-#             |-----------------|   |------------|
-#     amqp://  bob  :  p%40ss     @  [::1]  : 5672  / orders
-#             `------------ authority -------------'
-#                           ends at the first `/`; its last `@` ends the userinfo
-#
-# - User, password, host and vhost are percent-decoded; an IPv6 address stands in brackets.
-# - The vhost is what follows the slash. Nothing after it means the default vhost `/`, so `…:5672/`
-#   and `…:5672` are the same; `/%2f` and `//` name it in full.
-# - A user of redis without a password is nobody: there is nothing to authenticate with.
-# - There is no query and no fragment: `?` and `#` are ordinary characters.
-#
-# What RULE SET accepts (journeyman.protocols.ztick.rules) is accepted here, unless it hides bytes
-# that are no text behind percent signs; rules out of an old log were checked by nobody. A bad
-# address gives one phrase, which never repeats any of it: it may hold a password.
 
 AMQP_PORT = 5672
 REDIS_PORT = 6379

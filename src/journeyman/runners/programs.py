@@ -20,6 +20,44 @@
 - If the server is killed, the guardian ends what was running.
 
 It is not a sandbox: a program that makes a session of its own escapes the group.
+
+One started program: its process group, its output and its end, as events of the event loop.
+
+    Child(argv, env, output, when_drained)    the process runs when this returns
+    child.exited, child.drained               futures: it has ended; its output has ended
+    child.signal(SIGTERM)                     to the whole group
+    child.reap()                              its exit code; then the group id may be another's
+    child.hang_up()                           its output is read no more
+
+asyncio has subprocesses of its own. They are not used, because a process is known there only some
+turns of the loop after it has started, too late for the guardian, and because it is reaped as
+soon as it ends: its id, which is the id of the group, could be a stranger's by the time of a
+signal. Here nothing is awaited, so there is no moment at which a cancellation could find half a
+child; and of the event loop only readers are used, which all loops have and none of them owns.
+
+What a program is told, and what is said about it: pure text, no process.
+
+    environment   the server's, and the job: id, moment in nanoseconds, moment in ISO 8601
+    start_reason  why it could not be started
+    exit_reason   how it ended, unless it ended well
+
+shell <command>: the command, as the last argument of a shell.
+
+    [shell]                      /bin/sh  -c  'backup.sh --all | mail ops'
+    path = "/bin/sh"             -------  --  ---------------------------
+    args = ["-c"]                 path   args          the rule
+
+The text of the rule is the program here, whoever wrote it. The job id is not pasted into it: it
+comes in $JOURNEYMAN_JOB_ID, where quotes and semicolons in it do no harm.
+
+direct <executable> [<argument>...]: a program and its arguments, and no shell between.
+
+The arguments arrive as they stand in the rule: nothing is split, expanded or quoted. A name
+without a slash is looked up in the PATH of the server.
+
+awf <workflow> [--input <key=value>]...: a workflow, by the `awf` program in the PATH.
+
+    awf report --input format=pdf     ->     awf run report --input format=pdf
 """
 
 from __future__ import annotations
@@ -142,21 +180,6 @@ async def _within(limit_s: float | None, *events: asyncio.Future[None]) -> bool:
     return not missing
 
 
-# ----------------------------------------
-# One started program: its process group, its output and its end, as events of the event loop.
-#
-#     Child(argv, env, output, when_drained)    the process runs when this returns
-#     child.exited, child.drained               futures: it has ended; its output has ended
-#     child.signal(SIGTERM)                     to the whole group
-#     child.reap()                              its exit code; then the group id may be another's
-#     child.hang_up()                           its output is read no more
-#
-# asyncio has subprocesses of its own. They are not used, because a process is known there only some
-# turns of the loop after it has started, too late for the guardian, and because it is reaped as
-# soon as it ends: its id, which is the id of the group, could be a stranger's by the time of a
-# signal. Here nothing is awaited, so there is no moment at which a cancellation could find half a
-# child; and of the event loop only readers are used, which all loops have and none of them owns.
-
 READ_BYTES = 64 * 1024  # what a pipe holds
 
 
@@ -243,13 +266,6 @@ class Child:
             self._loop.call_soon_threadsafe(self.exited.set_result, None)
 
 
-# ----------------------------------------
-# What a program is told, and what is said about it: pure text, no process.
-#
-#     environment   the server's, and the job: id, moment in nanoseconds, moment in ISO 8601
-#     start_reason  why it could not be started
-#     exit_reason   how it ended, unless it ended well
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Shells report so what they could not run; other programs keep to it, too.
@@ -312,17 +328,6 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"  # a real-time signal
 
 
-# ----------------------------------------
-# shell <command>: the command, as the last argument of a shell.
-#
-#     [shell]                      /bin/sh  -c  'backup.sh --all | mail ops'
-#     path = "/bin/sh"             -------  --  ---------------------------
-#     args = ["-c"]                 path   args          the rule
-#
-# The text of the rule is the program here, whoever wrote it. The job id is not pasted into it: it
-# comes in $JOURNEYMAN_JOB_ID, where quotes and semicolons in it do no harm.
-
-
 class ShellRunner:
     def __init__(self, programs: Programs, settings: ShellSettings) -> None:
         self._programs = programs
@@ -333,13 +338,6 @@ class ShellRunner:
 
     async def close(self) -> None:
         """The programs belong to whoever made them."""
-
-
-# ----------------------------------------
-# direct <executable> [<argument>...]: a program and its arguments, and no shell between.
-#
-# The arguments arrive as they stand in the rule: nothing is split, expanded or quoted. A name
-# without a slash is looked up in the PATH of the server.
 
 
 class DirectRunner:
@@ -353,11 +351,6 @@ class DirectRunner:
     async def close(self) -> None:
         """The programs belong to whoever made them."""
 
-
-# ----------------------------------------
-# awf <workflow> [--input <key=value>]...: a workflow, by the `awf` program in the PATH.
-#
-#     awf report --input format=pdf     ->     awf run report --input format=pdf
 
 PROGRAM = "awf"
 

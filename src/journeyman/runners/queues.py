@@ -4,6 +4,13 @@
 
 The job has an id made of the scheduled job's id and time. If the work queue has that id already, an
 earlier run has added it and could not be noted: this one has succeeded too.
+
+journal <queue>: the id of a due job is put on a fan-out queue of this server.
+
+    request --its job id--> the queues' writer --> recorded, as durable as kestrel.sync says
+
+Every reader of the queue gets it. A run that is repeated, because the server stopped before its
+end could be noted, puts the id again: readers see it at least once.
 """
 
 from __future__ import annotations
@@ -37,14 +44,6 @@ class QueueRunner:
     async def close(self) -> None:
         """Runs share nothing."""
 
-
-# ----------------------------------------
-# journal <queue>: the id of a due job is put on a fan-out queue of this server.
-#
-#     request --its job id--> the queues' writer --> recorded, as durable as kestrel.sync says
-#
-# Every reader of the queue gets it. A run that is repeated, because the server stopped before its
-# end could be noted, puts the id again: readers see it at least once.
 
 # queue and item -> why it could not be put, or nothing
 PutsItems: TypeAlias = Callable[[str, bytes], Awaitable[str]]

@@ -25,27 +25,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from journeyman.config import Settings
-from journeyman.formats.ztick import (
-    Amqp,
-    Awf,
-    Direct,
-    FanOutRunner,
-    Http,
-    Redis,
-    Shell,
-    WorkQueueRunner,
-)
+from journeyman.formats import ztick
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
 from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
 
 # Module and class of the runners that are imported at their first run.
 _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
-    Http: ("journeyman.runners.http", "HttpRunner"),
-    Amqp: ("journeyman.runners.amqp", "AmqpRunner"),
-    Redis: ("journeyman.runners.redis", "RedisRunner"),
+    ztick.Http: ("journeyman.runners.http", "HttpRunner"),
+    ztick.Amqp: ("journeyman.runners.amqp", "AmqpRunner"),
+    ztick.Redis: ("journeyman.runners.redis", "RedisRunner"),
 }
 
 
@@ -63,11 +54,11 @@ class RunnerSet:
         self._settings = settings.runners
         self._programs = Programs(settings.runners)
         self._runners: dict[type[RunnerRecord], Runner[Any]] = {
-            Shell: ShellRunner(self._programs, settings.shell),
-            Direct: DirectRunner(self._programs),
-            Awf: AwfRunner(self._programs),
-            WorkQueueRunner: QueueRunner(add_work),
-            FanOutRunner: JournalRunner(put_item),
+            ztick.Shell: ShellRunner(self._programs, settings.shell),
+            ztick.Direct: DirectRunner(self._programs),
+            ztick.Awf: AwfRunner(self._programs),
+            ztick.WorkQueueRunner: QueueRunner(add_work),
+            ztick.FanOutRunner: JournalRunner(put_item),
         }
 
     async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:

@@ -6,47 +6,28 @@
                            +---effects----> runs, or clients that waited: only when durable
     ticker --"due now"--> writer            runs --"finished"--> writer
 
-Each door has its own session, writer and log; what they have in common is in the first list.
+Each service has these in a folder of its own; what they have in common is in core/.
 
-    process.py       the process: event loop, signals, exit code
-    data_directory.py  made at a start if something is kept in it
-    open_files.py    how many connections the limit on open files leaves room for
-    group_commit.py  batches: decided, written, told, or taken back
-    queue_writer.py  the same for queues: weighed commands, who left, errands between batches
-    connection.py    one connection: bounds and flow             closing.py     its end at a stop
-    listener.py    a port                    sockets.py          options of a socket
-    ticker.py      when to look at what the time has brought
-    recovered.py   what was found when a log was opened          server_log.py  lines on stderr
-    http.py        the HTTP port             metric_families.py  figures, their shape and text
-    telemetry.py   spans and figures for a collector             telemetry/otlp.py  in its format
+    core/connection.py    one connection: bytes in, answers out, bounds, AUTH
+    core/group_commit.py  batches: decided, written, told, or taken back
+    core/service.py       a service: start, trouble, failure, stop
+    core/shared.py        what all share: the budget of unsent bytes, turns for long work
+    core/listener.py      a port             core/tls.py         TLS on it
+    core/access.py        tokens, and delays for guessers
+    core/ticker.py        when to look at what the time has brought
+    core/server_log.py    lines on stderr    core/bulk_child.py  a large log, read in a process
 
-The schedule (ztick protocol):
+    ztick/  workq/  kestrel/
+      service.py          builds the rest from the settings
+      session.py          one connection: parses, asks the writer, renders its replies
+      writer.py           the single writer
+      metrics.py          its figures
+      and: how a log is loaded and looked after; http.py for what it shows over HTTP
 
-    schedule.py    builds everything below from the settings; start and stop
-    loading.py     a log on disk -> a Schedule, and the log open for writing
-    writer.py      the single writer         answers.py          replies -> bytes
-    session.py     one connection            auth.py             delays for guessers
-    tls.py         TLS                       runs.py             starts runs, tells how they went
-    compaction.py  when the log is compacted, and what came of it
-    stat.py        what STAT tells           http/api.py         jobs and rules over HTTP
-    metrics.py     its figures
-
-The work queue (workq protocol):
-
-    workqueue.py      builds everything below from the settings; start and stop
-    workq/loading.py  a command log on disk -> a WorkQueue       workq/bulk.py  the fast way
-    workq/journal.py  a batch -> the log, as durable as the policy says
-    workq/writer.py   the single writer      workq/session.py    one connection
-    workq/upkeep.py   interval sync, cleaning
-    workq/calls.py    commands from inside   workq/http.py       queues and jobs over HTTP
-    workq/metrics.py  its figures
-
-The fan-out queues (kestrel protocol):
-
-    fanout.py          builds everything below; start and stop
-    kestrel/plan.py     settings -> what is to be built, with the limits of every queue
-    kestrel/journals.py the journals of all queues: write, read back, checkpoint
-    kestrel/writer.py   the single writer     kestrel/session.py   one connection
-    kestrel/stats.py    figures, version, status                  kestrel/metrics.py  its figures
-    kestrel/calls.py    puts from inside      kestrel/http.py      queues over HTTP
+    http/                 the HTTP port, and the schedule over HTTP
+    telemetry/            figures as Prometheus and OTLP want them, spans
+    process.py            the process: event loop, signals, exit code
+    preflight.py          what is refused before anything is opened
+    data_directory.py     made at a start if something is kept in it
+    open_files.py         how many connections the limit on open files leaves room for
 """

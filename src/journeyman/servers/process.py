@@ -25,20 +25,21 @@ from journeyman.config import Configuration
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
 from journeyman.servers.core.server_log import LineThread, ServerLog
+from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.data_directory import prepare
-from journeyman.servers.kestrel.service import FanOutServer, plan_of
+from journeyman.servers.kestrel.service import FanOutServer
 from journeyman.servers.open_files import (
     files_for_connections,
     fit_to_open_files,
     watch_connections,
 )
 from journeyman.servers.preflight import check, notes
-from journeyman.servers.telemetry.disk_figures import MeasuredDisk, places_of
+from journeyman.servers.telemetry.metrics import MeasuredDisk, places_of
 from journeyman.servers.workq.service import WorkQueueServer
 from journeyman.servers.ztick.service import ScheduleServer
 
-Doors: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
+QueueServices: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -124,44 +125,24 @@ async def _serve(
     prepare(configuration, disk, messages)
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
+    context = ServiceContext(settings, disk, clock, messages, shared, access, failed, stopping.set)
     if settings.workq.enabled:
-        work = WorkQueueServer(
-            configuration, disk, clock, messages, failed=failed, shared=shared, access=access
-        )
+        work = WorkQueueServer(context)
     if settings.kestrel.enabled:
-        fan_out = FanOutServer(
-            plan_of(settings),
-            disk,
-            clock,
-            messages,
-            failed=failed,
-            shared=shared,
-            stop_server=stopping.set,
-            access=access,
-        )
+        fan_out = FanOutServer(context)
     runners = RunnerSet(
         settings,
         add_work=None if work is None else work.add,
         put_item=None if fan_out is None else fan_out.put,
     )
     server = ScheduleServer(
-        configuration,
-        disk,
-        clock,
-        messages,
-        runners,
-        failed=failed,
-        shared=shared,
-        access=access,
-        work=work,
-        fan_out=fan_out,
-        more_figures=disk.families,
+        context, runners, work=work, fan_out=fan_out, more_figures=disk.families
     )
     # The work queue first: if it cannot open its store, no port has opened yet.
-    doors: Doors = [door for door in (work, fan_out) if door is not None]
+    others: QueueServices = [each for each in (work, fan_out) if each is not None]
 
     def on_hangup() -> None:
-        connections = [each for port in (server, *doors) for each in port.around.sessions]
+        connections = [each for port in (server, *others) for each in port.around.sessions]
         try:
             fresh = read_again().settings
             done = access.reload(fresh, connections)
@@ -179,7 +160,7 @@ async def _serve(
         loop.add_signal_handler(number, on_signal, number.name)
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
-    await _start(doors, server)
+    await _start(others, server)
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
@@ -198,7 +179,7 @@ async def _serve(
     sampling.cancel()
     if failures:
         hurry.set()
-    cut_off = await _stop(doors, server, hurry)
+    cut_off = await _stop(others, server, hurry)
     if failures:
         raise failures[0]
     if cut_off:
@@ -207,28 +188,28 @@ async def _serve(
     return FORCED if hurry.is_set() or (work is not None and work.has_failed) else CLEAN
 
 
-async def _start(doors: Doors, server: ScheduleServer) -> None:
-    """The other doors first: the schedule may have something for them at once."""
+async def _start(others: QueueServices, server: ScheduleServer) -> None:
+    """The others first: the schedule may have something for them at once."""
     async with AsyncExitStack() as started:
-        for door in doors:
-            await door.start()
-            started.push_async_callback(_shut, door)
+        for service in others:
+            await service.start()
+            started.push_async_callback(_shut, service)
         await server.start()
         started.pop_all()
 
 
-async def _shut(door: WorkQueueServer | FanOutServer) -> None:
-    await door.stop()
-    await door.close()
+async def _shut(service: WorkQueueServer | FanOutServer) -> None:
+    await service.stop()
+    await service.close()
 
 
-async def _stop(doors: Doors, server: ScheduleServer, hurry: asyncio.Event) -> int:
-    """All doors close together; the logs of the others last, for what runs still add."""
-    closing = asyncio.gather(*(door.stop() for door in doors))
-    cut_off = await server.stop(hurry)
+async def _stop(others: QueueServices, server: ScheduleServer, hurry: asyncio.Event) -> int:
+    """All close together; the logs of the others last, for what runs still add."""
+    closing = asyncio.gather(*(service.stop() for service in others))
+    cut_off = await server.stop_all(hurry)
     await closing
-    for door in doors:
-        await door.close()
+    for service in others:
+        await service.close()
     return cut_off
 
 

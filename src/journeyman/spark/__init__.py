@@ -1,34 +1,83 @@
-"""The data pipeline on Spark: logs as tables. The only room that knows pyspark.
+"""The data pipeline on Spark: logs as tables. The only package that imports pyspark.
 
-    from journeyman.spark import read, register
+    from journeyman.spark import attempts, read, register, send, states, write
 
-    register(spark)                                     # once a session; harmless if repeated
-    spark.read.format("ztick").load("/var/log/ztick")   # or, with several paths and checks first:
-    read(spark, "ztick", "/logs/host=a", "/logs/host=b", mode="FAILFAST")
+    read(spark, "ztick", "/logs/host=a", "/logs/host=b")     every record, one row each
+    states(spark, "workq", "/var/lib/workq")["jobs"]         the final state, one row per job
+    attempts(spark, "workq", "/var/lib/workq")               one row per job and attempt
+    write(frame, "ztick", "/var/lib/ztick/logfile")          rows become a log
+    send(frame, "workq", "queue.internal:9922")              rows become jobs on a server
+    register(spark)                                          then spark.read.format("ztick") works
 
-Everything works through Spark Connect too: no RDD, no sparkContext, no _jvm. What a log looks like
-as a table is written in docs/spark.md.
+These functions are the public API. Everything works through Spark Connect: no RDD, no
+sparkContext, no _jvm. pyspark is imported by the first call, not by importing this package.
+docs/spark.md describes the tables.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read", "register"]
+__all__ = ["attempts", "read", "register", "send", "states", "write"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make all formats known to this session."""
+    """Make all formats known to this session. Repeating it does no harm."""
     from journeyman.spark.source.api import register_formats
 
     register_formats(spark)
 
 
 def read(spark: SparkSession, dialect: str, *paths: str, **options: object) -> DataFrame:
-    """The logs at these paths as one DataFrame. Raises UsageError before Spark is asked."""
+    """Read the logs at these paths as one DataFrame. Wrong options raise UsageError at once."""
     from journeyman.spark.source.api import open_logs
 
     return open_logs(spark, dialect, paths, options)
+
+
+def states(
+    spark: SparkSession, dialect: str, *paths: str, payloads: bool = False, **options: object
+) -> dict[str, DataFrame]:
+    """Replay the logs at these paths: their state tables by name, as docs/state-tables.md says.
+
+    ``payloads`` fills the columns payload, result and data. Other options are those of ``read``.
+    """
+    from journeyman.spark import tables
+
+    return tables.states(spark, dialect, paths, payloads=payloads, **options)
+
+
+def attempts(
+    spark: SparkSession,
+    dialect: str,
+    *paths: str,
+    as_of_ns: int | None = None,
+    run_directories: Sequence[str] = (),
+) -> DataFrame:
+    """The history of the logs at these paths, one row per job and attempt; see docs/history.md.
+
+    ``run_directories``: where the server recorded the runs of a schedule, if not beside its log.
+    """
+    from journeyman.spark.history.logs import attempts_of
+
+    return attempts_of(
+        spark, {dialect: list(paths)}, as_of_ns=as_of_ns, run_directories=run_directories
+    )
+
+
+def write(frame: DataFrame, dialect: str, path: str, **options: Any) -> None:
+    """Sort the rows and write them as a log, all files or none; options as in docs/sinks.md."""
+    from journeyman.spark.sinks import log_sink
+
+    log_sink.write(frame, dialect, path, **options)
+
+
+def send(frame: DataFrame, dialect: str, address: str, *, tasks: int = 1, **options: Any) -> None:
+    """Add a job to a running server for each row; options as in docs/sinks.md."""
+    from journeyman.spark.sinks import server
+
+    server.send(frame, dialect, address, tasks=tasks, **options)

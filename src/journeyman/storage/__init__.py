@@ -1,13 +1,12 @@
 """The store of job records: a facade for queues and jobs, over engines that keep ordered keys.
 
-    facade.py        queues and jobs: what the rest of the program uses
-    operations.py    what can be asked of a job;  drafts.py  a turn of them -> changed keys
+    facade.py        queues and jobs: what the rest of the program uses; many threads, one commit
+    transaction.py   what can be asked of a job; a turn of it -> changed keys
     records.py       a record -> the keys of its indexes
-    pages.py         listings by cursor and by number;  ranks.py  how a number finds its place
-    group_commit.py  many threads, one commit
-    contract.py      what an engine must do: views, turns, scans
-    directory_lock.py  one work queue, import or rebuild of a store at a time
-    opening.py       engines by name;  options.py, paths.py  what is asked of them
+    pages.py         listings by cursor and by number, and how a number finds its place
+    checking.py      do the indexes follow from the records? and making them again
+    contract.py      what an engine must do: views, turns, scans; its options, paths and lock
+    opening.py       engines by name
     rocksdb.py, sqlite.py, postgres.py, memory.py      the engines
 
 docs/storage.md is the page about it.

@@ -10,12 +10,22 @@ nothing else?
 Reads one moment of the store in passes, each in the order of the keys; memory does not grow with
 the number of jobs. Records that cannot be read are problems themselves, and so is what points to
 them. Keys of no known prefix are none of our business.
+
+``rebuild`` makes every index, counter and rank from the job records alone:
+
+    schema removed -> derived keys removed -> index keys of every record put -> counters -> ranks
+                                                                              -> schema put back
+
+In many small commits, for a store may be larger than memory. A store without its schema is refused
+until it is rebuilt, so a rebuild that was interrupted is begun again, and nobody works with half of
+it. Nobody else may write meanwhile: stop the server first. Queue-time keys of version 1 become
+version 2. Records that cannot be read stay, in no index.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 from struct import Struct
@@ -32,7 +42,6 @@ from journeyman.formats.keyspace import (
     STATUS_FIFO,
     STATUSES,
     CounterKey,
-    QueueKey,
     decode_key,
     encode_key,
     prefix_range,
@@ -47,8 +56,9 @@ from journeyman.formats.keyspace.listing import (
     rank_listing,
     whole,
 )
-from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
-from journeyman.storage.contract import Entry, StoreReader
+from journeyman.formats.keyspace.values import JobRecord
+from journeyman.storage.contract import Backend, Entry, StoreReader
+from journeyman.storage.facade import SCHEMA, SCHEMA_KEY
 from journeyman.storage.pages import expected
 from journeyman.storage.records import (
     MARKER_BYTES,
@@ -57,6 +67,7 @@ from journeyman.storage.records import (
     job_key,
     old_queue_time_key,
     read_job,
+    read_queue,
     status_key,
     uuid_of_job_key,
 )
@@ -255,11 +266,63 @@ def _queues(reader: StoreReader) -> Iterator[Problem]:
             yield Problem(key, f"the record cannot be read: {found}")
 
 
-def read_queue(key: bytes, value: bytes) -> QueueRecord | str:
-    """The record of a queue, or why it cannot be read."""
-    try:
-        record = decode_value(QueueKey("any"), value)
-    except FormatError as error:
-        return error.reason
-    assert isinstance(record, QueueRecord)
-    return record if QUEUES + record.name.encode() == key else "it is that of another queue"
+_COMMIT_KEYS: Final = 50_000
+_DERIVED: Final = (COUNTERS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUS_FIFO, STATUSES, LISTINGS, RANKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    jobs: int
+    unreadable: int
+
+
+def _unseen(jobs: int) -> None:
+    """Nobody watches."""
+
+
+def rebuild(backend: Backend, progress: Callable[[int], None] = _unseen) -> Rebuilt:
+    """Make everything derived anew. ``progress`` is told how many records were done."""
+    backend.write({SCHEMA_KEY: None})
+    for prefix in _DERIVED:
+        _remove_all(backend, prefix)
+    rebuilt = _index_all(backend, progress)
+    with backend.view() as view:
+        for name, places in named_listings(view):
+            assert name is not None, "a listing key that was just made"
+            for batch in in_batches(rank_entries(*name, places), _COMMIT_KEYS):
+                backend.write(dict(batch))
+    backend.write({SCHEMA_KEY: _COUNT.pack(SCHEMA)})
+    backend.flush()
+    return rebuilt
+
+
+def _remove_all(backend: Backend, prefix: bytes) -> None:
+    with backend.view() as view:
+        for batch in in_batches((k for k, _ in view.scan(*prefix_range(prefix))), _COMMIT_KEYS):
+            backend.write(dict.fromkeys(batch))
+
+
+def _index_all(backend: Backend, progress: Callable[[int], None]) -> Rebuilt:
+    counts: Counter[tuple[str, str]] = Counter()
+    jobs = unreadable = 0
+    with backend.view() as view:
+        for batch in in_batches(view.scan(*prefix_range(JOBS)), _COMMIT_KEYS // 4):
+            changes: dict[bytes, bytes | None] = {}
+            for key, raw in batch:
+                uuid = uuid_of_job_key(key)
+                record = "" if uuid is None else read_job(uuid, raw)
+                if isinstance(record, str):
+                    unreadable += 1
+                    continue
+                jobs += 1
+                counts[record.queue, record.status] += 1
+                changes[status_key(record.job_uuid)] = record.status.encode("ascii")
+                changes.update(
+                    dict.fromkeys(index_keys(record.job_uuid, facts_of(record)), MARKER_BYTES)
+                )
+            backend.write(changes)
+            progress(jobs + unreadable)
+    numbers = ((encode_key(CounterKey(*name)), _COUNT.pack(n)) for name, n in counts.items())
+    for some in in_batches(numbers, _COMMIT_KEYS):
+        backend.write(dict(some))
+    return Rebuilt(jobs, unreadable)

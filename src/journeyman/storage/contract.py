@@ -18,6 +18,13 @@ Keys are bytes in the order of their bytes, 1 to MAX_KEY_BYTES long; ranges are
 ``start <= key < end``. What a scan gives is read while it is asked for, inside the ``with``.
 
 The same suite runs on every engine: journeyman.testing.storage_contract.
+
+What can be asked of an engine besides its name and place.
+
+Where a store is: ``storage.path`` as it is written -> a directory, or an address.
+
+    ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it
+    anything else    as it is         (also ~ alone, ~someone, and $HOMEX)
 """
 
 from __future__ import annotations
@@ -27,13 +34,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from journeyman.config import StorageMode
-from journeyman.errors import UsageError
-
-# ----------------------------------------
-# What can be asked of an engine besides its name and place.
+from journeyman.disk import Lock, RealDisk
+from journeyman.errors import LogLocked, StorageError, StorageLocked, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,6 @@ class EngineOptions:
 
     cache_capacity_bytes: int | None = None
     mode: StorageMode | None = None
-
-
-# ----------------------------------------
-# Where a store is: ``storage.path`` as it is written -> a directory, or an address.
-#
-#     ~/x, ~//x        $HOME/x          $HOME, $HOME/x     the home directory, or x in it
-#     anything else    as it is         (also ~ alone, ~someone, and $HOMEX)
 
 
 def expanded(path: str, environ: Mapping[str, str] | None = None) -> str:
@@ -163,3 +161,16 @@ class Backend(ABC):
         """An atomic batch that depends on nothing that is there."""
         with self.turn() as turn:
             turn.commit(changes)
+
+
+LOCK_NAME: Final = "workq.lock"
+
+
+def lock_directory(directory: str) -> Lock:
+    """Held until it is released or the process ends. StorageLocked: another process has it."""
+    try:
+        return RealDisk().lock(f"{directory}/{LOCK_NAME}")
+    except LogLocked as error:
+        raise StorageLocked(directory, "a work queue has its jobs here") from error
+    except OSError as error:
+        raise StorageError(directory, f"{LOCK_NAME}: {error.strerror or error}") from error

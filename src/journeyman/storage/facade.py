@@ -15,6 +15,18 @@ Invariants
   removed or overwritten.
 
 Time and randomness do not enter here. Blocking: a server calls it from a thread.
+
+Group commit: what many threads ask for at once is one turn and one sync.
+
+    thread A  --ops-->  waiting --+
+    thread B  --ops-->  waiting --+--> the leader takes all that waits: one commit
+    thread C  --ops-->  waiting --+    then it wakes them, and makes the next in line the leader
+
+There is no thread of its own: the first to come leads, and writes for all who came meanwhile.
+Each waits at a gate of its own, not at a lock: so a new leader finds all that came during the
+commit before, and does not begin while the others still queue for the lock. The operations that
+were handed in together are all in one commit, or none is. Should the store fail, everyone whose
+operations were in that commit hears of it.
 """
 
 from __future__ import annotations
@@ -49,11 +61,10 @@ from journeyman.formats.keyspace.values import (
     QueueRecord,
     encode_value,
 )
-from journeyman.storage.checking import read_queue
 from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
-from journeyman.storage.records import job_key, read_job, uuid_of_job_key
+from journeyman.storage.records import job_key, read_job, read_queue, uuid_of_job_key
 from journeyman.storage.transaction import (
     Draft,
     Operation,
@@ -366,19 +377,6 @@ def _counts(entries: Iterable[Entry]) -> Iterator[QueueCount]:
         if isinstance(key, CounterKey) and len(value) == _COUNT.size:
             yield QueueCount(key.queue, key.status, int(_COUNT.unpack(value)[0]))
 
-
-# ----------------------------------------
-# Group commit: what many threads ask for at once is one turn and one sync.
-#
-#     thread A  --ops-->  waiting --+
-#     thread B  --ops-->  waiting --+--> the leader takes all that waits: one commit
-#     thread C  --ops-->  waiting --+    then it wakes them, and makes the next in line the leader
-#
-# There is no thread of its own: the first to come leads, and writes for all who came meanwhile.
-# Each waits at a gate of its own, not at a lock: so a new leader finds all that came during the
-# commit before, and does not begin while the others still queue for the lock. The operations that
-# were handed in together are all in one commit, or none is. Should the store fail, everyone whose
-# operations were in that commit hears of it.
 
 MAX_OPERATIONS: Final = 10_000  # of one commit, unless one caller alone hands in more
 

@@ -9,6 +9,26 @@ What cannot be read is in ``unreadable``, not in ``jobs``; a page may then hold 
 The index of a status over all queues knows the millisecond of a job. Jobs of one millisecond are
 sorted by their records, unless they are more than _SORTED: then they stand in the order of their
 ids. A cursor says by its length which order it continues.
+
+Ranks: which job is the 700,000th of a queue and status, and keeping that answer cheap.
+
+    nth           rank -> a mark before that job, and how many jobs to step over from there
+    rank_before   place -> how many jobs come before it
+    changed       jobs that come and go -> what becomes of the ranks
+    expected      all places of a listing -> all ranks, for checking and rebuilding
+    bounds        the first and the last place of a listing
+
+What marks and levels are is drawn in journeyman.formats.keyspace.listing. Finding a rank reads
+about as many entries as there are marks of the highest level, and some hundreds on the way down.
+
+Bounds are kept because an engine may take long to learn that there is nothing at a place: where a
+hundred thousand jobs were removed, rocksdb steps over what is left of each. Nobody looks outside.
+
+``changed`` sees the store as it was before the changes. At each level, in this order:
+
+    1  every place that comes or goes is counted in the block (a mark up to the next one) it is in
+    2  marks that go give their block to the mark before them
+    3  marks that come take their part of the block they stand in
 """
 
 from __future__ import annotations
@@ -37,28 +57,6 @@ from journeyman.formats.keyspace.listing import (
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage.contract import StoreReader
 from journeyman.storage.records import job_key, read_job, uuid_of_job_key
-
-# ----------------------------------------
-# Ranks: which job is the 700,000th of a queue and status, and keeping that answer cheap.
-#
-#     nth           rank -> a mark before that job, and how many jobs to step over from there
-#     rank_before   place -> how many jobs come before it
-#     changed       jobs that come and go -> what becomes of the ranks
-#     expected      all places of a listing -> all ranks, for checking and rebuilding
-#     bounds        the first and the last place of a listing
-#
-# What marks and levels are is drawn in journeyman.formats.keyspace.listing. Finding a rank reads
-# about as many entries as there are marks of the highest level, and some hundreds on the way down.
-#
-# Bounds are kept because an engine may take long to learn that there is nothing at a place: where a
-# hundred thousand jobs were removed, rocksdb steps over what is left of each. Nobody looks outside.
-#
-# ``changed`` sees the store as it was before the changes. At each level, in this order:
-#
-#     1  every place that comes or goes is counted in the block (a mark up to the next one) it is
-# in
-#     2  marks that go give their block to the mark before them
-#     3  marks that come take their part of the block they stand in
 
 _COUNT = Struct(">Q")
 _FIRST: Final = b""  # the place of the block before the first mark

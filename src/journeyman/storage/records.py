@@ -20,15 +20,23 @@ from journeyman.formats.keyspace import (
     JOBS,
     QUEUE_TIMES,
     QUEUE_TIMES_V1,
+    QUEUES,
     STATUS_FIFO,
     STATUSES,
     JobKey,
+    QueueKey,
     ordered_bytes,
     queue_bytes,
     status_bytes,
 )
 from journeyman.formats.keyspace.listing import listing, place_of
-from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value, glance
+from journeyman.formats.keyspace.values import (
+    JobRecord,
+    QueueRecord,
+    decode_value,
+    encode_value,
+    glance,
+)
 from journeyman.units import NS_PER_MS
 
 MARKER_BYTES: Final = b"\x01"
@@ -141,3 +149,13 @@ def old_queue_time_key(job_uuid: UUID, facts: Facts) -> bytes:
     start_ms = facts.execution_start_ns // NS_PER_MS
     uuid = str(job_uuid).encode()
     return b"%b%d:%b:%b" % (QUEUE_TIMES_V1, start_ms, queue_bytes(facts.queue), uuid)
+
+
+def read_queue(key: bytes, value: bytes) -> QueueRecord | str:
+    """The record of a queue, or why it cannot be read."""
+    try:
+        record = decode_value(QueueKey("any"), value)
+    except FormatError as error:
+        return error.reason
+    assert isinstance(record, QueueRecord)
+    return record if QUEUES + record.name.encode() == key else "it is that of another queue"

@@ -49,8 +49,8 @@ from journeyman.storage.contract import (
     Entry,
     StoreReader,
     Turn,
+    lock_directory,
 )
-from journeyman.storage.directory_lock import lock_directory
 from journeyman.units import MIB
 
 _CACHE_BYTES: Final = 64 * MIB

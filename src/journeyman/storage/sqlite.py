@@ -32,8 +32,8 @@ from journeyman.storage.contract import (
     Entry,
     StoreReader,
     Turn,
+    lock_directory,
 )
-from journeyman.storage.directory_lock import lock_directory
 
 FILE_NAME = "store.sqlite"
 

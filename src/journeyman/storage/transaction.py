@@ -9,6 +9,12 @@
 A record that cannot be read tells nothing about its index keys. When it is overwritten or removed,
 they are looked for in the indexes themselves (a scan of all of them: damage is rare), and the
 counter of the place where it was found goes down.
+
+What can be asked of jobs and queues: operations, made ready by the caller, and run in a turn.
+
+    Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before anybody waits
+    PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise
+    SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
 """
 
 from __future__ import annotations
@@ -51,13 +57,6 @@ from journeyman.storage.records import (
     prepared,
     queue_time_key,
 )
-
-# ----------------------------------------
-# What can be asked of jobs and queues: operations, made ready by the caller, and run in a turn.
-#
-#     Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before anybody waits
-#     PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise
-#     SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
 
 
 @dataclass(frozen=True, slots=True)

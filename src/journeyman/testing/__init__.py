@@ -1,10 +1,11 @@
-"""Doubles for tests of Journeyman and of programs that use it.
+"""A clock and a disk for tests of Journeyman and of programs that use it.
 
-    ManualClock     time that moves when told
-    SimulatedDisk   a disk in memory whose power can be cut, that fills up, and whose syncs fail
+    ManualClock     time that moves only when the test moves it
+    SimulatedDisk   a disk in memory that can lose power, fill up, and fail to sync
     PowerCut        what a SimulatedDisk raises when its power is cut
 
-The contract that every Disk must keep is journeyman.testing.disk_contract (it needs pytest).
+``Survival`` says what a power cut leaves of unsynced data. The contract of every Disk is
+journeyman.testing.disk_contract, which needs pytest.
 """
 
 from journeyman.testing.manual_clock import ManualClock

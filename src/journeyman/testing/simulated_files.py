@@ -12,6 +12,8 @@ from each other. Of what is unsynced, a crash keeps anything or nothing:
                 length without the data (zeros)
     names       the changes of one directory up to some point, apart from other directories
     rename      across directories: under the old name, the new one, or both; never under neither
+
+Advisory locks of a simulated disk: flock on files in memory. A crash forgets them all.
 """
 
 from __future__ import annotations
@@ -21,9 +23,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-# ----------------------------------------
-# Advisory locks of a simulated disk: flock on files in memory. A crash forgets them all.
 
 
 class LockTable:

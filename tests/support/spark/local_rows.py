@@ -6,7 +6,7 @@ from pathlib import Path
 
 from journeyman.formats.framing import Entry
 from journeyman.logs.damage import Damage, read_past_damage
-from journeyman.spark.source.layout import find_logs
+from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import base_schema
 from journeyman.spark.source.splits import SplitContext

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import is_in_flight, read_file
-from journeyman.spark.source.layout import LogFile
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.piece_reader import read_piece
 from journeyman.spark.source.splits import Piece, SplitContext
@@ -26,7 +26,8 @@ Item = Any  # a row as a dict, or a Damage
 def log_file(path: Path, twins: Twins, *, is_last: bool = True) -> LogFile:
     status = os.stat(path)
     return LogFile(
-        path=str(path),
+        "kestrel" if twins in (JOURNAL, CHECKPOINT) else twins.codec.name,
+        str(path),
         size=status.st_size,
         modified_ns=status.st_mtime_ns,
         identity=status.st_ino,

@@ -89,12 +89,12 @@ class Query:
 
 
 def open_ztick(path: Path) -> ZtickLog:
-    return ZtickLog.open(RealDisk(), SystemClock(), str(path), sync=SyncPolicy.os())
+    return ZtickLog.open(RealDisk(), SystemClock(), str(path), sync=SyncPolicy.OS)
 
 
 def open_workq(path: Path, segment_bytes: int = 400) -> WorkqLog:
     return WorkqLog.open(
-        RealDisk(), SystemClock(), str(path), sync=SyncPolicy.os(), segment_bytes=segment_bytes
+        RealDisk(), SystemClock(), str(path), sync=SyncPolicy.OS, segment_bytes=segment_bytes
     )
 
 
@@ -104,7 +104,7 @@ def open_kestrel(path: Path, queue: str = "jobs", segment_bytes: int = 200) -> K
         SystemClock(),
         str(path),
         queue,
-        sync=SyncPolicy.os(),
+        sync=SyncPolicy.OS,
         segment_bytes=segment_bytes,
     )
 
@@ -121,18 +121,15 @@ def let_the_file_clock_tick(directory: Path) -> None:
 
 def set_jobs(log: ZtickLog, *numbers: int) -> None:
     log.append(JobSet(f"job.{n}", 1_700_000_000_000_000_000 + n, Status.PLANNED) for n in numbers)
-    log.commit()
 
 
 def remove_jobs(log: ZtickLog, *numbers: int) -> None:
     log.append(JobRemoved(f"job.{n}") for n in numbers)
-    log.commit()
 
 
 def put_items(journal: KestrelJournal, *numbers: int) -> None:
     for number in numbers:
         journal.put(b"item %d" % number)
-    journal.commit()
 
 
 def keys(rows: list[Row]) -> list[str]:

@@ -42,13 +42,10 @@ def main() -> None:
                 with writing:
                     records = [_ztick_record(n) for n in range(number, number + BATCH)]
                     schedule.append(records)
-                    schedule.commit()
                     jobs = [_workq_record(n, clock) for n in range(number, number + BATCH)]
                     queue.append(jobs)
-                    queue.commit()
                     for n in range(number, number + BATCH):
                         journal.put(b"item %d" % n)
-                    journal.commit()
                 ledger["ztick"] += [record.identifier for record in records]
                 ledger["workq"] += [str(UUID(bytes=job.job_id)) for job in jobs]
                 ledger["kestrel"] += [str(n + 1) for n in range(number, number + BATCH)]

@@ -25,15 +25,15 @@ __all__ = ["COMMANDS", "pipeline"]
 # command name -> what it does; the module journeyman.cli.pipeline.<name> holds it as <name>
 COMMANDS = {
     "replay": "The final state of jobs, rules, work jobs, queue items and readers.",
-    "compact": "Make logs small: the last record of what exists.",
+    "compact": "Shrink ztick logs and kestrel queues.",
     "clean": "Drop expired and deleted jobs from workq logs.",
-    "archive": "Put away what no reader needs any more.",
-    "convert": "Between dialects, to Parquet and back, to the store.",
-    "history": "Every job and attempt: waits, run times, outcome, lateness.",
+    "archive": "Store whole logs as Parquet.",
+    "convert": "Convert between dialects, to Parquet and back, to a keyspace.",
+    "history": "Every job and attempt: waits, run times, outcome.",
     "audit": "Duplicate and missed runs, lost jobs, orphans, dead bytes.",
     "report": "One HTML file with charts.",
-    "redrive": "Put failed or lost jobs back onto a server.",
-    "sql": "Ask the logs in SQL.",
+    "redrive": "Send failed or lost jobs to a server again.",
+    "sql": "Query the logs in SQL.",
     "prepare": "Make later commands of the pipeline start in half the time.",
 }
 

@@ -11,6 +11,11 @@
 ``--explain`` prints the plan of each table and runs nothing. Without ``--output`` a table goes to
 stdout; with it, Spark writes a directory of files (with several tables, one directory in it for
 each).
+
+The answer of commands that change logs: one line a log, JSON or words, and the exit code.
+
+Exit code 0: every log was treated, or had nothing to gain; 1: at least one was left as it was for
+a reason that its line tells.
 """
 
 from __future__ import annotations
@@ -31,12 +36,6 @@ from journeyman.errors import UsageError
 if TYPE_CHECKING:
     from journeyman.spark.maintenance import MaintenanceResult
     from journeyman.spark.session import DataFrame
-
-# ----------------------------------------
-# The answer of commands that change logs: one line a log, JSON or words, and the exit code.
-#
-# Exit code 0: every log was treated, or had nothing to gain; 1: at least one was left as it was for
-# a reason that its line tells.
 
 
 def tell(outcomes: Iterable[MaintenanceResult], *, json: bool) -> None:

@@ -22,10 +22,21 @@ SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all o
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
-@click.option("--against", multiple=True, metavar="LOG", help="Compare with these logs, too.")
-@click.option("--as-of", type=MOMENT, help="What is due then has missed its time. [default: now]")
-@click.option("--grace", default="1m", show_default=True, help="How late is not yet missed.")
-@click.option("--runs", metavar="DIR", help="ztick: where the runs were noted, if not beside it.")
+@click.option(
+    "--against", multiple=True, metavar="LOG", help="Compare with these logs; may be repeated."
+)
+@click.option(
+    "--as-of", type=MOMENT, help="What was due by then and has not run was missed. [default: now]"
+)
+@click.option(
+    "--grace",
+    default="1m",
+    show_default=True,
+    help="How late a run may be before it counts as missed.",
+)
+@click.option(
+    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
+)
 @pipeline_dialect_option
 @session_options
 @answer_options
@@ -43,8 +54,8 @@ def audit(
 ) -> None:
     """Find duplicate and missed runs, lost jobs, orphans, damage and dead bytes in LOGS.
 
-    Exit code 1: something serious was found. Nothing is written but the answer: a summary, the
-    findings (on the screen the first hundred), and an account of every file.
+    Exit code 1: something serious was found. The answer is a summary, the findings (on the
+    screen the first hundred), and an account of every file.
     """
     from journeyman.spark.history.summaries import parse_bucket
 

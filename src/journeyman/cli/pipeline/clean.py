@@ -24,9 +24,9 @@ from journeyman.errors import UsageError
     type=MOMENT,
     default="now",
     show_default=True,
-    help="Drop what is over at this moment: ISO 8601, nanoseconds or `now`.",
+    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
 )
-@click.option("--force", is_flag=True, help="Also as of the future.")
+@click.option("--force", is_flag=True, help="Allow a time in the future.")
 @pipeline_dialect_option
 @format_options
 @session_options
@@ -41,8 +41,8 @@ def clean(
 ) -> None:
     """Drop expired and deleted jobs from the workq logs at LOGS.
 
-    Each job that is left is told in as few records as possible. The result is replayed and
-    compared with the state before, and only then takes the place of the log.
+    Each remaining job is written with as few records as possible. The result is replayed and
+    compared with the state before, and only then replaces the log.
     """
     refuse_output(options)
     found = logs_by_dialect(logs, dialect)

@@ -36,8 +36,8 @@ def compact(
 ) -> None:
     """Make the logs at LOGS as small as their state allows.
 
-    The result is replayed and compared with the state before, and only then takes the place of the
-    log. A log in use, or a damaged one, is left alone and named; the others are compacted.
+    The result is replayed and compared with the state before, and only then replaces the log. A log
+    in use, or a damaged one, is left unchanged and reported; the others are compacted.
     """
     refuse_output(options)
     found = logs_by_dialect(logs, dialect)

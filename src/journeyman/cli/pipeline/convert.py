@@ -47,7 +47,9 @@ TARGETS = ("ztick", "workq", "keyspace", "parquet", "log")
 @click.option(
     "--ttl-ms", type=int, default=2_592_000_000, show_default=True, help="workq: likewise."
 )
-@click.option("--losses", metavar="DIR", help="Where the list of what is not carried over goes.")
+@click.option(
+    "--losses", metavar="DIR", help="Where to write the list of what is not carried over."
+)
 @click.option("--force", is_flag=True, help="Replace what --output holds.")
 @pipeline_dialect_option
 @session_options
@@ -62,7 +64,7 @@ def convert(
     dialect: str | None,
     options: SessionOptions,
 ) -> None:
-    """Make LOGS into a log, a keyspace or Parquet files at --output."""
+    """Convert LOGS to a log, a keyspace or Parquet files at --output."""
     if options.output is None:
         raise UsageError("say where the result goes with --output")
     if target == "log":

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     type=click.Choice(["queue", "rule", "prefix", "log"]),
     default="queue",
     show_default=True,
-    help="What is put together.",
+    help="How rows are grouped.",
 )
 @click.option("--bucket", default="1m", show_default=True, help="Length of time: 10s, 1m, 1h.")
 @click.option(
     "--as-of",
     type=MOMENT,
-    help="Jobs whose time to live is over then have expired; nothing later is shown.",
+    help="Jobs whose TTL has ended by then are expired; nothing later is shown.",
 )
-@click.option("--exact", is_flag=True, help="Exact percentiles, at a price.")
+@click.option("--exact", is_flag=True, help="Exact percentiles; slower.")
 @click.option(
     "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
 )

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from journeyman.cli.detection import find_logs
-from journeyman.cli.dialects import ZTICK, Log
-from journeyman.cli.directories import all_logs_in, logs_of_data_directory
+from journeyman.cli.errors import warn
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import ZTICK, Log
+from journeyman.logs.detection import LogFinder
 
 SMALL_BYTES = 64 * 1024 * 1024
 TINY_BYTES = 8 * 1024 * 1024
@@ -32,7 +32,7 @@ _QUARANTINE = "quarantine"
 pipeline_dialect_option = click.option(
     "--dialect",
     type=click.Choice(["ztick", "workq", "kestrel", "keyspace"]),
-    help="Do not look what kind of logs they are.",
+    help="What kind of logs they are, instead of detecting it.",
 )
 
 
@@ -63,9 +63,10 @@ def is_small(paths: Iterable[str], most_bytes: int = SMALL_BYTES) -> bool:
 def _logs_at(disk: Disk, path: str) -> Iterator[Log]:
     if "://" in path:
         raise UsageError(f"{path} is not a local path: say what it holds with --dialect")
+    finder = LogFinder(disk, warn)
     nothing = True
     for each in _expanded(path):
-        logs = list(_below(disk, each)) if disk.is_dir(each) else find_logs(disk, [each])
+        logs = list(_below(disk, finder, each)) if disk.is_dir(each) else finder.find([each])
         nothing = nothing and not logs
         yield from logs
     if nothing:
@@ -73,23 +74,24 @@ def _logs_at(disk: Disk, path: str) -> Iterator[Log]:
 
 
 def _expanded(path: str) -> list[str]:
-    from journeyman.spark.source.filesystem import absolute, expand, has_glob
+    from journeyman.logs.globs import expand, has_glob
+    from journeyman.spark.files import absolute, filesystem_of
 
     if not has_glob(path) or os.path.exists(path):
         return [path]
-    return [found.path for found in expand(absolute(path))]
+    return [found.path for found in expand(filesystem_of(path), absolute(path))]
 
 
-def _below(disk: Disk, path: str) -> Iterator[Log]:
+def _below(disk: Disk, finder: LogFinder, path: str) -> Iterator[Log]:
     """The logs of a directory, or, if it has none itself, those of the directories in it."""
-    logs = logs_of_data_directory(disk, path) or all_logs_in(disk, path)
+    logs = finder.find_all(path)
     yield from logs
     if logs:
         return
     for name in disk.list_dir(path):
         inner = posixpath.join(path, name)
         if disk.is_dir(inner) and not name.startswith(_NOT_LOGS) and name != _QUARANTINE:
-            yield from _below(disk, inner)
+            yield from _below(disk, finder, inner)
 
 
 def _places(log: Log) -> list[str]:

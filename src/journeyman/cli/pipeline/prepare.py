@@ -17,7 +17,7 @@ def prepare() -> None:
     """Make later commands of the pipeline start in half the time.
 
     Writes an archive of the classes that Spark loads, about 150 MB in the cache directory. It takes
-    about a minute, is done once for each Java and Spark, and nothing depends on it but the time.
+    about a minute, once per Java and Spark; without it commands are only slower.
     """
     from journeyman.spark.session.java import prepare_launch
     from journeyman.spark.session.start_archive import SWITCH, archive_path, build_archive

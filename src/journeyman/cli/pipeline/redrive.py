@@ -71,18 +71,18 @@ class _Wanted:
 @click.argument("logs", nargs=-1, required=True)
 @click.option("--where", "condition", metavar="SQL", help="Which jobs. [default: failed ones]")
 @click.option("--to", metavar="HOST:PORT", help="The server.")
-@click.option("--record", metavar="FILE", help="Where it is kept what has gone.")
-@click.option("--yes", is_flag=True, help="Send. Without it, show what would go.")
+@click.option("--record", metavar="FILE", help="The record of what was sent.")
+@click.option("--yes", is_flag=True, help="Send; without it, only show what would be sent.")
 @click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True)
 @click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     default=100.0,
     show_default=True,
-    help="Jobs a second.",
+    help="Jobs per second.",
 )
 @click.option("--at", "at_ns", type=MOMENT, help="When they are due. [default: at once]")
-@click.option("--tls", is_flag=True, help="Speak TLS to the server.")
+@click.option("--tls", is_flag=True, help="Use TLS.")
 @click.option("--tls-ca", metavar="FILE", help="Trust the certificates in this file.")
 @pipeline_dialect_option
 @session_options
@@ -94,10 +94,10 @@ def redrive(
     answer: Answer,
     **wanted: Any,
 ) -> None:
-    """Put failed or lost jobs of LOGS back onto a server.
+    """Send failed or lost jobs of LOGS to a server again.
 
-    Shows what would go unless --yes is given. The token of a server that wants one is read from
-    the variable JOURNEYMAN_TOKEN.
+    Without --yes it only shows what would be sent. A token is read from the environment variable
+    JOURNEYMAN_TOKEN.
     """
     asked = _Wanted(**wanted)
     asked.check()

@@ -71,7 +71,7 @@ class _Asked:
 @click.option(
     "--limit",
     type=click.IntRange(0),
-    help=f"At most so many rows a table. [default: {_SHOWN_ROWS} on a terminal, else all]",
+    help=f"At most N rows per table. [default: {_SHOWN_ROWS} on a terminal, else all]",
 )
 @pipeline_dialect_option
 @session_options

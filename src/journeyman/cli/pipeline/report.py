@@ -27,7 +27,7 @@ DEFAULT_OUTPUT = "report.html"
     "--title", default="Journeyman report", show_default=True, help="Heading of the page."
 )
 @click.option(
-    "--as-of", type=MOMENT, help="When jobs count as late. [default: the last moment in the logs]"
+    "--as-of", type=MOMENT, help="When jobs count as late. [default: the last time in the logs]"
 )
 @click.option(
     "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
@@ -46,7 +46,7 @@ def report(
 ) -> None:
     """Write a page about LOGS: throughput, waits, depth, failures, growth, lag, audit.
 
-    One file, report.html unless --output says otherwise; it needs no network and no other file.
+    One file that opens offline, report.html unless --output names another.
     """
     output = options.output or DEFAULT_OUTPUT
     _check_output(output, force=force)

@@ -6,6 +6,16 @@
 def replay(logs, options: SessionOptions):
     with pipeline_session(options) as spark:
         ...
+
+Ctrl-C while Spark works: its jobs are cancelled, then the command, or the statement, ends.
+
+    SIGINT --> a thread cancels all jobs, again and again --> the main thread's call fails
+           --> KeyboardInterrupt, once it is safe            (a second SIGINT: at once)
+
+pyspark's own handler cancels from the middle of whatever call it interrupts, over the connection
+which that call is using: that leaves the job running and a trace on stderr. So the signal only
+wakes a thread here, which has a connection of its own. It asks more than once because a job may
+begin between two of the calls of one command.
 """
 
 from __future__ import annotations
@@ -28,17 +38,6 @@ from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     from journeyman.spark.session import SparkSession
-
-# ----------------------------------------
-# Ctrl-C while Spark works: its jobs are cancelled, then the command, or the statement, ends.
-#
-#     SIGINT --> a thread cancels all jobs, again and again --> the main thread's call fails
-#            --> KeyboardInterrupt, once it is safe            (a second SIGINT: at once)
-#
-# pyspark's own handler cancels from the middle of whatever call it interrupts, over the connection
-# which that call is using: that leaves the job running and a trace on stderr. So the signal only
-# wakes a thread here, which has a connection of its own. It asks more than once because a job may
-# begin between two of the calls of one command.
 
 _AGAIN_S = 0.2
 
@@ -138,9 +137,9 @@ _OPTIONS = (
     click.option("--output", "-o", metavar="PATH", help="Where the answer goes."),
     click.option("--explain", is_flag=True, help="Print the plan and do not run it."),
     click.option(
-        "--salvage", is_flag=True, help="Also take what merely looks like a record inside damage."
+        "--salvage", is_flag=True, help="Also accept what merely looks like a record inside damage."
     ),
-    click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks on the way."),
+    click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks."),
 )
 
 

@@ -1,4 +1,14 @@
-"""``journeyman pipeline sql``: ask the logs in SQL, once or in a shell."""
+r"""``journeyman pipeline sql``: ask the logs in SQL, once or in a shell.
+
+The shell of ``journeyman pipeline sql``: statements over several lines, ended by ``;``.
+
+    sql> SELECT status, count(*) FROM jobs      type on until the semicolon
+      -> GROUP BY status;
+    sql> \d                                     the tables; \d NAME the columns of one; \q ends it
+
+An error is one line, and the shell goes on. Ctrl-C cancels what runs, or clears what was typed;
+Ctrl-D ends the shell. What was typed is kept in $XDG_STATE_HOME/journeyman/sql_history.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +37,6 @@ from journeyman.errors import JourneymanError, UsageError
 
 if TYPE_CHECKING:
     from journeyman.spark.sql import LogTables
-
-# ----------------------------------------
-# The shell of ``journeyman pipeline sql``: statements over several lines, ended by ``;``.
-#
-#     sql> SELECT status, count(*) FROM jobs      type on until the semicolon
-#       -> GROUP BY status;
-#     sql> \d                                     the tables; \d NAME the columns of one; \q ends
-# it
-#
-# An error is one line, and the shell goes on. Ctrl-C cancels what runs, or clears what was typed;
-# Ctrl-D ends the shell. What was typed is kept in $XDG_STATE_HOME/journeyman/sql_history.
 
 PROMPT, CONTINUED = "sql> ", "  -> "
 HISTORY_LINES = 1000
@@ -158,11 +157,11 @@ def sql(
     answer: Answer,
     options: SessionOptions,
 ) -> None:
-    """Ask the logs at LOGS in SQL.
+    """Query the logs at LOGS in SQL.
 
     Each dialect that is found has a table of its log (ztick_log, workq_log, kestrel_log) and tables
     of its state (jobs, rules, work_jobs, orphans, items, readers). Without --execute statements are
-    read from a shell, or from stdin if that is no terminal.
+    read from a shell, or from stdin if that is not a terminal.
     """
     found = logs_by_dialect(logs, dialect)
     if execute is None and sys.stdin.isatty():

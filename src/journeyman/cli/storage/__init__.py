@@ -26,8 +26,8 @@ __all__ = ["storage"]
 
 @click.group()
 @settings_options
-@click.option("--engine", metavar="NAME", help="Over storage.engine: rocksdb, sqlite or postgres.")
-@click.option("--path", "place", metavar="PATH", help="Over storage.path: where the store is.")
+@click.option("--engine", metavar="NAME", help="storage.engine: rocksdb, sqlite or postgres.")
+@click.option("--path", "place", metavar="PATH", help="storage.path: where the store is.")
 @click.pass_context
 def storage(
     ctx: click.Context,
@@ -36,7 +36,7 @@ def storage(
     engine: str | None,
     place: str | None,
 ) -> None:
-    """Check, rebuild, list, fill and empty the store of job records."""
+    """Check, rebuild, list, import and export the store of job records."""
     more = {"storage.engine": engine, "storage.path": place}
     given = {name: value for name, value in more.items() if value is not None}
     found: StorageSettings = load_settings(path, settings, given).settings.storage

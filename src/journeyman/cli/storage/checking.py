@@ -1,4 +1,13 @@
-"""``journeyman storage check`` and ``rebuild``."""
+"""``journeyman storage check`` and ``rebuild``.
+
+``journeyman storage list``: how many jobs there are, and which, a page at a time.
+
+    list                               every queue and status, with its number of jobs
+    list --status failed               jobs of a status, oldest first
+    list --status failed --queue mail  of one queue; --page 7, or --after CURSOR, for another page
+
+The last line of a page that is not the last one says how to get the next.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +17,15 @@ import click
 
 from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
-from journeyman.cli.progress import progress, quiet_option, working
+from journeyman.cli.output import (
+    Output,
+    as_json,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+    working,
+)
 from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import EncodeError, StorageLocked, UsageError
 from journeyman.formats.keyspace import queue_bytes, status_bytes
@@ -17,12 +33,12 @@ from journeyman.formats.keyspace.text import format_time
 from journeyman.formats.keyspace.values import JobRecord, encode_value
 from journeyman.storage import Page, Storage
 from journeyman.storage.checking import check as problems_of
+from journeyman.storage.checking import rebuild as make_anew
 from journeyman.storage.checking import shown
 from journeyman.storage.contract import Backend, EngineOptions, expanded
 from journeyman.storage.facade import SCHEMA_KEY
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import MAX_PAGE_SIZE
-from journeyman.storage.rebuilding import rebuild as make_anew
 
 _SHOWN = 100  # problems, unless asked for all
 
@@ -33,9 +49,9 @@ _SHOWN = 100  # problems, unless asked for all
 @quiet_option
 @click.pass_context
 def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool) -> None:
-    """Prove every index, counter and rank from the job records. Nothing is changed.
+    """Verify every index, counter and rank against the job records. Nothing is changed.
 
-    Exit code 0: all is right, 1: there are problems, one line each.
+    Exit code 0: no problems, 1: there are problems, one line each.
     """
     found = 0
     backend = existing_backend(ctx.obj)
@@ -56,8 +72,8 @@ def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool
                 if found > _SHOWN and not all_:
                     output.line(f"and {found - _SHOWN} more; --all shows them")
                 output.line(
-                    f"{counted(found, 'problem')}: `journeyman storage rebuild` mends what follows "
-                    "from the records"
+                    f"{counted(found, 'problem')}: `journeyman storage rebuild` restores what is "
+                    "derived from the records"
                     if found
                     else "all is right"
                 )
@@ -75,7 +91,7 @@ def _line(key: bytes, what: str, json: bool) -> str:
 @quiet_option
 @click.pass_context
 def rebuild(ctx: click.Context, quiet: bool) -> None:
-    """Make every index, counter and rank anew from the job records. Stop the server first."""
+    """Rebuild every index, counter and rank from the job records. Stop the server first."""
     backend = existing_backend(ctx.obj)
     try:
         be_alone(backend)
@@ -85,7 +101,7 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
     finally:
         backend.close()
     unread = f"; {done.unreadable} cannot be read and are in no index" if done.unreadable else ""
-    click.echo(f"{counted(done.jobs, 'job')} indexed anew{unread}")
+    click.echo(f"{counted(done.jobs, 'job')} indexed again{unread}")
 
 
 def be_alone(backend: Backend) -> None:
@@ -107,28 +123,21 @@ def existing_backend(settings: StorageSettings) -> Backend:
     return open_backend(settings.engine, place, options)
 
 
-# ----------------------------------------
-# ``journeyman storage list``: how many jobs there are, and which, a page at a time.
-#
-#     list                               every queue and status, with its number of jobs
-#     list --status failed               jobs of a status, oldest first
-#     list --status failed --queue mail  of one queue; --page 7, or --after CURSOR, for another
-# page
-#
-# The last line of a page that is not the last one says how to get the next.
-
-
 @click.command("list")
 @click.option("--queue", metavar="NAME", help="Only this queue.")
-@click.option("--status", metavar="STATUS", help="Its jobs; without it only numbers are shown.")
+@click.option(
+    "--status",
+    metavar="STATUS",
+    help="List the jobs of this status; without it, only counts are shown.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, MAX_PAGE_SIZE),
     default=50,
     show_default=True,
-    help="Jobs of a page.",
+    help="Jobs per page.",
 )
-@click.option("--after", metavar="CURSOR", help="The page behind this cursor.")
+@click.option("--after", metavar="CURSOR", help="The page after this cursor.")
 @click.option("--page", "number", type=click.IntRange(1), help="This page; needs --queue.")
 @format_options
 @click.pass_context
@@ -142,7 +151,7 @@ def list_(
     format_: str,
     json_: bool,
 ) -> None:
-    """Numbers of jobs, or the jobs of a status. Stop the server first, or ask it over HTTP."""
+    """Count jobs, or list those of a status. Stop the server first, or ask it over HTTP."""
     if status is None and (after is not None or number is not None):
         raise UsageError("a page is one of a status: give --status as well")
     if number is not None and queue is None:

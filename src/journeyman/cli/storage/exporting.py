@@ -24,8 +24,7 @@ import click
 
 from journeyman.cli.errors import forget_stdout
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, json_line
-from journeyman.cli.progress import quiet_option, working
+from journeyman.cli.output import Output, json_line, quiet_option, working
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import FormatError, UsageError
@@ -39,6 +38,7 @@ from journeyman.folds.keyspace import (
 )
 from journeyman.folds.workq import MAX_TTL_MS, MAX_TTR_MS
 from journeyman.formats import ztick as ztick_format
+from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.keyspace import (
     COUNTERS,
     JOBS,
@@ -51,7 +51,7 @@ from journeyman.formats.keyspace import (
     prefix_range,
 )
 from journeyman.formats.keyspace.values import JobRecord
-from journeyman.formats.workq import MAX_PAYLOAD_BYTES
+from journeyman.formats.workq import MAX_PAYLOAD_BYTES, Record
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.publication import put_in_place, write_whole
 from journeyman.logs.segments import check_queue_name
@@ -80,7 +80,7 @@ _PAGE = 1000
     type=click.IntRange(1, MAX_TTR_MS),
     default=60_000,
     show_default=True,
-    help="workq: of jobs that say none.",
+    help="workq: for jobs without one.",
 )
 @click.option(
     "--ttl-ms",
@@ -181,7 +181,8 @@ class _Export:
     def work_queue(self, path: str) -> None:
         now_ns = self._clock.now_ns()
         with WorkqLog.open(self._disk, self._clock, path) as log:
-            for number, record in enumerate(self._jobs()):
+            page: list[Record] = []
+            for record in self._jobs():
                 job, timed_out_ns = workq_and_timeout(record, self._defaults)
                 if workq.visible(job, now_ns) is None:
                     self._lost(record, "its time to live is over")
@@ -191,10 +192,11 @@ class _Export:
                     self._lost(record, "larger than 1 MiB")
                 else:
                     self.exported += 1
-                    log.append(workq.snapshot(job, timed_out_ns))
-                if number % _PAGE == 0:
-                    log.commit()
-            log.commit()
+                    page += workq.snapshot(job, timed_out_ns)
+                if len(page) >= _PAGE:
+                    log.append(page)
+                    page = []
+            log.append(page)
 
     def journals(self, path: str) -> None:
         self._disk.make_dirs(path)
@@ -208,15 +210,19 @@ class _Export:
                 self._tell(queue, "(all)", str(error))
                 continue
             with KestrelJournal.open(self._disk, self._clock, path, queue) as journal:
+                items: list[ItemPut] = []
                 for record in self._queued(queue):
                     if record.status == "delayed":
                         self._lost(record, "a fan-out queue knows no delays", "execution_start_at")
                     added_ms = record.created_at_ns // NS_PER_MS
-                    journal.put(payload_bytes(record), add_time_ms=added_ms)
+                    item_id = journal.next_id + len(items)
+                    items.append(ItemPut(item_id, added_ms, None, 0, payload_bytes(record)))
                     self.exported += 1
-                    if self.exported % _PAGE == 0:
-                        journal.commit()
-                journal.commit()
+                    if len(items) >= _PAGE:
+                        journal.append(items)
+                        items = []
+                if items:
+                    journal.append(items)
 
     def _queued(self, queue: str) -> Iterator[JobRecord]:
         """Oldest first, whatever their status."""

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 import click
 
-from journeyman.cli.detection import find_logs
-from journeyman.cli.dialects import DIALECTS, KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.cli.errors import warn
 from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, json_line
-from journeyman.cli.progress import Advance, progress, quiet_option
+from journeyman.cli.output import Advance, Output, json_line, progress, quiet_option
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.cli.storage.checking import be_alone
@@ -41,13 +38,14 @@ from journeyman.folds.keyspace import (
     record_of_payload,
     record_of_workq,
 )
-from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace.file import CODEC, MAGIC
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
+from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.detection import LogFinder
 from journeyman.logs.workq import pauses
 from journeyman.storage import Storage, Upsert
 from journeyman.units import NS_PER_MS
@@ -59,7 +57,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _DEFAULT_NAME: Final = "default"
 
 Found: TypeAlias = "JobRecord | QueueRecord | ImportLoss"
-Read: TypeAlias = Callable[[Iterable[LogFile]], Iterator[tuple[LogFile, Entry[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class ImportLoss:
 @click.option(
     "--dialect",
     type=click.Choice([*DIALECTS, KEYSPACE]),
-    help="Do not guess what kind of log it is.",
+    help="What kind of log it is, instead of detecting it.",
 )
 @click.option("--queue", help="kestrel: only this queue of a directory.")
 @quiet_option
@@ -89,14 +86,14 @@ def import_(
     queue: str | None,
     quiet: bool,
 ) -> None:
-    """Put the jobs of LOGS into the store. A job that is there already is replaced.
+    """Import the jobs of LOGS into the store. Existing jobs are replaced.
 
-    What the store has no place for is told on stdout, one JSON line each.
+    What is not carried over is listed on stdout, one JSON line each.
     """
     disk, now_ns = RealDisk(), SystemClock().now_ns()
     stores = [path for path in logs if dialect == KEYSPACE or _is_keyspace(path)]
     others = [path for path in logs if path not in stores]
-    found = find_logs(disk, others, dialect=dialect, queue=queue) if others else []
+    found = LogFinder(disk, warn).find(others, dialect=dialect, queue=queue) if others else []
     with Storage.from_settings(ctx.obj) as storage, Output() as output:
         be_alone(storage.backend)
         jobs = 0

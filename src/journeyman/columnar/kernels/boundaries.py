@@ -23,8 +23,7 @@ from journeyman.columnar.workq import scan
 from journeyman.columnar.ztick.decode import plain_end
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS
-from journeyman.formats.kestrel.seals import SEAL_BYTE
+from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS, SEAL_BYTE
 
 # Data, a boundary in it, a target -> a boundary; the one it began at when nothing could be crossed.
 Walk = Callable[[Buffer, int, int], int]

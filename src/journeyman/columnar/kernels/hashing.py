@@ -1,6 +1,13 @@
 """Keys, for the kernels that look them up: their hash, their first bytes, whether two are equal.
 
 The hash is fixed, the same in every process: its upper bits also say which bucket a key belongs to.
+
+CRC-32C (Castagnoli) for kernels, eight bytes a step.
+
+``TABLES[k][b]`` is what byte ``b`` does to the CRC when ``k`` more bytes follow it within the
+same step (slicing-by-8). The tables are made at import, from the polynomial, and are built into
+the compiled code. The processor's own CRC instruction would be faster, but it is another one on
+every architecture; the tables are the same everywhere.
 """
 
 from __future__ import annotations
@@ -10,14 +17,6 @@ import numpy.typing as npt
 
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes, any_i64, u8
-
-# ----------------------------------------
-# CRC-32C (Castagnoli) for kernels, eight bytes a step.
-#
-# ``TABLES[k][b]`` is what byte ``b`` does to the CRC when ``k`` more bytes follow it within the
-# same step (slicing-by-8). The tables are made at import, from the polynomial, and are built into
-# the compiled code. The processor's own CRC instruction would be faster, but it is another one on
-# every architecture; the tables are the same everywhere.
 
 POLYNOMIAL = 0x82F63B78  # reflected
 _STEP = 8

@@ -6,14 +6,14 @@ import numpy as np
 
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.formats.kestrel import seals
-from journeyman.formats.ztick import seals as ztick_seals
+from journeyman.formats.kestrel import codec as kestrel_codec
+from journeyman.formats.ztick import codec as ztick_codec
 from journeyman.formats.ztick.layout import HEAD
 
-ZTICK_SEAL_BYTES = ztick_seals.SEAL_BYTES
-KESTREL_SEAL_BYTES = seals.SEAL_BYTES
-_ZTICK_MARK = np.frombuffer(ztick_seals.SEAL_MARK, np.uint8)
-_KESTREL_MARK = np.frombuffer(seals.SEAL_MARK, np.uint8)
+ZTICK_SEAL_BYTES = ztick_codec.SEAL_BYTES
+KESTREL_SEAL_BYTES = kestrel_codec.SEAL_BYTES
+_ZTICK_MARK = np.frombuffer(ztick_codec.SEAL_MARK, np.uint8)
+_KESTREL_MARK = np.frombuffer(kestrel_codec.SEAL_MARK, np.uint8)
 _HEAD_BYTES = HEAD.size
 
 

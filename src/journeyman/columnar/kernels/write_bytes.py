@@ -1,9 +1,15 @@
-"""Whole numbers into bytes, for the kernels that encode: the counterpart of ``loads``.
+"""Whole numbers into bytes, for the kernels that encode: the counterpart of ``read_bytes``.
 
 Each function writes at a place and answers with the place behind it. Nothing here looks at the end
 of the buffer: every caller has counted the bytes before it made the buffer. The bytes are written
 one by one, which asks nothing of their alignment and can be run under numba's bounds checks; the
 compiler joins them into single stores by itself.
+
+Scattered spans of bytes -> one contiguous run, at the speed of memcpy.
+
+numba copies a slice byte by byte, with checks for overlap; the one intrinsic here lets the
+compiler emit memcpy, which is several times faster. It is also the only access to memory in
+these kernels that numba's bounds checks cannot see, so its two callers check every span themselves.
 """
 
 from __future__ import annotations
@@ -18,13 +24,6 @@ from numba.extending import intrinsic
 
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.read_bytes import Bytes
-
-# ----------------------------------------
-# Scattered spans of bytes -> one contiguous run, at the speed of memcpy.
-#
-# numba copies a slice byte by byte, with checks for overlap; the one intrinsic here lets the
-# compiler emit memcpy, which is several times faster. It is also the only access to memory in this
-# room that numba's bounds checks cannot see, so its two callers check every span themselves.
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 

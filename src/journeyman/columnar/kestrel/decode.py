@@ -40,8 +40,7 @@ from journeyman.columnar.kernels.seal_marks import is_kestrel_seal
 from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.kestrel import MAX_DATA_BYTES, WRITER, Record
-from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS
-from journeyman.formats.kestrel.seals import SEAL_BYTE
+from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS, SEAL_BYTE
 
 PUT, READ_HEAD, READ_DONE = 8, 0, 9
 UNKNOWN_PUT = 24  # a PUT with header words that are not known

@@ -1,14 +1,24 @@
-"""Events of workq jobs -> the state of each: the whole fold, the fast part and the exact rest.
+"""The workq fold in bulk: the compiled kernel for ordinary jobs, the reference fold for the rest.
 
     EVENTS, ADDS --KeyTable, fold_events--> ordinary jobs
                                         \\-> odd jobs --records--> journeyman.folds.workq
 
-EVENTS is what the fold needs of every record, ADDS what only adds have; payloads and results are
-in neither. That is enough to fold almost every log, and to make the records of an odd job again,
-with stand-ins for the bytes that are not here. Where it is not, because two adds are equal in all
-numbers or because a time was clamped, the job's records are read from the file (``reread``).
+    events   job   0 1 0 2 0 1 ...          numbers of a KeyTable
+             kind  1 1 7 5 3 7 ...          commands
+    state    one row of numbers per job, changed event by event
 
-A state is given by rows of EVENTS and numbers, for whoever wants to make columns of it.
+``step`` is the transition table of docs/folds.md for a job that exists; ``fold_events`` runs it
+over a log, and attempts.py runs it to write down every attempt. A state refers to records by their
+row: ADD, STARTED, FINISHED and RESULT are rows, or -1.
+
+EVENTS holds what the fold needs of every record, ADDS what only adds have; payloads and results are
+in neither. That is enough to fold almost every log. The kernel marks a job ODD when it is not:
+
+    BY_THE_FOLD   records without an add before them; their records are made again from the columns
+    FROM_FILE     two adds that are equal in all numbers, or a clamped time; their records are read
+                  from the file (``reread``)
+
+The reference fold decides both kinds.
 """
 
 from __future__ import annotations
@@ -30,24 +40,11 @@ from journeyman.folds import workq
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
 from journeyman.units import NS_PER_MS
 
-# ----------------------------------------
-# The fold of the workq log in bulk: events of many jobs, in log order -> where each job stands.
-#
-#     events   job   0 1 0 2 0 1 ...          numbers of a KeyTable
-#              kind  1 1 7 5 3 7 ...          commands
-#     state    one column of numbers a job, changed event by event
-#
-# The fast twin of journeyman.folds.workq, for what servers write. Three things it leaves to the
-# fold itself, and marks the job (ODD): records without an add before them, an add that may repeat
-# another, and times that do not fit the arithmetic here. All records of an odd job are folded by
-# journeyman.folds.workq instead; see states.py, which also says what FROM_FILE means.
-#
-# A state refers to records by their row: ADD, STARTED, FINISHED and RESULT are rows, or -1.
-
 # What is known of a job.
 STATE, ADD, ADD_NUMBER, ATTEMPTS, FAILS, STARTED, FINISHED, RESULT = range(8)
 EXHAUSTED, OWED, ODD = range(8, 11)
-WORDS = 11
+STARTED_NS, FINISHED_NS, TTR_MS, MAX_ATTEMPTS, MAX_FAILS = range(11, 16)  # what ``step`` looks at
+WORDS = 16
 
 UNKNOWN = -1  # STATE: no such job; the others are those of folds.workq.JobState
 _NEW, _COMPLETED, _FAILED, _PENDING, _LEASED = range(5)
@@ -55,20 +52,83 @@ _NONE = -1  # no such row
 
 ORDINARY, BY_THE_FOLD, FROM_FILE = range(3)  # ODD
 
-_SCHEDULE, _COMPLETE, _FAIL = 2, 3, 4
+_SCHEDULE, _COMPLETE = 2, 3
 _DELETE, _EXPIRE, _START, _TIMEOUT = 5, 6, 7, 8
 
+# What a record did to a job: the answer of ``step``.
+NOTHING, LEASED, LEASED_AGAIN, PAID_DEBT, TIMED_OUT, RAN_OUT = range(6)
+QUEUED, RETRIED, FINISHED_JOB, FINISHED_AFTER_ALL = range(6, 10)
+
 _CLAMPED = (-(2**63), 2**63 - 1)  # times that may stand for others, see columnar.workq
-# Beyond these, the end of a lease might not fit 64 bits.
-_MAX_NS = 2**62
-_MAX_TTR_MS = 2**62 // 1_000_000
+_MAX_NS = 2**63 - 1
 
 
 @kernel
-def _begin(job: Ints, row: int, add: int) -> None:
+def begin(job: Ints, row: int, add: int, ttr_ms: int, max_attempts: int, max_fails: int) -> None:
+    """A life begins: the add is at ``row``, and is the add of this number."""
     job[STATE], job[ADD], job[ADD_NUMBER] = _NEW, row, add
     job[ATTEMPTS], job[FAILS], job[EXHAUSTED], job[OWED] = 0, 0, 0, 0
     job[STARTED], job[FINISHED], job[RESULT] = _NONE, _NONE, _NONE
+    job[TTR_MS], job[MAX_ATTEMPTS], job[MAX_FAILS] = ttr_ms, max_attempts, max_fails
+
+
+@kernel
+def step(job: Ints, kind: int, row: int, logged_ns: int) -> int:
+    """Apply a start, timeout, complete or fail to a job that exists; what that did."""
+    if kind == _START:
+        if job[FINISHED] != _NONE:
+            return NOTHING
+        was_leased = job[STATE] == _LEASED
+        if was_leased and job[TTR_MS] != 0:
+            job[OWED] += 1
+        job[STATE], job[STARTED], job[STARTED_NS] = _LEASED, row, logged_ns
+        job[ATTEMPTS] += 1
+        return LEASED_AGAIN if was_leased else LEASED
+    if kind == _TIMEOUT:
+        return _time_out(job, row, logged_ns)
+    was_exhausted = job[EXHAUSTED] == 1
+    if job[FINISHED] != _NONE and not was_exhausted:
+        return NOTHING
+    job[STATE] = _COMPLETED if kind == _COMPLETE else _FAILED
+    job[RESULT], job[EXHAUSTED], job[OWED] = row, 0, 0
+    job[FINISHED], job[FINISHED_NS] = row, logged_ns
+    return FINISHED_AFTER_ALL if was_exhausted else FINISHED_JOB
+
+
+@kernel
+def _time_out(job: Ints, row: int, logged_ns: int) -> int:
+    if job[STATE] == _LEASED:
+        if job[OWED] > 0 and logged_ns < _deadline_ns(job[STARTED_NS], job[TTR_MS]):
+            job[OWED] -= 1
+            return PAID_DEBT
+        job[OWED] = 0
+        if 0 < job[MAX_ATTEMPTS] <= job[ATTEMPTS]:
+            job[STATE], job[EXHAUSTED] = _FAILED, 1
+            job[FINISHED], job[FINISHED_NS] = row, logged_ns
+            return RAN_OUT
+        job[STATE] = _PENDING
+        return TIMED_OUT
+    if job[FINISHED] == _NONE:
+        job[STATE] = _PENDING
+        return QUEUED
+    if (
+        job[STATE] == _FAILED
+        and job[EXHAUSTED] == 0
+        and job[FINISHED_NS] == logged_ns
+        and job[FAILS] + 1 < job[MAX_FAILS]
+    ):
+        job[STATE], job[FINISHED], job[RESULT] = _PENDING, _NONE, _NONE
+        job[FAILS] += 1
+        return RETRIED
+    return NOTHING
+
+
+@kernel
+def _deadline_ns(started_ns: int, ttr_ms: int) -> int:
+    """When the lease ends; at most what 64 bits hold, which no time that is not clamped reaches."""
+    if ttr_ms >= _MAX_NS // NS_PER_MS or started_ns > _MAX_NS - ttr_ms * NS_PER_MS:
+        return _MAX_NS
+    return started_ns + ttr_ms * NS_PER_MS
 
 
 @kernel
@@ -77,36 +137,6 @@ def _differ(adds: Ints, one: int, other: int) -> bool:
         if adds[field, one] != adds[field, other]:
             return True
     return False
-
-
-@kernel
-def _time_out(
-    job: Ints, row: int, logged_ns: Ints, ttr_ms: int, max_attempts: int, max_fails: int
-) -> None:
-    if job[STATE] == _LEASED:
-        if job[OWED] > 0:
-            begun = logged_ns[job[STARTED]]
-            if ttr_ms > _MAX_TTR_MS or abs(begun) > _MAX_NS:
-                job[ODD] = BY_THE_FOLD
-                return
-            if logged_ns[row] < begun + ttr_ms * NS_PER_MS:
-                job[OWED] -= 1
-                return
-        job[OWED] = 0
-        if 0 < max_attempts <= job[ATTEMPTS]:
-            job[STATE], job[FINISHED], job[EXHAUSTED] = _FAILED, row, 1
-        else:
-            job[STATE] = _PENDING
-    elif job[FINISHED] == _NONE:
-        job[STATE] = _PENDING
-    elif (
-        job[STATE] == _FAILED
-        and job[EXHAUSTED] == 0
-        and logged_ns[job[FINISHED]] == logged_ns[row]
-        and job[FAILS] + 1 < max_fails
-    ):
-        job[STATE], job[FINISHED], job[RESULT] = _PENDING, _NONE, _NONE
-        job[FAILS] += 1
 
 
 @kernel
@@ -137,29 +167,16 @@ def fold_events(
             continue
         if kind <= _SCHEDULE:
             if job[STATE] == UNKNOWN or _differ(adds, add, job[ADD_NUMBER]):
-                _begin(job, row, add)
+                begin(job, row, add, ttr_ms[add], max_attempts[add], max_fails[add])
             else:
                 job[ODD] = FROM_FILE
         elif job[STATE] == UNKNOWN:
             if kind != _EXPIRE:
                 job[ODD] = BY_THE_FOLD
-        elif kind == _START:
-            if job[FINISHED] != _NONE:
-                continue
-            if job[STATE] == _LEASED and ttr_ms[job[ADD_NUMBER]] != 0:
-                job[OWED] += 1
-            job[STATE], job[STARTED] = _LEASED, row
-            job[ATTEMPTS] += 1
-        elif kind == _TIMEOUT:
-            number = job[ADD_NUMBER]
-            _time_out(job, row, logged_ns, ttr_ms[number], max_attempts[number], max_fails[number])
-        elif kind in (_COMPLETE, _FAIL):
-            if job[FINISHED] != _NONE and job[EXHAUSTED] == 0:
-                continue
-            job[STATE] = _COMPLETED if kind == _COMPLETE else _FAILED
-            job[RESULT], job[FINISHED], job[EXHAUSTED], job[OWED] = row, row, 0, 0
-        else:  # delete, expire
+        elif kind in (_DELETE, _EXPIRE):
             job[STATE] = UNKNOWN
+        else:
+            step(job, kind, row, logged_ns[row])
 
 
 _EVENT: list[tuple[str, pa.DataType]] = [

@@ -10,6 +10,10 @@ log. Two things are checked behind it, row by row and only where needed: identif
 plain ASCII must be UTF-8, and rules, which are rare and have many shapes, go through the codec.
 The first row that fails either check ends the chunk, as it ends ``framing.scan``.
 
+``plain_end`` finds entries that the codec is sure to take, without asking it, which is most of any
+log: jobs and removals whose lengths agree, whose status is known, and whose identifier is plain
+ASCII. Seals are not among them, for what follows one is read in another way.
+
 Seals make no rows; whether they fit is seen to by journeyman.columnar.seals.
 
 Columns that a kind does not have are null; SCHEMA says which.
@@ -59,16 +63,9 @@ from journeyman.formats.ztick.layout import (
     MIN_ENTRY_BYTES,
     RULE,
     RULE_REMOVAL,
+    RUNNER_CLASSES,
     RUNNER_STRINGS,
 )
-from journeyman.formats.ztick.runners import RUNNER_CLASSES
-
-# ----------------------------------------
-# Entries of a ztick log that the codec is sure to take, without asking it: most of any log.
-#
-# They are jobs and removals whose lengths agree, whose status is known, and whose identifier is
-# plain ASCII. Rules, which have many shapes, other identifiers, and all that is damaged are not
-# among them. Neither are seals: what follows one is read in another way.
 
 _LENGTH_BYTES = LENGTH.size
 _HEAD_BYTES = HEAD.size

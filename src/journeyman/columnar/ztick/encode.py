@@ -35,22 +35,21 @@ from journeyman.formats.ztick.layout import (
     JOB_EXTRA,
     JOB_REMOVAL,
     JOB_TAIL,
-    LENGTH,
     LIST_RUNNERS,
     MAX_STRING_BYTES,
     REMOVAL_EXTRA,
     RULE,
     RULE_REMOVAL,
+    RUNNER_CLASSES,
     RUNNER_STRINGS,
+    RUNNER_WORDS,
 )
-from journeyman.formats.ztick.runners import RUNNER_CLASSES, RUNNER_WORDS
 
 KINDS = {"set": JOB, "rule_set": RULE, "remove": JOB_REMOVAL, "remove_rule": RULE_REMOVAL}
 STATUSES = {status.word: int(status) for status in Status}
 RUNNERS = {word: byte for byte, word in enumerate(RUNNER_WORDS)}
 
 # Plain numbers for the kernels, which cannot look inside a Struct.
-_LENGTH_BYTES = LENGTH.size
 _HEAD_BYTES = HEAD.size
 _JOB_TAIL_BYTES = JOB_TAIL.size
 

@@ -36,9 +36,6 @@ from journeyman.columnar.ztick.latest_rules import JOBS
 from journeyman.formats.framing import Buffer
 from journeyman.formats.ztick.layout import HEAD, JOB, JOB_TAIL, LENGTH
 
-# ----------------------------------------
-# The memory of LatestJobs, a line a job; and how lines become columns, bucket after bucket.
-
 # What is known of a job. SMALL is length << 16 | kind << 8 | status.
 HASH, KEY_LOW, KEY_HIGH, KEY_END, KEY_LENGTH, POSITION, EXECUTION_NS, SMALL = range(8)
 WORDS = 8

@@ -1,15 +1,15 @@
-"""What goes into a FanOut besides the commands of clients, and what comes out of it.
+"""What goes into a FanOutEngine besides the commands of clients, and what comes out of it.
 
-    a client's command, or Due, Gone, StopWaiting, Fetched, Checkpoint
-        -->  Outcome(writes, reply, effects)
+    a client's command, or KestrelDue, KestrelGone, StopWaiting, Fetched, Checkpoint
+        -->  KestrelOutcome(records, reply, effects)
 
-    writes    to be done, in order, before anything of this leaves: items to append, readers to
+    records   to be written, in order, before anything of this leaves: items to append, readers to
               register or forget, queues to erase
-    reply     what to answer the client; None: it waits, and an ``KestrelAnswer`` will come for it
-    effects   once the writes are durable: answers to clients that have waited, items to read from
+    reply     what to answer the client; None: it waits, and a ``KestrelAnswer`` will come for it
+    effects   once the records are durable: answers to clients that have waited, items to read from
               the journal, checkpoints to save
 
-Replies are bytes of the protocol already; some end the connection.
+The values of the protocol are in protocols/kestrel/commands.py and protocols/kestrel/replies.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
-from journeyman.protocols.kestrel import replies as words
+from journeyman.protocols.kestrel.replies import Reply
 
 Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
 
@@ -98,21 +98,6 @@ class EraseQueue(NamedTuple):
     queue: str
 
 
-class Reply(NamedTuple):
-    """``item``: a large one follows ``data``. It is not copied, for the reply may have to wait."""
-
-    data: bytes
-    hangup: bool = False
-    item: bytes = b""
-
-    @property
-    def size(self) -> int:
-        return len(self.data) + len(self.item)
-
-    def whole(self) -> bytes:
-        return words.with_item(self.data, self.item) if self.item else self.data
-
-
 class KestrelAnswer(NamedTuple):
     """To a client that has waited; more will come for it if not ``final``."""
 
@@ -185,15 +170,6 @@ class FanOutStats(NamedTuple):
 class KestrelOutcome(NamedTuple):
     """A named tuple because one is made for every command."""
 
-    writes: tuple[Write, ...]
+    records: tuple[Write, ...]
     reply: Reply | None
     effects: tuple[Effect, ...]
-
-
-STORED = Reply(words.STORED)
-NOT_STORED = Reply(words.NOT_STORED)
-END = Reply(words.END)
-ERROR = Reply(words.ERROR)
-ERROR_AND_CLOSE = Reply(words.ERROR, hangup=True)
-FORBIDDEN = Reply(words.SERVER_ERROR, hangup=True)  # by the status of the server
-DELETED = Reply(words.DELETED)

@@ -1,29 +1,379 @@
-"""One queue in memory: the newest items, and where each reader stands.
+"""One queue in memory: the newest items, and where each of its readers stands.
 
     journal on disk   1 2 3 4 5 6 7 8 9 10 11 12
     window                          8 9 10 11 12        the newest, shared by all readers
     reader a          next 12: takes from the window
     reader b          next 3:  its buffer holds 3 4 5, read from disk; the rest is still there
 
-A put goes to the window and to nothing else, so its cost does not grow with the readers: how many
-items a reader has before it is worked out from totals when somebody asks.
+A put goes to the window and to nothing else, so its cost does not grow with the readers: what a
+reader still has to be given is worked out from totals when somebody asks. A reader takes
 
-A reader is in reader.py. Both can be saved and restored, for a batch that could not be
-written.
+    given back items  -->  buffer, read from disk  -->  window of the queue  -->  none: END
+      first                if it is behind the window
+
+What it has finished out of order is a set of ranges: finished 4, 5, 6 and 9 is [(4, 6), (9, 9)]. A
+reader that keeps one item open while it finishes millions behind it costs one range, not a million
+numbers.
+
+Queues and readers can be saved and restored, for a batch that could not be written.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any, Final
 
-from journeyman.engines.kestrel.reader import FanReader
+from journeyman.engines.kestrel.messages import ReaderTally
+from journeyman.engines.kestrel.settings import QueueSettings, ReaderSettings
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 
 if TYPE_CHECKING:
-    from journeyman.engines.kestrel.settings import QueueSettings
+    from journeyman.engines.kestrel.state import Wait
+
+
+class Intervals:
+    """Ids as ranges: sorted, apart from each other, both ends belong to them."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, ids: Iterable[int] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for number in sorted(ids):
+            self.add(number, number)
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Intervals) and self.ranges() == other.ranges()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self._firsts, number)
+        return place > 0 and number <= self._lasts[place - 1]
+
+    def __iter__(self) -> Iterator[int]:
+        for first, last in self.ranges():
+            yield from range(first, last + 1)
+
+    def ranges(self) -> list[tuple[int, int]]:
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def copy(self) -> Intervals:
+        twin = Intervals()
+        twin._firsts, twin._lasts = self._firsts.copy(), self._lasts.copy()
+        return twin
+
+    def add(self, first: int, last: int) -> None:
+        """All ids from ``first`` to ``last``; some may be in already."""
+        begin = bisect_right(self._lasts, first - 2)  # the first range that touches or is behind
+        end = bisect_right(self._firsts, last + 1)
+        if begin < end:
+            first = min(first, self._firsts[begin])
+            last = max(last, self._lasts[end - 1])
+        self._firsts[begin:end] = [first]
+        self._lasts[begin:end] = [last]
+
+    def end_of_run(self, number: int) -> int:
+        """The last id of the range that holds ``number``; one less than it if none does."""
+        place = bisect_right(self._firsts, number)
+        if place and number <= self._lasts[place - 1]:
+            return self._lasts[place - 1]
+        return number - 1
+
+    def drop_through(self, number: int) -> None:
+        """Forget ids up to and including this one."""
+        place = bisect_right(self._firsts, number)
+        if place and self._lasts[place - 1] > number:
+            place -= 1
+            self._firsts[place] = number + 1
+        del self._firsts[:place]
+        del self._lasts[:place]
+
+
+LOW_BUFFER_ITEMS = 64  # so few left, and the next ones are asked for
+# A checkpoint lists ids one by one. Who keeps an item open and finishes millions behind it has, if
+# the server dies, all but this many of them delivered once more.
+MAX_SAVED_DONE = 200_000
+
+
+class NotHere:
+    """The next item is on disk."""
+
+
+NOT_HERE: Final = NotHere()
+
+
+class FanReader:
+    """How far one reader has come, and what it has in hand."""
+
+    __slots__ = (
+        "_queue",
+        "_took_returned",
+        "backlog_bytes",
+        "backlog_items",
+        "buffer",
+        "changed",
+        "done",
+        "fetch_limit",
+        "fetching",
+        "finished_bytes",
+        "finished_items",
+        "head",
+        "name",
+        "next_id",
+        "open_bytes",
+        "open_items",
+        "returned",
+        "saved_through",
+        "serial",
+        "settings",
+        "tally",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        queue: ItemQueue,
+        name: str,
+        settings: ReaderSettings,
+        place: Reader,
+        *,
+        items: int = 0,
+        data_bytes: int = 0,
+    ) -> None:
+        """``items`` and ``data_bytes``: what it still has to be given, of all that is stored."""
+        self._queue = queue
+        self.name = name
+        self.settings = settings
+        self.serial = 0  # see AddReader
+        self.head = place.head
+        self.done = Intervals(place.done)
+        self.next_id = place.head + 1
+        self.buffer: deque[ItemPut] = deque()
+        self.fetching: int | None = None  # items behind this id have been asked for
+        self.fetch_limit = 0  # where the window began when they were
+        self.returned: deque[ItemPut] = deque()
+        self._took_returned = False  # what was taken last had been given back
+        self.waiters: OrderedDict[Wait, None] = OrderedDict()
+        # What is before it = backlog + all that was put - all that was finished.
+        self.backlog_items = items - queue.puts
+        self.backlog_bytes = data_bytes - queue.put_bytes
+        self.finished_items = 0
+        self.finished_bytes = 0
+        self.open_items = 0
+        self.open_bytes = 0
+        self.tally = ReaderTally()
+        self.changed = False
+        self.saved_through = max(place.done, default=place.head)
+
+    @property
+    def items(self) -> int:
+        """How many it still has to be given; those that are open do not count."""
+        return self.backlog_items + self._queue.puts - self.finished_items - self.open_items
+
+    @property
+    def data_bytes(self) -> int:
+        total = self.backlog_bytes + self._queue.put_bytes
+        return total - self.finished_bytes - self.open_bytes
+
+    @property
+    def age_ms(self) -> int:
+        """How long the last item that was given out had waited; 0 if there are no more."""
+        return self.tally.age_ms if self.items else 0
+
+    def place(self) -> Reader:
+        """What a checkpoint says. Of very many ids finished out of order it holds the first ones,
+        and all that an earlier checkpoint held: what was saved once stays saved."""
+        listed = iter(self.done)
+        saved = set(islice(listed, MAX_SAVED_DONE))
+        saved.update(takewhile(lambda item_id: item_id <= self.saved_through, listed))
+        self.saved_through = max(saved, default=self.head)
+        return Reader(self.head, saved)
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether the oldest have to go."""
+        most, most_bytes = self.settings.max_items, self.settings.max_bytes
+        return (most is not None and self.items > most) or (
+            most_bytes is not None and self.data_bytes > most_bytes
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a put has to be refused. What is open counts: it may come back."""
+        if self.settings.drops_oldest:
+            return False
+        most, most_bytes = self.settings.max_items, self.settings.max_bytes
+        return (most is not None and self.items + self.open_items >= most) or (
+            most_bytes is not None and self.data_bytes + self.open_bytes >= most_bytes
+        )
+
+    def is_expired(self, item: ItemPut, now_ms: int) -> bool:
+        if item.expire_time_ms is not None and item.expire_time_ms <= now_ms:
+            return True
+        max_age_ms = self.settings.max_age_ms
+        return max_age_ms is not None and item.add_time_ms + max_age_ms <= now_ms
+
+    # -- taking and finishing --
+
+    def take(self) -> ItemPut | NotHere | None:
+        """The next item, given back ones first; None: there is none now."""
+        self._took_returned = bool(self.returned)
+        if self.returned:
+            return self.returned.popleft()
+        if self.buffer:
+            item = self.buffer.popleft()
+            if item.item_id > self.next_id:
+                self._pass(self.next_id, item.item_id - 1)
+            self.next_id = max(self.next_id, item.item_id + 1)
+            return item
+        if self.next_id <= self.head:  # what it was about to be given is finished already
+            self.next_id = self.head + 1
+        if self.done:
+            self.next_id = self.done.end_of_run(self.next_id) + 1
+        queue = self._queue
+        if self.next_id >= queue.next_id:
+            return None
+        if self.next_id < queue.window_start:
+            return NOT_HERE
+        item = queue.window[self.next_id - queue.window_start]
+        self.next_id += 1
+        return item
+
+    def put_back(self, item: ItemPut) -> None:
+        """What ``take`` gave just now is the next one again.
+
+        An item that nobody had yet does not go among those that were given back: one that is
+        given back later still comes before it.
+        """
+        (self.returned if self._took_returned else self.buffer).appendleft(item)
+
+    def open(self, item: ItemPut) -> None:
+        self.open_items += 1
+        self.open_bytes += len(item.data)
+
+    def no_longer_open(self, item: ItemPut) -> None:
+        self.open_items -= 1
+        self.open_bytes -= len(item.data)
+
+    def finish(self, item: ItemPut) -> None:
+        self.finished_items += 1
+        self.finished_bytes += len(item.data)
+        self._pass(item.item_id, item.item_id)
+
+    def finish_all_but(self, open_items: list[ItemPut]) -> int:
+        """Everything that is stored now, except what is open; how many items that were."""
+        count = self.items
+        self.finished_items += count
+        self.finished_bytes += self.data_bytes
+        self.returned.clear()
+        self.buffer.clear()
+        self.fetching = None
+        self.next_id = self._queue.next_id
+        first = self.head + 1
+        for item_id in sorted(item.item_id for item in open_items):
+            if item_id > first:
+                self._pass(first, item_id - 1)
+            first = item_id + 1
+        if first < self.next_id:
+            self._pass(first, self.next_id - 1)
+        return count
+
+    def _pass(self, first: int, last: int) -> None:
+        """These ids are finished, or do not exist."""
+        self.changed = True
+        if first > self.head + 1:
+            self.done.add(first, last)
+        elif last > self.head:
+            self.head = last
+            if self.done:
+                self.head = self.done.end_of_run(last + 1)
+                self.done.drop_through(self.head)
+
+    # -- items from disk --
+
+    def wants(self) -> int | None:
+        """Behind which id items should be read from disk now; None: no need, or under way."""
+        if self.fetching is not None or len(self.buffer) > LOW_BUFFER_ITEMS:
+            return None
+        after = self.buffer[-1].item_id if self.buffer else self.next_id - 1
+        after = self.done.end_of_run(max(after, self.head) + 1)
+        if after + 1 >= self._queue.window_start:
+            return None
+        self.fetching, self.fetch_limit = after, self._queue.window_start
+        return after
+
+    def fetched(self, after: int, items: tuple[ItemPut, ...]) -> bool:
+        """Take in what was read; False: it was not asked for, or not any more."""
+        if self.fetching != after:
+            return False
+        self.fetching = None
+        window_start = self._queue.window_start
+        here = [item for item in items if item.item_id < window_start]
+        # Looked at here and not when it is taken: one id may stand for two items.
+        self.buffer.extend(
+            item for item in here if item.item_id > self.head and item.item_id not in self.done
+        )
+        if not self.buffer:
+            # Nothing is stored under the ids up to the last of these; or, if there are none, up to
+            # where the window began when we asked.
+            first_left = here[-1].item_id + 1 if here else self.fetch_limit
+            if self.next_id < first_left:
+                self._pass(self.next_id, first_left - 1)
+                self.next_id = first_left
+        return True
+
+    # -- for a batch that is taken back --
+
+    def save(self) -> tuple[Any, ...]:
+        return (
+            self.name,
+            self.settings,
+            self.serial,
+            self.head,
+            self.done.copy(),
+            self.next_id,
+            self.buffer.copy(),
+            self.fetching,
+            self.fetch_limit,
+            self.returned.copy(),
+            self.waiters.copy(),
+            self.finished_items,
+            self.finished_bytes,
+            self.open_items,
+            self.open_bytes,
+            replace(self.tally),
+            self.changed,
+        )
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        (
+            self.name,
+            self.settings,
+            self.serial,
+            self.head,
+            self.done,
+            self.next_id,
+            self.buffer,
+            self.fetching,
+            self.fetch_limit,
+            self.returned,
+            self.waiters,
+            self.finished_items,
+            self.finished_bytes,
+            self.open_items,
+            self.open_bytes,
+            self.tally,
+            self.changed,
+        ) = saved
 
 
 class ItemQueue:

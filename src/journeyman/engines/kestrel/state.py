@@ -1,50 +1,146 @@
 """The state of all fan-out queues, and how a batch of changes to it is taken back.
 
-    queues      by name                     what is saved of each thing, once a batch, before its
-    open reads  by client and key           first change: see ``_touch``
+    queues      by name                     what is saved of each thing, once per batch, before its
+    open        reads, by client and key    first change: see ``touch``
     waits       by client
+    now_ns, records, effects                of the command that is being decided
 
 An open read belongs to the connection that made it; the reader only counts it.
+
+A client waits for one thing: an item, or what is being read from disk. Those of one reader stand in
+line there; here they are found by client, and by the moment at which they are over. The heap is
+cleared lazily: what is in it counts only while it is the present wait of its client.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.engines.kestrel.messages import (
-    END,
     AddReader,
     Client,
     Counts,
     Effect,
     KestrelAnswer,
-    Reply,
     Write,
 )
-from journeyman.engines.kestrel.queue import ItemQueue
-from journeyman.engines.kestrel.reader import FanReader
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.engines.kestrel.settings import FanOutSettings
-from journeyman.engines.kestrel.waits import Wait, Waits
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
-from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import Key
+from journeyman.protocols.kestrel.replies import END, Reply, ServerError
 from journeyman.units import NS_PER_MS
 
 # With very many queues the window of each is smaller than is set, but never than the least.
 ALL_WINDOWS_BYTES = 256 * 1024 * 1024
 LEAST_WINDOW_BYTES = 64 * 1024
 
-_TOO_MANY_QUEUES = Reply(words.server_error("there are too many queues"))
-_NOT_IMPORTED = Reply(
-    words.server_error("the queue has journals of kestrel 1.x or 2.x: import them first")
-)
-_TOO_MANY_READERS = Reply(words.server_error("the queue has too many readers"))
-_NAMED_READERS = Reply(words.server_error("the queue has named readers: ask for queue+reader"))
+_TOO_MANY_QUEUES = ServerError("there are too many queues")
+_NOT_IMPORTED = ServerError("the queue has journals of kestrel 1.x or 2.x: import them first")
+_TOO_MANY_READERS = ServerError("the queue has too many readers")
+_NAMED_READERS = ServerError("the queue has named readers: ask for queue+reader")
 _NOTHING: deque[ItemPut] = deque()
+
+_Changes: TypeAlias = tuple[int | None, int, bool]  # left, bytes_left, over
+
+MAX_MONITOR_BYTES = 8 * 1024 * 1024  # whether they are fetched or not; then it is asked anew
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A get or a monitor that is not answered yet."""
+
+    client: Client
+    key: Key
+    over_ns: int
+    over: bool = False  # its time is over: it only waits for the disk
+    opens: bool = False
+    peeks: bool = False
+    left: int | None = None  # of a monitor: how many items it may still have
+    bytes_left: int = MAX_MONITOR_BYTES  # and how large they may be
+    serial: int = 0  # the order of waits that are over at the same moment
+
+
+@dataclass(slots=True)
+class Waits:
+    _of_client: dict[Client, Wait] = field(default_factory=dict)
+    _by_time: list[tuple[int, int, Wait]] = field(default_factory=list)
+    _serial: count[int] = field(default_factory=count)
+    # What was before, for undo: the client's wait, and what of it can change.
+    _before: list[tuple[Client, Wait | None, _Changes]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._of_client)
+
+    def of(self, client: Client) -> Wait | None:
+        return self._of_client.get(client)
+
+    def begin(self, wait: Wait) -> None:
+        self._before.append((wait.client, self._of_client.get(wait.client), (None, 0, False)))
+        self._of_client[wait.client] = wait
+        if not wait.over:
+            wait.serial = next(self._serial)
+            self._push(wait)
+
+    def end(self, wait: Wait) -> None:
+        self._note(wait)
+        del self._of_client[wait.client]
+
+    def served(self, wait: Wait, size: int) -> None:
+        """A monitor has had an item."""
+        assert wait.left is not None
+        self._note(wait)
+        wait.left -= 1
+        wait.bytes_left -= size
+
+    def first_over_ns(self) -> int | None:
+        while self._by_time:
+            over_ns, _, wait = self._by_time[0]
+            if self._of_client.get(wait.client) is wait:
+                return over_ns
+            heapq.heappop(self._by_time)
+        return None
+
+    def take_over(self, now_ns: int) -> Wait | None:
+        """One whose time has come. It is not ended by this, but will not be told of again."""
+        first_ns = self.first_over_ns()
+        if first_ns is None or first_ns > now_ns:
+            return None
+        wait = heapq.heappop(self._by_time)[2]
+        self._note(wait)
+        wait.over = True
+        return wait
+
+    def hurry(self, wait: Wait) -> None:
+        """Its time is over, whatever it was."""
+        self._note(wait)
+        wait.over = True
+
+    def commit(self) -> None:
+        self._before.clear()
+
+    def undo(self) -> None:
+        while self._before:
+            client, wait, changes = self._before.pop()
+            if wait is None:
+                self._of_client.pop(client, None)
+            else:
+                wait.left, wait.bytes_left, wait.over = changes
+                self._of_client[client] = wait
+                if not wait.over:
+                    self._push(wait)
+
+    def _note(self, wait: Wait) -> None:
+        self._before.append((wait.client, wait, (wait.left, wait.bytes_left, wait.over)))
+
+    def _push(self, wait: Wait) -> None:
+        heapq.heappush(self._by_time, (wait.over_ns, wait.serial, wait))
 
 
 class LoadedReader(NamedTuple):
@@ -56,22 +152,26 @@ class LoadedReader(NamedTuple):
     data_bytes: int
 
 
-class FanOutState:
+class KestrelState:
     def __init__(self, settings: FanOutSettings | None = None) -> None:
         self.settings = settings or FanOutSettings()
         self.queues: dict[str, ItemQueue] = {}
-        self._open: dict[Client, dict[Key, deque[ItemPut]]] = {}
-        self._waits = Waits()
+        self.open: dict[Client, dict[Key, deque[ItemPut]]] = {}
+        self.waits = Waits()
         self.counts = Counts()
         self.not_imported: frozenset[str] = frozenset()  # queues that cannot be made before that
+        self.gives_items = True  # if not, open reads can still be confirmed, closed and aborted
+        self.sweep_due_ns: int | None = None
+        self.to_sweep: list[Key] = []
         # Of the command that is being decided.
-        self._writes: list[Write] = []
-        self._effects: list[Effect] = []
+        self.now_ns = 0
+        self.records: list[Write] = []
+        self.effects: list[Effect] = []
         # Of the batch.
         self._saved: dict[ItemQueue | FanReader, tuple[Any, ...]] = {}
         self._saved_queues: dict[str, ItemQueue] | None = None
         self._saved_open: dict[Client, dict[Key, deque[ItemPut]]] = {}
-        self._grown: set[ItemQueue] = set()
+        self.grown: set[ItemQueue] = set()
         self._saved_counts = Counts()
         self._serial = self._saved_serial = 0  # of the reader that was made last
 
@@ -92,18 +192,20 @@ class FanOutState:
         self._saved_serial = self._serial
 
     def commit_batch(self) -> None:
-        if self._grown:
+        if self.grown:
             settings = self.settings
             share = max(ALL_WINDOWS_BYTES // max(1, len(self.queues)), LEAST_WINDOW_BYTES)
-            for queue in self._grown:
+            for queue in self.grown:
                 queue.shrink(settings.window_items, min(settings.window_bytes, share))
-        self._end_batch()
-        self._waits.commit()
+        self.end_batch()
+        self.waits.commit()
 
     def undo_batch(self) -> None:
+        self.records, self.effects = [], []
         self._serial = self._saved_serial
         if self._saved_queues is not None:
-            self.queues = self._saved_queues
+            self.queues.clear()
+            self.queues.update(self._saved_queues)
         # Queues last: they look at the settings of their readers.
         for kind in (FanReader, ItemQueue):
             for thing, state in self._saved.items():
@@ -111,58 +213,58 @@ class FanOutState:
                     thing.restore(state)
         for client, opened in self._saved_open.items():
             if opened:
-                self._open[client] = opened
+                self.open[client] = opened
             else:
-                self._open.pop(client, None)
-        self._waits.undo()
+                self.open.pop(client, None)
+        self.waits.undo()
         self.counts = self._saved_counts
-        self._end_batch()
+        self.end_batch()
 
-    def _end_batch(self) -> None:
+    def end_batch(self) -> None:
         self._saved.clear()
         self._saved_queues = None
         self._saved_open.clear()
-        self._grown.clear()
+        self.grown.clear()
 
-    def _touch(self, thing: ItemQueue | FanReader) -> None:
+    def touch(self, thing: ItemQueue | FanReader) -> None:
         """About to be changed."""
         if thing not in self._saved:
             self._saved[thing] = thing.save()
 
-    def _touch_client(self, client: Client) -> None:
+    def touch_client(self, client: Client) -> None:
         if client not in self._saved_open:
-            opened = self._open.get(client, {})
+            opened = self.open.get(client, {})
             self._saved_open[client] = {key: items.copy() for key, items in opened.items()}
 
-    def _touch_queues(self) -> None:
+    def touch_queues(self) -> None:
         if self._saved_queues is None:
             self._saved_queues = self.queues.copy()
 
     # -- finding --
 
-    def _known_reader(self, key: Key) -> tuple[ItemQueue, FanReader] | None:
+    def known_reader(self, key: Key) -> tuple[ItemQueue, FanReader] | None:
         queue = self.queues.get(key.queue)
         reader = queue.readers.get(key.reader) if queue is not None else None
         return None if queue is None or reader is None else (queue, reader)
 
-    def _queue_for(self, name: str, now_ns: int) -> ItemQueue | Reply:
+    def queue_for(self, name: str) -> ItemQueue | ServerError:
         """The queue to put into, made if need be; or why it cannot be had.
 
         It has a reader: what is put while nobody reads is for whoever comes first.
         """
-        queue: ItemQueue | Reply | None = self.queues.get(name)
+        queue: ItemQueue | ServerError | None = self.queues.get(name)
         if queue is None:
-            queue = self._make_queue(name, now_ns)
+            queue = self.make_queue(name)
         if isinstance(queue, ItemQueue) and not queue.readers:
-            self._make_reader(queue, DEFAULT_READER)
+            self.make_reader(queue, DEFAULT_READER)
         return queue
 
-    def _reader_for(self, key: Key, now_ns: int) -> tuple[ItemQueue, FanReader] | Reply:
+    def reader_for(self, key: Key) -> tuple[ItemQueue, FanReader] | ServerError:
         """The reader, made if need be; or why it cannot be had."""
-        queue: ItemQueue | Reply | None = self.queues.get(key.queue)
+        queue: ItemQueue | ServerError | None = self.queues.get(key.queue)
         if queue is None:
-            queue = self._make_queue(key.queue, now_ns)
-        if isinstance(queue, Reply):
+            queue = self.make_queue(key.queue)
+        if isinstance(queue, ServerError):
             return queue
         reader = queue.readers.get(key.reader)
         if reader is None:
@@ -170,84 +272,93 @@ class FanOutState:
                 return _NAMED_READERS
             if len(queue.readers) >= self.settings.max_readers:
                 return _TOO_MANY_READERS
-            reader = self._make_reader(queue, key.reader)
+            reader = self.make_reader(queue, key.reader)
         return queue, reader
 
-    def _make_queue(self, name: str, now_ns: int) -> ItemQueue | Reply:
+    def make_queue(self, name: str) -> ItemQueue | ServerError:
         if name in self.not_imported:
             return _NOT_IMPORTED
         if len(self.queues) >= self.settings.max_queues:
             return _TOO_MANY_QUEUES
-        self._touch_queues()
-        queue = ItemQueue(name, self.settings.of_queue(name), 1, now_ns // NS_PER_MS)
+        self.touch_queues()
+        queue = ItemQueue(name, self.settings.of_queue(name), 1, self.now_ns // NS_PER_MS)
         self.queues[name] = queue
         self.counts.queues_made += 1
         return queue
 
-    def _make_reader(self, queue: ItemQueue, name: str) -> FanReader:
+    def make_reader(self, queue: ItemQueue, name: str) -> FanReader:
         """At the tail; the first named one takes the place of the default reader."""
-        self._touch(queue)
+        self.touch(queue)
         takes_over = name != DEFAULT_READER and DEFAULT_READER in queue.readers
         if takes_over:
             reader = queue.readers[DEFAULT_READER]
             for wait in list(reader.waiters):  # for a reader that is no more
-                self._end_wait(queue, reader, wait, END)
-            self._touch(reader)
+                self.end_wait(queue, reader, wait, END)
+            self.touch(reader)
             queue.rename_reader(DEFAULT_READER, name)
-            self._rename_open(Key(queue.name), Key(queue.name, name))
+            self.rename_open(Key(queue.name), Key(queue.name, name))
         else:
             reader = queue.add_reader(name, Reader(queue.next_id - 1))
         self._serial += 1
         reader.serial = self._serial
-        self._writes.append(AddReader(queue.name, name, reader.head, takes_over, reader.serial))
+        self.records.append(AddReader(queue.name, name, reader.head, takes_over, reader.serial))
         return reader
 
     # -- waiting --
 
-    def _begin_wait(self, queue: ItemQueue, reader: FanReader, wait: Wait) -> None:
-        self._touch(queue)
-        self._waits.begin(wait)
+    def begin_wait(self, queue: ItemQueue, reader: FanReader, wait: Wait) -> None:
+        self.touch(queue)
+        self.waits.begin(wait)
         reader.waiters[wait] = None
         queue.waiting[reader] = None
 
-    def _end_wait(
+    def end_wait(
         self, queue: ItemQueue, reader: FanReader, wait: Wait, reply: Reply | None
     ) -> None:
-        self._touch(queue)
-        self._touch(reader)
+        self.touch(queue)
+        self.touch(reader)
         del reader.waiters[wait]
         if not reader.waiters:
             del queue.waiting[reader]
-        self._waits.end(wait)
+        self.waits.end(wait)
         if reply is not None:
             self.counts.misses += reply is END and wait.left is None
-            self._effects.append(KestrelAnswer(wait.client, reply))
+            self.effects.append(KestrelAnswer(wait.client, reply))
 
-    def _end_waits_that_are_over(self, queue: ItemQueue, reader: FanReader) -> None:
+    def end_waits_that_are_over(self, queue: ItemQueue, reader: FanReader) -> None:
         for wait in [wait for wait in reader.waiters if wait.over]:
-            self._end_wait(queue, reader, wait, END)
+            self.end_wait(queue, reader, wait, END)
 
     # -- open reads --
 
-    def _opened(self, client: Client, key: Key) -> deque[ItemPut]:
-        of_client = self._open.get(client)
+    def opened(self, client: Client, key: Key) -> deque[ItemPut]:
+        of_client = self.open.get(client)
         return _NOTHING if of_client is None else of_client.get(key, _NOTHING)
 
-    def _take_opened(self, client: Client, key: Key) -> ItemPut:
+    def take_opened(self, client: Client, key: Key) -> ItemPut:
         """The oldest; the client has been touched."""
-        of_client = self._open[client]
+        of_client = self.open[client]
         items = of_client[key]
         item = items.popleft()
         if not items:
             del of_client[key]
             if not of_client:
-                del self._open[client]
+                del self.open[client]
         return item
 
-    def _clients_with_open(self, key: Key) -> list[Client]:
-        return [client for client, opened in self._open.items() if key in opened]
+    def clients_with_open(self, key: Key) -> list[Client]:
+        return [client for client, opened in self.open.items() if key in opened]
 
-    def _rename_open(self, key: Key, new_key: Key) -> None:
-        for client in self._clients_with_open(key):
-            self._touch_client(client)
-            self._open[client][new_key] = self._open[client].pop(key)
+    def rename_open(self, key: Key, new_key: Key) -> None:
+        for client in self.clients_with_open(key):
+            self.touch_client(client)
+            self.open[client][new_key] = self.open[client].pop(key)
+
+    def open_of(self, client: Client, key: Key) -> deque[ItemPut]:
+        of_client = self.open.get(client)
+        if of_client is None:
+            of_client = self.open[client] = {}
+        items = of_client.get(key)
+        if items is None:
+            items = of_client[key] = deque()
+        return items

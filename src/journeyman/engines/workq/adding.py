@@ -11,7 +11,6 @@ refuses. Delete and add are two that it knows.
 
 from __future__ import annotations
 
-from journeyman.engines.workq.ending import expire, give_up_run
 from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
@@ -23,10 +22,10 @@ from journeyman.engines.workq.job import (
     opened,
     pack,
 )
-from journeyman.engines.workq.leasing import match
+from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
-from journeyman.engines.workq.state import State
+from journeyman.engines.workq.state import WorkqState
 from journeyman.formats.workq import Command, Instant, JobAdded, records, retry
 from journeyman.protocols.workq.commands import (
     Add,
@@ -46,7 +45,7 @@ _TOO_LATE = RefusedLine(Complaint.TIME)
 NO_TIME_NS = records.to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
-def add(state: State, command: Add, _client: Client) -> Reply:
+def add(state: WorkqState, command: Add, _client: Client) -> Reply:
     job_id, name, ttr_ms, ttl_ms, payload, priority, max_attempts, max_fails, delay_ms = command
     if state.jobs.get(job_id) is not None and not _is_free(state, job_id):
         return _DUPLICATE
@@ -56,7 +55,7 @@ def add(state: State, command: Add, _client: Client) -> Reply:
     return DONE
 
 
-def schedule(state: State, command: ScheduleJob, _client: Client) -> Reply:
+def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
     job_id, name, ttr_ms, ttl_ms, time_ns, payload, priority, attempts, fails, delay_ms = command
     is_scheduled = time_ns != NO_TIME_NS
     if is_scheduled and time_ns + ttl_ms * NS_PER_MS <= state.now_ns:
@@ -78,7 +77,7 @@ def schedule(state: State, command: ScheduleJob, _client: Client) -> Reply:
     return DONE
 
 
-def run(state: State, command: Run, client: Client) -> Reply | None:
+def run(state: WorkqState, command: Run, client: Client) -> Reply | None:
     job_id, name, ttr_ms, wait_ms, payload, priority = command
     if not _is_free(state, job_id):
         return _DUPLICATE
@@ -98,7 +97,7 @@ def run(state: State, command: Run, client: Client) -> Reply | None:
     return None
 
 
-def requeue(state: State, command: Requeue, _client: Client) -> Reply:
+def requeue(state: WorkqState, command: Requeue, _client: Client) -> Reply:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
@@ -124,7 +123,7 @@ def requeue(state: State, command: Requeue, _client: Client) -> Reply:
     return DONE
 
 
-def _is_free(state: State, job_id: bytes) -> bool:
+def _is_free(state: WorkqState, job_id: bytes) -> bool:
     """Whether a job may have this id. One whose TTL is over makes room."""
     entry = state.jobs.get(job_id)
     if entry is None:
@@ -136,7 +135,7 @@ def _is_free(state: State, job_id: bytes) -> bool:
 
 
 def _enqueue(
-    state: State,
+    state: WorkqState,
     job_id: bytes,
     name: str,
     ttr_ms: int,

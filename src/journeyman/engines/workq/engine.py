@@ -1,11 +1,11 @@
 """The work queue decides: state + command + time -> records, reply, effects.
 
-    queue = WorkQueue(seed=7)                       empty; loaded ones: Loader in loading.py
+    queue = WorkQueueEngine(seed=7)                 empty; loaded ones: loading.py
     queue.begin_batch()
     outcome = queue.decide(command, now_ns, client)     client: any hashable handle
     ... write outcome.records ...
     queue.commit_batch()  |  queue.undo_batch()
-    queue.next_due_ns()                             when to decide Due() next; None: not before more
+    queue.next_due_ns()                             when to decide WorkqDue() next, or None
     queue.paused                                    names of paused queues, for whoever keeps them
 
     state        records                 by
@@ -22,12 +22,12 @@
 
 - Whatever is decided is applied at once, and records say all of it: the fold of the records written
   is the state (``run`` jobs apart, of which nothing is written). A batch can be taken back.
-- While a client waits (reply None) it must not submit another command. One ``Answer`` ends its
-  wait; so does ``Gone(client)``, after which nothing comes for it.
+- While a client waits (reply None) it must not submit another command. One ``WorkqAnswer``
+  ends its wait; so does ``WorkqGone(client)``, after which nothing comes for it.
 - After every decision no client waits for a job beside a ready job that it could have, unless that
   queue is paused. Of those who wait for a queue the longest waiting one is served first.
-- Pauses are not in the log: they leave in ``PausesChanged``, come back through ``Loader.finish``.
-  The delay before a retry is (formats.workq_retry); it begins with the timeout-attempt's time.
+- Pauses are not in the log: they leave in ``PausesChanged``, come back in ``WorkqLoader.finish``.
+  The delay before a retry is (formats.workq.retry); it begins with the timeout-attempt's time.
 - Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
 """
 
@@ -36,9 +36,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from journeyman.engines.workq import adding, due, ending, finishing, leasing, views
-from journeyman.engines.workq.fold_mapping import job_of
-from journeyman.engines.workq.job import is_run, queue_of, spec_of
+from journeyman.engines.workq import adding, lifecycle, views
+from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
 from journeyman.engines.workq.messages import (
     Client,
     PausesChanged,
@@ -48,7 +47,7 @@ from journeyman.engines.workq.messages import (
     WorkqOutcome,
     WorkStats,
 )
-from journeyman.engines.workq.state import State
+from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
 from journeyman.protocols.workq.commands import (
     Add,
@@ -77,7 +76,7 @@ from journeyman.protocols.workq.replies import DONE, Reply
 Decidable: TypeAlias = Command | WorkqDue | WorkqGone
 
 
-def _pause(state: State, command: PauseQueue, _client: Client) -> Reply:
+def _pause(state: WorkqState, command: PauseQueue, _client: Client) -> Reply:
     queue = state.queues.named(command.name)
     if not queue.paused:
         state.queues.set_paused(queue, True)
@@ -85,25 +84,25 @@ def _pause(state: State, command: PauseQueue, _client: Client) -> Reply:
     return DONE
 
 
-def _resume(state: State, command: ResumeQueue, _client: Client) -> Reply:
+def _resume(state: WorkqState, command: ResumeQueue, _client: Client) -> Reply:
     queue = state.queues.get(command.name)
     if queue is not None and queue.paused:
         state.queues.set_paused(queue, False)
         state.effects.append(PausesChanged(state.queues.paused))
-        leasing.match(state, queue)
+        lifecycle.match(state, queue)
     return DONE
 
 
-_DECISIONS: dict[type, Callable[[State, Any, Client], Reply | None]] = {
+_DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Reply | None]] = {
     Add: adding.add,
     ScheduleJob: adding.schedule,
     Run: adding.run,
     Requeue: adding.requeue,
-    Lease: leasing.lease,
-    Complete: finishing.complete,
-    Fail: finishing.fail,
-    AwaitResult: finishing.result,
-    Delete: ending.delete,
+    Lease: lifecycle.lease,
+    Complete: lifecycle.complete,
+    Fail: lifecycle.fail,
+    AwaitResult: lifecycle.result,
+    Delete: lifecycle.delete,
     PauseQueue: _pause,
     ResumeQueue: _resume,
     InspectServer: views.server,
@@ -114,8 +113,8 @@ _DECISIONS: dict[type, Callable[[State, Any, Client], Reply | None]] = {
     InspectJob: views.job,
     InspectDeadJobs: views.dead_jobs,
     InspectPausedQueues: views.paused_queues,
-    WorkqDue: due.due,
-    WorkqGone: ending.gone,
+    WorkqDue: lifecycle.due,
+    WorkqGone: lifecycle.gone,
 }
 
 
@@ -127,8 +126,8 @@ class WorkQueueEngine:
 
     __slots__ = ("_in_batch", "_state")
 
-    def __init__(self, state: State | None = None, *, seed: int = 0) -> None:
-        self._state = State(seed) if state is None else state
+    def __init__(self, state: WorkqState | None = None, *, seed: int = 0) -> None:
+        self._state = WorkqState(seed) if state is None else state
         self._in_batch = False
 
     def decide(self, command: Decidable, now_ns: int, client: Client = None) -> WorkqOutcome:
@@ -148,14 +147,14 @@ class WorkQueueEngine:
 
     def next_due_ns(self) -> int | None:
         """When to decide ``WorkqDue`` next; None: not before another command."""
-        return due.next_due_ns(self._state)
+        return lifecycle.next_due_ns(self._state)
 
     @property
     def paused(self) -> frozenset[str]:
         return self._state.queues.paused
 
     def job(self, job_id: bytes) -> tuple[FoldedJob, int] | None:
-        """A job as the fold tells it, and the time of its last timeout-attempt (fold_mapping.py).
+        """A job as the fold tells it, and the time of its last timeout-attempt (job.py).
         None if there is none, and for a ``run``, of which nothing is written."""
         entry = self._state.jobs.get(job_id)
         if entry is None or is_run(spec_of(entry)):

@@ -1,4 +1,4 @@
-"""One job: what it is, packed into bytes, and how far it has come.
+"""One job: what it is, packed into bytes; how far it has come; and what moves it on.
 
     spec     urgency  ready  created  id  queue  ttr  ttl  attempts  fails  time  flags | payload
     bytes    4        12     12       16  4      8    8    8         8      12    1
@@ -19,8 +19,18 @@ else; that is what a million waiting jobs are. Any other is a plain tuple around
     COMPLETED, FAILED      when it was finished; ``result`` is there in these two only
     EXHAUSTED              the same: failed because its attempts ran out, not by a worker's word
 
-Both are immutable, and bytes and tuples of atoms are nothing that the garbage collector keeps
-looking at. ``fails`` counts failures that were followed by a retry, as the fold does.
+Both are immutable, and the garbage collector does not track bytes or tuples of atoms. ``fails``
+counts failures that were followed by a retry, as the fold does.
+
+The transitions are the engine's side of docs/folds.md, for a live job and a job that is loaded:
+
+    NEW, PENDING --begin_lease--> LEASED --end_lease--> PENDING, or EXHAUSTED without attempts left
+    NEW, PENDING, LEASED --keep_result--> COMPLETED | FAILED
+    NEW, PENDING, LEASED, FAILED --try_again--> PENDING, one failure more
+
+``entry_of`` and ``job_of`` translate between an entry and the job of the reference fold. An entry
+has all that the fold knows, apart from zone offsets and owed timeouts, which only the logs of
+other programs have. It has one thing more: until when a retry is delayed.
 """
 
 from __future__ import annotations
@@ -28,7 +38,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from journeyman.folds.workq import JobState
+from journeyman.folds.workq import FoldedJob, JobState
+from journeyman.formats.workq import Command, Instant, JobAdded
+from journeyman.formats.workq.retry import delay_ms_of
 from journeyman.units import NS_PER_MS
 
 Spec: TypeAlias = bytes
@@ -37,6 +49,8 @@ Entry: TypeAlias = Spec | Progress
 
 NEW, COMPLETED, FAILED, PENDING, LEASED = (int(state) for state in JobState)
 EXHAUSTED = 5  # FAILED, for everyone outside
+WAITING = (NEW, PENDING)
+UNFINISHED = (NEW, PENDING, LEASED)
 
 SHARED_BYTES = 16 * 1024  # a job this large is not copied into an answer
 BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes too
@@ -72,7 +86,7 @@ class SpecFields(NamedTuple):
     ttl_ms: int  # 0 for a run
     priority: int
     max_attempts: int
-    max_fails: int  # as in the log, with the delay before a retry: formats.workq_retry
+    max_fails: int  # as in the log, with the delay before a retry: formats.workq.retry
     created_ns: int
     time_ns: int | None
     flags: int
@@ -191,6 +205,111 @@ def opened(entry: Entry) -> Progress:
 
 def spec_of(entry: Entry) -> Spec:
     return entry if isinstance(entry, bytes) else entry[0]
+
+
+# -- transitions --
+
+
+def begin_lease(entry: Entry, ttr_ms: int, now_ns: int) -> Progress:
+    """A worker has it until its TTR is over."""
+    deadline_ns = now_ns + ttr_ms * NS_PER_MS
+    if isinstance(entry, bytes):
+        return entry, LEASED, 1, 0, now_ns, deadline_ns, None
+    spec, _, attempts, fails, _, _, _ = entry
+    return spec, LEASED, attempts + 1, fails, now_ns, deadline_ns, None
+
+
+def keep_result(entry: Entry, stage: int, now_ns: int, result: bytes) -> Progress:
+    """A worker has said how it ended: ``stage`` is COMPLETED or FAILED."""
+    if isinstance(entry, bytes):
+        return entry, stage, 0, 0, 0, now_ns, result
+    spec, _, attempts, fails, started_ns, _, _ = entry
+    return spec, stage, attempts, fails, started_ns, now_ns, result
+
+
+def end_lease(entry: Entry, now_ns: int) -> Progress:
+    """The TTR of a lease is over: there is another attempt, or that was the last."""
+    spec, _, attempts, fails, started_ns, _, _ = opened(entry)
+    if 0 < limits_of(spec)[0] <= attempts:
+        return spec, EXHAUSTED, attempts, fails, started_ns, now_ns, b""
+    return spec, PENDING, attempts, fails, started_ns, ready_again_ns(spec, now_ns), None
+
+
+def try_again(entry: Entry, now_ns: int) -> Progress:
+    """It has failed, and there shall be another attempt."""
+    spec, _, attempts, fails, started_ns, _, _ = opened(entry)
+    return spec, PENDING, attempts, fails + 1, started_ns, ready_again_ns(spec, now_ns), None
+
+
+def ready_again_ns(spec: Spec, now_ns: int) -> int:
+    """When a job that comes back to its queue now is ready; 0: at once."""
+    delay_ms = delay_ms_of(limits_of(spec)[1])
+    return now_ns + delay_ms * NS_PER_MS if delay_ms else 0
+
+
+# -- the job of the fold --
+
+
+def entry_of(job: FoldedJob, queue: int, timeout_ns: int) -> Entry:
+    """``timeout_ns`` is the time of its last timeout-attempt, from which a delay counts."""
+    added = job.added
+    spec = pack(
+        added.job_id,
+        queue,
+        added.ttr_ms,
+        added.ttl_ms,
+        added.priority,
+        added.max_attempts,
+        added.max_fails,
+        added.created.unix_ns,
+        None if added.time is None else added.time.unix_ns,
+        IS_SCHEDULE if added.command == Command.SCHEDULE else 0,
+        added.payload,
+    )
+    stage = int(job.state)
+    started_ns = 0 if job.started is None else job.started.unix_ns
+    moment_ns = ready_again_ns(spec, timeout_ns) if stage == PENDING else 0
+    if stage == LEASED:
+        moment_ns = started_ns + added.ttr_ms * NS_PER_MS
+    elif job.finished is not None:
+        moment_ns = job.finished.unix_ns
+        stage = EXHAUSTED if job.exhausted else stage
+    return (spec, stage, job.attempts, job.fails, started_ns, moment_ns, job.result)
+
+
+def job_of(entry: Entry, name: str) -> tuple[FoldedJob, int]:
+    """The job, and the time of its last timeout-attempt if a delay is counted from it."""
+    spec, stage, attempts, fails, started_ns, moment_ns, result = opened(entry)
+    fields = fields_of(spec)
+    created = Instant(fields.created_ns)
+    added = JobAdded(
+        created,
+        fields.job_id,
+        name,
+        fields.ttr_ms,
+        fields.ttl_ms,
+        fields.priority,
+        fields.max_attempts,
+        fields.max_fails,
+        fields.payload,
+        None if fields.time_ns is None else Instant(fields.time_ns),
+        created,
+        Command.SCHEDULE if fields.flags & IS_SCHEDULE else Command.ADD,
+    )
+    job = FoldedJob(
+        added,
+        JobState(FAILED if stage == EXHAUSTED else stage),
+        attempts,
+        fails,
+        result,
+        Instant(started_ns) if attempts else None,
+        Instant(moment_ns) if result is not None else None,
+        stage == EXHAUSTED,
+    )
+    timeout_ns = 0
+    if stage == PENDING and moment_ns:
+        timeout_ns = moment_ns - delay_ms_of(fields.max_fails) * NS_PER_MS
+    return job, timeout_ns
 
 
 # -- jobs in the order of some moment of theirs --

@@ -13,22 +13,21 @@
 state out of its orders and puts the new one in. So a job is always in all the orders it belongs to
 and in no other, and a batch is taken back by replacing once more, the last change first.
 
-The jobs lie in many small dicts instead of one large one, which would stop everything for a tenth
-of a second whenever it has to grow.
+The jobs lie in a sharded dict: one large dict would stop everything for a tenth of a second
+whenever it has to grow.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sharded_dict import ShardedDict
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import (
     COMPLETED,
     LEASED,
-    NEW,
-    PENDING,
+    WAITING,
     Entry,
     Progress,
     Spec,
@@ -44,11 +43,6 @@ from journeyman.engines.workq.queues import JobQueue, Queues
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 
 NEVER_NS = 2**90
-_WAITING = (NEW, PENDING)
-DRAWERS = 512
-# Top bits, because a dict finds its places by the low ones.
-_SHIFT = sys.hash_info.width - DRAWERS.bit_length() + 1
-_MASK = DRAWERS - 1
 
 
 class WorkJobTable:
@@ -56,22 +50,26 @@ class WorkJobTable:
 
     __slots__ = (
         "_changes",
-        "_drawers",
+        "_entries",
         "_queues",
+        "_shard_of",
         "calm_until_ns",
         "due",
         "expiries",
+        "get",
         "leases",
         "runs",
     )
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
-        self._drawers: list[dict[bytes, Entry]] = [{} for _ in range(DRAWERS)]
+        self._entries: ShardedDict[bytes, Entry] = ShardedDict()
+        self._shard_of = self._entries.shard_of
+        self.get = self._entries.get
         self._changes: list[_Change] | None = None  # of the open batch
-        self.expiries: Order[bytes] = Order()
-        self.leases: Order[bytes] = Order()
-        self.due: Order[bytes] = Order()
+        self.expiries: SortedSet[bytes] = SortedSet()
+        self.leases: SortedSet[bytes] = SortedSet()
+        self.due: SortedSet[bytes] = SortedSet()
         self.runs = 0  # jobs without a TTL
         self.calm_until_ns = 0  # no job expires before; see look_for_calm
 
@@ -79,11 +77,7 @@ class WorkJobTable:
         return len(self.expiries) + self.runs
 
     def __iter__(self) -> Iterator[tuple[bytes, Entry]]:
-        for drawer in self._drawers:
-            yield from drawer.items()
-
-    def get(self, job_id: bytes) -> Entry | None:
-        return self._drawers[hash(job_id) >> _SHIFT & _MASK].get(job_id)
+        return self._entries.items()
 
     def replace(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
         """``before`` is the present state; None: there is no such job, or shall be none."""
@@ -95,7 +89,7 @@ class WorkJobTable:
         """``replace(job_id, None, spec)``, for one who knows what stands in the spec."""
         if self._changes is not None:
             self._changes.append((job_id, None))
-        self._drawers[hash(job_id) >> _SHIFT & _MASK][job_id] = spec
+        self._shard_of(job_id)[job_id] = spec
         queue.ready.add(spec)
         self.expiries.add(moment_key(expires_ns, job_id))
         if expires_ns < self.calm_until_ns:
@@ -105,7 +99,7 @@ class WorkJobTable:
         """``replace(job_id, ready, leased)``, for one who knows both."""
         if self._changes is not None:
             self._changes.append((job_id, ready))
-        self._drawers[hash(job_id) >> _SHIFT & _MASK][job_id] = leased
+        self._shard_of(job_id)[job_id] = leased
         queue.ready.remove(leased[0])
         self.leases.add(moment_key(leased[5], job_id))
 
@@ -117,35 +111,35 @@ class WorkJobTable:
     # -- loading: what is laid in is in no order yet --
 
     def lay(self, job_id: bytes, entry: Entry) -> None:
-        self._drawers[hash(job_id) >> _SHIFT & _MASK][job_id] = entry
+        self._shard_of(job_id)[job_id] = entry
 
     def lay_all(self, jobs: Iterable[tuple[bytes, Entry]]) -> list[bytes]:
         """Many new ones; the ids that are there already, of which nothing is changed."""
-        drawers, known = self._drawers, []
+        known = []
         for job_id, entry in jobs:
-            drawer = drawers[hash(job_id) >> _SHIFT & _MASK]
-            if job_id in drawer:
+            shard = self._shard_of(job_id)
+            if job_id in shard:
                 known.append(job_id)
             else:
-                drawer[job_id] = entry
+                shard[job_id] = entry
         return known
 
     def lift(self, job_id: bytes) -> Entry | None:
-        return self._drawers[hash(job_id) >> _SHIFT & _MASK].pop(job_id, None)
+        return self._shard_of(job_id).pop(job_id, None)
 
     # -- inside --
 
     def _put(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
-        drawer = self._drawers[hash(job_id) >> _SHIFT & _MASK]
+        shard = self._shard_of(job_id)
         if before is not None:
             self._leave(job_id, before)
         if after is not None:
-            drawer[job_id] = after
+            shard[job_id] = after
             self._enter(job_id, after)
             if before is None:
                 self._begin(job_id, spec_of(after))
         elif before is not None:
-            del drawer[job_id]
+            del shard[job_id]
             self._end(job_id, spec_of(before))
 
     def _begin(self, job_id: bytes, spec: Spec) -> None:
@@ -169,7 +163,7 @@ class WorkJobTable:
         spec, stage, _, _, _, moment_ns, _ = entry
         if stage == LEASED:
             self.leases.add(moment_key(moment_ns, job_id))
-        elif stage in _WAITING:
+        elif stage in WAITING:
             queue = self._queues.by_number[queue_of(spec)]
             if moment_ns:
                 queue.scheduled.add(spec)
@@ -186,7 +180,7 @@ class WorkJobTable:
         spec, stage, _, _, _, moment_ns, _ = entry
         if stage == LEASED:
             self.leases.remove(moment_key(moment_ns, job_id))
-        elif stage in _WAITING:
+        elif stage in WAITING:
             queue = self._queues.by_number[queue_of(spec)]
             if moment_ns:
                 queue.scheduled.remove(spec)

@@ -1,8 +1,8 @@
-"""A log -> a WorkQueue, as it was when the log ended and is now.
+"""A log -> a WorkQueueEngine, as it was when the log ended and is now.
 
-    Loader.add(record)            one record after another: each is folded, whatever it is
-    BulkLoader (bulk.py)       the same for millions of rows of a log
-    finish(now_ns=...)            -> WorkQueue
+    WorkqLoader.add(record)       one record after another: each is folded, whatever it is
+    BulkLoader.add_...            the same for millions of rows, without making a record of each
+    finish                        -> WorkQueueEngine
 
 The fold (journeyman.folds.workq) says where a job stands. What is added here is the time:
 
@@ -10,51 +10,65 @@ The fold (journeyman.folds.workq) says where a job stands. What is added here is
     new, with a time ahead   scheduled
     pending, with a delay    scheduled until the delay is over, counted from its timeout-attempt
     leased                   until the end of its TTR, counted from its start-attempt. If that is
-                             past, the first Due ends the attempt, and a timeout is written
+                             past, the first WorkqDue ends the attempt, and a timeout is written
 
 So TTLs and leases go on through a restart with what was left of them. Orphans are dropped: when
 the log is at its end, no add of theirs can come.
+
+A BulkLoader applies the usual life of a job by the engine's own transitions (job.py): add, start,
+timeout, start, complete, expire. For all else (a second add, a start while leased, a record without
+an add) the fold has rules with reasons, so the whole id is left to the fold: it is *odd*. Both ways
+of loading agree (tests/property/test_workq_loading.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.engine import WorkQueueEngine
-from journeyman.engines.workq.fold_mapping import entry_of
 from journeyman.engines.workq.job import (
     COMPLETED,
+    FAILED,
     LEASED,
     NEW,
     PENDING,
+    UNFINISHED,
+    WAITING,
     Entry,
     Progress,
     Spec,
+    begin_lease,
+    end_lease,
+    entry_of,
     expires_ns_of,
     fields_of,
+    id_in,
+    job_id_of,
+    keep_result,
+    lease_fields_of,
     limits_of,
     moment_key,
     opened,
     queue_of,
+    try_again,
 )
-from journeyman.engines.workq.state import State
+from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
 from journeyman.formats.workq import Command, JobAdded, Record
-from journeyman.formats.workq.retry import delay_ms_of
-from journeyman.units import NS_PER_MS
+
+_COMPLETE, _FAIL = int(Command.COMPLETE), int(Command.FAIL)
+_START, _TIMEOUT = int(Command.START_ATTEMPT), int(Command.TIMEOUT_ATTEMPT)
+_ENDS = (int(Command.DELETE), int(Command.EXPIRE))
 
 
 class Assembly:
-    """Builds a WorkQueue out of jobs as they were when the log ended.
-
-    In an entry that is put in, ``moment_ns`` of a pending job is the time of its timeout-attempt.
-    """
+    """Builds a WorkQueueEngine out of jobs as they were when the log ended."""
 
     def __init__(self, now_ns: int, paused: Iterable[str], seed: int) -> None:
         self.now_ns = now_ns
         self._paused = frozenset(paused)
-        self._state = State(seed)
+        self._state = WorkqState(seed)
         self.jobs = self._state.jobs
         self._expiries: list[bytes] = []
         self._leases: list[bytes] = []
@@ -74,7 +88,7 @@ class Assembly:
         if expires <= self.now_ns:
             return
         ready, scheduled, dead = self._lists(queue_of(spec))
-        if stage in (NEW, PENDING):
+        if stage in WAITING:
             wakes_ns = _wakes_ns(progress)
             if wakes_ns > self.now_ns:
                 entry = (spec, stage, attempts, fails, started_ns, wakes_ns, None)
@@ -114,11 +128,11 @@ class Assembly:
         queues, jobs = state.queues, state.jobs
         for number, lists in self._waiting.items():
             queue = queues.by_number[number]
-            queue.ready, queue.scheduled, queue.dead = (Order(sorted(each)) for each in lists)
+            queue.ready, queue.scheduled, queue.dead = (SortedSet(sorted(each)) for each in lists)
         self._waiting = {}
-        jobs.expiries = Order(sorted(self._expiries))
-        jobs.leases = Order(sorted(self._leases))
-        jobs.due = Order(sorted(self._due))
+        jobs.expiries = SortedSet(sorted(self._expiries))
+        jobs.leases = SortedSet(sorted(self._leases))
+        jobs.due = SortedSet(sorted(self._due))
         for name in sorted(self._paused):
             queues.set_paused(queues.named(name), True)
         state.begin(self._latest_ns)
@@ -168,10 +182,86 @@ class WorkqLoader:
                 assembly.put_job(job, self._timeouts_ns.get(job_id, 0))
 
 
+class BulkLoader:
+    """Takes the rows of a log in order; ``finish`` ends it.
+
+    ``odd`` are the ids that are left to the fold; ``finish`` takes a loader with all their records.
+    """
+
+    def __init__(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> None:
+        self._assembly = Assembly(now_ns, paused, seed)
+        self._jobs = self._assembly.jobs
+        self._ready: dict[int, list[Spec]] = {}
+        self._keys: list[bytes] = []
+        self._touched: set[bytes] = set()  # ids that are, or were, more than ready
+        self.odd: set[bytes] = set()
+
+    @property
+    def now_ns(self) -> int:
+        return self._assembly.now_ns
+
+    def number_of(self, name: str) -> int:
+        """The number of the queue with this name."""
+        return self._assembly.number_of(name)
+
+    def note_latest(self, created_ns: int) -> None:
+        self._assembly.note_latest(created_ns)
+
+    def add_ready(
+        self, queue: int, jobs: Iterable[tuple[bytes, Spec]], expiries: Sequence[bytes]
+    ) -> None:
+        """Jobs of one queue, not expired, and the keys of their expiries."""
+        added = list(jobs)
+        for job_id in self._jobs.lay_all(added):
+            self.mark_odd(job_id)
+        self._ready.setdefault(queue, []).extend([spec for _, spec in added])
+        self._keys += expiries
+
+    def add_job(self, job_id: bytes, spec: Spec) -> None:
+        self._touched.add(job_id)
+        if self._jobs.lay_all(((job_id, spec),)):
+            self.mark_odd(job_id)
+
+    def add_event(self, job_id: bytes, command: int, logged_ns: int, result: bytes | None) -> None:
+        """A row that is no add; ``result`` of complete and fail."""
+        if job_id in self.odd:
+            return
+        entry = self._jobs.get(job_id)
+        after = None if entry is None else _after(entry, command, logged_ns, result)
+        self._touched.add(job_id)
+        if after is not None:
+            self._jobs.lay(job_id, after)
+        elif entry is not None and command in _ENDS:
+            self._jobs.lift(job_id)
+        else:
+            self.mark_odd(job_id)
+
+    def mark_odd(self, job_id: bytes) -> None:
+        self.odd.add(job_id)
+        self._touched.add(job_id)
+
+    def finish(self, fold: WorkqLoader) -> WorkQueueEngine:
+        assembly, touched = self._assembly, self._touched
+        for job_id in touched:
+            entry = self._jobs.lift(job_id)
+            if entry is not None and job_id not in self.odd:
+                assembly.put(job_id, entry)
+        for queue, specs in self._ready.items():
+            if touched:
+                specs[:] = [spec for spec in specs if job_id_of(spec) not in touched]
+            assembly.put_ready(queue, specs)
+        if touched:
+            self._keys = [key for key in self._keys if id_in(key) not in touched]
+        assembly.put_expiries(self._keys)
+        self._ready, self._keys, self._touched = {}, [], set()
+        fold.give(assembly)
+        return assembly.finish()
+
+
 def load(
     records: Iterable[Record], *, now_ns: int, paused: Iterable[str] = (), seed: int = 0
 ) -> WorkQueueEngine:
-    """The WorkQueue of a whole log."""
+    """The engine of a whole log."""
     loader = WorkqLoader()
     for record in records:
         loader.add(record)
@@ -182,7 +272,22 @@ def _wakes_ns(progress: Progress) -> int:
     """When a job that waits is ready; in the past if it is."""
     spec, stage, _, _, _, moment_ns, _ = progress
     if stage == PENDING:
-        delay_ms = delay_ms_of(limits_of(spec)[1])
-        return moment_ns + delay_ms * NS_PER_MS if delay_ms else 0
+        return moment_ns
     time_ns = fields_of(spec).time_ns
     return 0 if time_ns is None else time_ns
+
+
+def _after(entry: Entry, command: int, logged_ns: int, result: bytes | None) -> Progress | None:
+    """The job after the row; None if it ends the job, or is not part of a usual life."""
+    spec, stage, _, fails, _, moment_ns, _ = opened(entry)
+    if command == _START and stage in WAITING:
+        return begin_lease(entry, lease_fields_of(spec)[2], logged_ns)
+    if command in (_COMPLETE, _FAIL) and stage in UNFINISHED:
+        after = COMPLETED if command == _COMPLETE else FAILED
+        return keep_result(entry, after, logged_ns, result or b"")
+    if command == _TIMEOUT and stage == LEASED:
+        return end_lease(entry, logged_ns)
+    is_retry = command == _TIMEOUT and stage == FAILED and moment_ns == logged_ns
+    if is_retry and fails + 1 < limits_of(spec)[1]:
+        return try_again(entry, logged_ns)
+    return None

@@ -1,24 +1,24 @@
-"""What goes into a WorkQueue besides the commands of clients, and what comes out of it.
+"""What goes into a WorkQueueEngine besides the commands of clients, and what comes out of it.
 
-    a client's command, or Due, Gone  -->  Outcome(records, reply, effects)
+    a client's command, or WorkqDue, WorkqGone  -->  WorkqOutcome(records, reply, effects)
 
     records   to be written, as durable as the policy says, before anything of this leaves
-    reply     what to answer the client; None: it waits, and an ``WorkqAnswer`` will come for it
+    reply     what to answer the client; None: it waits, and a ``WorkqAnswer`` will come for it
     effects   in this order, once the records are durable: answers to clients that have waited.
               ``PausesChanged`` is for the one who keeps the names of paused queues, which no
               record can hold: to be saved before the reply leaves
 
-    Add Schedule Delete            DONE, NOT_FOUND, Refused
-    Complete Fail Requeue          DONE, NOT_FOUND, Refused
+    Add ScheduleJob Delete         DONE, NOT_FOUND, RefusedLine
+    Complete Fail Requeue          DONE, NOT_FOUND, RefusedLine
     PauseQueue ResumeQueue         DONE
     Lease                          Leased, TIMED_OUT, or None
-    Result                         Finished, TIMED_OUT, NOT_FOUND, or None
-    Run                            TIMED_OUT, Refused, or None;  then Finished, TIMED_OUT, NOT_FOUND
+    AwaitResult                    Finished, TIMED_OUT, NOT_FOUND, or None
+    Run                            TIMED_OUT, RefusedLine, None; then Finished, TIMED_OUT, NOT_FOUND
     InspectJob and the lists       JobList, NOT_FOUND
     InspectQueue and the lists     QueueList, NOT_FOUND
     InspectServer                  ServerView with the evicted jobs; the server fills in the rest
-    Due                            DONE
-    Gone                           DONE; NOT_FOUND if the client did not wait
+    WorkqDue                       DONE
+    WorkqGone                      DONE; NOT_FOUND if the client did not wait
 
 The values of the protocol are in protocols/workq/commands.py and protocols/workq/replies.py.
 """

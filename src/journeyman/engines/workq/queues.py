@@ -9,6 +9,16 @@ A queue is made by the first add, schedule, run or pause of its name, and stays.
 by a lease which waits, and never had a job, is released with the last client that waits for it, and
 its number is given to another. Specs know a queue by its number. A paused queue takes jobs in,
 gives none out.
+
+Who waits, for what, and until when:
+
+    lease    for a job of some queues         its number stands in ``waiters`` of each of them
+    result   for a job to be finished         found by the job's id
+    run      for its own job to be finished   the same
+
+A client waits for one thing at a time. Those who wait are numbered in the order in which they came,
+and a number is never given twice: a client that comes back because a batch is undone has its old
+place.
 """
 
 from __future__ import annotations
@@ -17,20 +27,9 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import Spec
 from journeyman.engines.workq.messages import Client
-
-# ----------------------------------------
-# Who waits, for what, and until when.
-#
-#     lease    for a job of some queues         its number stands in ``waiters`` of each of them
-#     result   for a job to be finished         found by the job's id
-#     run      for its own job to be finished   the same
-#
-# A client waits for one thing at a time. Those who wait are numbered in the order in which they
-# came, and a number is never given twice: who comes back because a batch is undone has his old
-# place.
 
 NO_JOB = b""
 
@@ -68,7 +67,7 @@ class Waiting:
         self._by_job: dict[bytes, dict[int, Waiter]] = {}
         self._next = 1
         self._changes: list[_Change] | None = None  # of the open batch
-        self.deadlines: Order[tuple[int, int]] = Order()  # until_ns, number
+        self.deadlines: SortedSet[tuple[int, int]] = SortedSet()  # until_ns, number
         self.unwatched: list[JobQueue] = []  # never used, and nobody waits for them any more
 
     def __len__(self) -> int:
@@ -150,10 +149,10 @@ class JobQueue:
     def __init__(self, number: int, name: str) -> None:
         self.number = number
         self.name = name
-        self.ready: Order[Spec] = Order()
-        self.scheduled: Order[Spec] = Order()
-        self.dead: Order[Spec] = Order()
-        self.waiters: Order[int] = Order()
+        self.ready: SortedSet[Spec] = SortedSet()
+        self.scheduled: SortedSet[Spec] = SortedSet()
+        self.dead: SortedSet[Spec] = SortedSet()
+        self.waiters: SortedSet[int] = SortedSet()
         self.paused = False
         self.is_used = False  # by more than leases: it stays
 
@@ -183,8 +182,8 @@ class Queues:
     def __init__(self, paused: Iterable[str] = ()) -> None:
         self._by_name: dict[str, JobQueue] = {}
         self.by_number: list[JobQueue] = []
-        self._names: Order[bytes] = Order()
-        self._paused: Order[bytes] = Order()
+        self._names: SortedSet[bytes] = SortedSet()
+        self._paused: SortedSet[bytes] = SortedSet()
         self._free: list[int] = []  # numbers of released queues
         self._changes: list[tuple[_QueueChange, JobQueue]] | None = None  # of the open batch
         for name in paused:
@@ -252,7 +251,9 @@ class Queues:
     def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
         return self._page(self._paused, offset, limit, prefix)
 
-    def _page(self, names: Order[bytes], offset: int, limit: int, prefix: str) -> list[JobQueue]:
+    def _page(
+        self, names: SortedSet[bytes], offset: int, limit: int, prefix: str
+    ) -> list[JobQueue]:
         begin = _key(prefix)
         keys = names.page(names.rank(begin) + offset if prefix else offset, limit)
         return [self._by_name[_name(key)] for key in keys if key.startswith(begin)]

@@ -1,6 +1,6 @@
 """What all decisions share: the parts of the state, the moment, and the draft of the outcome.
 
-    jobs, queues, waiting      see jobs.py, queues.py, waiting.py
+    jobs, queues, waiting      see jobs.py and queues.py
     now_ns, instant            the moment of the decision, and the same for a record
     records, effects           what it has come to so far
 
@@ -8,8 +8,8 @@ The moment is the caller's time, except that it does not go back by less than a 
 every add has a moment of its own, a nanosecond after whatever was recorded before it. So jobs that
 are added within one batch keep their order, and the times in the log do not run backwards.
 
-A job whose TTL is over is not there for anyone, though it may be a little while until ``Due`` comes
-to it and records that.
+A job whose TTL is over is not there for anyone, though it may be a little while until ``WorkqDue``
+comes to it and records that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALL_STEP_NS = 1_000_000_000
 _MULTIPLIER, _INCREMENT, _MASK64 = 6364136223846793005, 1442695040888963407, 2**64 - 1
 
 
-class State:
+class WorkqState:
     """See the module's docstring. The decisions are functions that take it."""
 
     __slots__ = (

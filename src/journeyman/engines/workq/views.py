@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import nlargest
 
-from journeyman.engines.sorted_set import Order
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
@@ -27,7 +27,7 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkStats
 from journeyman.engines.workq.queues import JobQueue
-from journeyman.engines.workq.state import State
+from journeyman.engines.workq.state import WorkqState
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import (
     InspectDeadJobs,
@@ -53,46 +53,46 @@ from journeyman.protocols.workq.replies import (
 MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
 
 
-def job(state: State, command: InspectJob, _client: Client) -> Reply:
+def job(state: WorkqState, command: InspectJob, _client: Client) -> Reply:
     entry = state.find(command.job_id)
     return NOT_FOUND if entry is None else _job_list(state, (entry,))
 
 
-def jobs(state: State, command: InspectJobs, _client: Client) -> Reply:
+def jobs(state: WorkqState, command: InspectJobs, _client: Client) -> Reply:
     queue = state.queues.get(command.name)
     return NOT_FOUND if queue is None else _page(state, queue.ready, command)
 
 
-def scheduled_jobs(state: State, command: InspectScheduledJobs, _client: Client) -> Reply:
+def scheduled_jobs(state: WorkqState, command: InspectScheduledJobs, _client: Client) -> Reply:
     queue = state.queues.get(command.name)
     return NOT_FOUND if queue is None else _page(state, queue.scheduled, command)
 
 
-def dead_jobs(state: State, command: InspectDeadJobs, _client: Client) -> Reply:
+def dead_jobs(state: WorkqState, command: InspectDeadJobs, _client: Client) -> Reply:
     queue = state.queues.get(command.name)
     return NOT_FOUND if queue is None else _page(state, queue.dead, command)
 
 
-def queue(state: State, command: InspectQueue, _client: Client) -> Reply:
+def queue(state: WorkqState, command: InspectQueue, _client: Client) -> Reply:
     found = state.queues.get(command.name)
     return NOT_FOUND if found is None else _queue_list((found,))
 
 
-def queues(state: State, command: InspectQueues, _client: Client) -> Reply:
+def queues(state: WorkqState, command: InspectQueues, _client: Client) -> Reply:
     return _queue_list(state.queues.page(command.offset, command.limit, command.prefix))
 
 
-def paused_queues(state: State, command: InspectPausedQueues, _client: Client) -> Reply:
+def paused_queues(state: WorkqState, command: InspectPausedQueues, _client: Client) -> Reply:
     found = state.queues.paused_page(command.offset, command.limit, command.prefix)
     return _queue_list(found)
 
 
-def server(state: State, _command: InspectServer, _client: Client) -> Reply:
+def server(state: WorkqState, _command: InspectServer, _client: Client) -> Reply:
     """The server knows the rest."""
     return ServerView(0, state.evicted, 0)
 
 
-def stats(state: State) -> WorkStats:
+def stats(state: WorkqState) -> WorkStats:
     ready = scheduled = failed = 0
     for queue in state.queues.by_number:
         ready += len(queue.ready)
@@ -112,7 +112,7 @@ def stats(state: State) -> WorkStats:
     )
 
 
-def largest_queues(state: State, most: int) -> tuple[list[QueueFigures], QueueFigures]:
+def largest_queues(state: WorkqState, most: int) -> tuple[list[QueueFigures], QueueFigures]:
     """The queues with most jobs, by name; and all others together, nameless."""
     queues = list(state.queues.by_number)
     shown = nlargest(most, queues, key=lambda queue: (_waiting_in(queue), queue.number))
@@ -135,7 +135,7 @@ def _figures(queue: JobQueue) -> QueueFigures:
     )
 
 
-def _oldest_ns(ready: Order[bytes]) -> int | None:
+def _oldest_ns(ready: SortedSet[bytes]) -> int | None:
     """Within a priority the first is the oldest. Of very many priorities the most urgent count.
 
     It may be asked from another thread while jobs come and go, so nothing is taken for granted.
@@ -152,15 +152,15 @@ def _oldest_ns(ready: Order[bytes]) -> int | None:
 
 
 def _page(
-    state: State,
-    order: Order[bytes],
+    state: WorkqState,
+    order: SortedSet[bytes],
     command: InspectJobs | InspectScheduledJobs | InspectDeadJobs,
 ) -> JobList:
     entries = (state.find(job_id_of(spec)) for spec in order.page(command.offset, command.limit))
     return _job_list(state, [entry for entry in entries if entry is not None])
 
 
-def _job_list(state: State, entries: Sequence[Entry]) -> JobList:
+def _job_list(state: WorkqState, entries: Sequence[Entry]) -> JobList:
     """As they are now, whenever the views are made: entries do not change."""
     makers = []
     for entry in entries:

@@ -15,7 +15,7 @@
 
 - What is decided is applied at once. Records are to be durable before the reply leaves and before
   an effect is done; if they cannot be written, ``undo_batch`` takes back all since ``begin_batch``.
-- Every change of a job has its record. Whatever stands in the log, a Schedule that is loaded from
+- Every change of a job has its record. Whatever stands in the log, a schedule that is loaded from
   it runs nothing that has ended, and loses nothing that was planned.
 - A SET or REMOVE wins over a run of the job that is under way: that run's end is not recorded.
 - Time is an argument. The same commands at the same times give the same records.
@@ -25,11 +25,10 @@ Identifiers and times must be such that a record can hold them; protocols see to
 
 from __future__ import annotations
 
-from typing import TypeAlias, assert_never
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.job import (
-    FAILED,
     STATUS_AT,
     TRIGGERED,
     Job,
@@ -44,6 +43,7 @@ from journeyman.engines.ztick.messages import (
     Ended,
     JobNotFound,
     NotRun,
+    Reply,
     Reserved,
     Resume,
     Resumed,
@@ -58,9 +58,9 @@ from journeyman.engines.ztick.messages import (
     ZtickOutcome,
 )
 from journeyman.engines.ztick.rules import RuleBook
-from journeyman.engines.ztick.runs import RunQueue
+from journeyman.engines.ztick.state import ZtickState
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Status
-from journeyman.formats.ztick.seals import is_reserved
+from journeyman.formats.ztick.codec import is_reserved
 from journeyman.protocols.ztick.commands import (
     Command,
     Get,
@@ -79,13 +79,192 @@ EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a pr
 
 Decidable: TypeAlias = Command | TriggerDue | RunFinished | Resume
 
-_DENIED = ZtickOutcome((), OUT_OF_SCOPE, ())
+# -- clients: each of them is given the prefix of its namespace --
+
+
+def _set(state: ZtickState, command: Set, prefix: str) -> Reply:
+    identifier, execution_ns = command.identifier, command.execution_ns
+    if not identifier.startswith(prefix):
+        return OUT_OF_SCOPE
+    if is_reserved(identifier):
+        return Reserved(identifier)
+    before = state.jobs.plan(identifier, execution_ns)
+    if before is not None and before[STATUS_AT] == TRIGGERED:
+        state.runs.withdraw(order_of(before))
+    state.records.append(JobSet(identifier, execution_ns, _PLANNED))
+    return DONE
+
+
+def _get(state: ZtickState, command: Get, prefix: str) -> Reply:
+    identifier = command.identifier
+    if not identifier.startswith(prefix):
+        return OUT_OF_SCOPE
+    job = state.jobs.get(identifier)
+    if job is None:
+        return JobNotFound(identifier)
+    return ScheduledJobState(Status(job[STATUS_AT]), execution_ns_of(job))
+
+
+def _remove(state: ZtickState, command: Remove, prefix: str) -> Reply:
+    identifier = command.identifier
+    if not identifier.startswith(prefix):
+        return OUT_OF_SCOPE
+    if is_reserved(identifier):
+        return Reserved(identifier)
+    before = state.jobs.remove(identifier)
+    if before is None:
+        return JobNotFound(identifier)
+    if before[STATUS_AT] == TRIGGERED:
+        state.runs.withdraw(order_of(before))
+    state.records.append(JobRemoved(identifier))
+    return DONE
+
+
+def _query(state: ZtickState, command: Query, prefix: str) -> Reply:
+    """Both prefixes must fit, so one must begin with the other."""
+    longer, shorter = sorted((command.prefix, prefix), key=len, reverse=True)
+    return state.jobs.listing(longer if longer.startswith(shorter) else None)
+
+
+def _count(state: ZtickState, *_: object) -> ScheduleStats:
+    planned, triggered, executed, failed = state.jobs.counts
+    return ScheduleStats(
+        jobs_total=planned + triggered + executed + failed,
+        jobs_planned=planned,
+        jobs_triggered=triggered,
+        jobs_executed=executed,
+        jobs_failed=failed,
+        rules_total=len(state.rules),
+        executions_pending=state.runs.waiting,
+        executions_inflight=state.runs.running,
+    )
+
+
+def _set_rule(state: ZtickState, command: SetRule, prefix: str) -> Reply:
+    # The pattern too: a rule must not catch the jobs of others.
+    if not (command.identifier.startswith(prefix) and command.pattern.startswith(prefix)):
+        return OUT_OF_SCOPE
+    rule = RuleSet(command.identifier, command.pattern, command.runner)
+    state.rules.put(rule)
+    state.records.append(rule)
+    return DONE
+
+
+def _remove_rule(state: ZtickState, command: RemoveRule, prefix: str) -> Reply:
+    identifier = command.identifier
+    if not identifier.startswith(prefix):
+        return OUT_OF_SCOPE
+    if not state.rules.remove(identifier):
+        return RuleNotFound(identifier)
+    state.records.append(RuleRemoved(identifier))
+    return DONE
+
+
+def _list_rules(state: ZtickState, _: ListRules, prefix: str) -> Reply:
+    return RuleListing(tuple(state.rules.listing(prefix)))
+
+
+# -- time and runs --
+
+
+def _trigger_due(state: ZtickState, command: TriggerDue, _: str) -> Reply:
+    without_rule: list[JobSet] = []
+    skipped: list[JobSet] = []
+    enough = state.rules.steps + MAX_STEPS
+    for job in state.jobs.take_due(state.now_ns, command.limit):
+        if state.overdue is not None and _is_overdue(job, state.overdue):
+            record = _end(state, job, Status.FAILED)
+            skipped.append(record)
+        else:
+            record = _trigger(state, job)
+            if record.status is Status.FAILED:
+                without_rule.append(record)
+        state.records.append(record)
+        if state.rules.steps >= enough:
+            break  # next_due_ns tells that there are more
+    state.effects = state.runs.start()
+    if without_rule or skipped:
+        return NotRun(tuple(without_rule), tuple(skipped))
+    return DONE
+
+
+def _is_overdue(job: Job, bound: Job) -> bool:
+    """Whether the job is as the log had it, and its time was past when the process started."""
+    return job[:8] <= bound[:8] and order_of(job) < order_of(bound)
+
+
+def _trigger(state: ZtickState, job: Job) -> JobSet:
+    """Queue a run by the rule that fits now; without one the job has failed."""
+    identifier, execution_ns = identifier_of(job), execution_ns_of(job)
+    rule = state.rules.match(identifier)
+    if rule is None:
+        return _end(state, job, Status.FAILED)
+    run_id = state.runs.next_id
+    triggered = state.jobs.move(identifier, job, TRIGGERED, run_id)
+    effect = StartRun(run_id, identifier, execution_ns, rule.runner, rule.identifier)
+    state.runs.add(triggered, effect)
+    return JobSet(identifier, execution_ns, Status.TRIGGERED)
+
+
+def _end(state: ZtickState, job: Job, status: Ended) -> JobSet:
+    identifier = identifier_of(job)
+    state.jobs.move(identifier, job, int(status))
+    return JobSet(identifier, execution_ns_of(job), status)
+
+
+def _finish_run(state: ZtickState, command: RunFinished, _: str) -> Reply | None:
+    job = state.runs.finish(command.run_id)
+    if job is None:
+        return None
+    status: Ended | None = None
+    if state.jobs.holds(job):
+        status = Status.EXECUTED if command.success else Status.FAILED
+        state.records.append(_end(state, job, status))
+    state.effects = state.runs.start()
+    return RunEnded(identifier_of(job), status)
+
+
+def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
+    """Queue the interrupted jobs again. They are triggered in the log, so only those that have
+    failed are written."""
+    if command.skip_overdue:
+        state.overdue = state.jobs.present_bound(state.now_ns)
+    run_again: list[str] = []
+    failed: list[str] = []
+    interrupted, state.jobs.interrupted = state.jobs.interrupted, ()
+    for job in filter(state.jobs.holds, interrupted):
+        record = _trigger(state, job) if command.rerun else _end(state, job, Status.FAILED)
+        if record.status is Status.FAILED:
+            failed.append(record.identifier)
+            state.records.append(record)
+        else:
+            run_again.append(record.identifier)
+    state.effects = state.runs.start()
+    return Resumed(tuple(run_again), tuple(failed))
+
+
+_DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply | None]] = {
+    Set: _set,
+    Get: _get,
+    Remove: _remove,
+    Query: _query,
+    Stat: _count,
+    SetRule: _set_rule,
+    RemoveRule: _remove_rule,
+    ListRules: _list_rules,
+    TriggerDue: _trigger_due,
+    RunFinished: _finish_run,
+    Resume: _resume,
+}
+
+_PLANNED = Status.PLANNED  # to look a member up takes its time
+_outcome = tuple.__new__  # a third of the time of ZtickOutcome(...), and one is made every time
 
 
 class ScheduleEngine:
     """Jobs, rules and runs, and what is to happen next. Loaded ones: see loading.py."""
 
-    __slots__ = ("_in_batch", "_jobs", "_overdue", "_rules", "_runs")
+    __slots__ = ("_in_batch", "_state")
 
     def __init__(
         self,
@@ -94,60 +273,33 @@ class ScheduleEngine:
         *,
         max_runs: int = MAX_RUNS,
     ) -> None:
-        self._jobs = ScheduledJobTable() if jobs is None else jobs
-        self._rules = RuleBook() if rules is None else rules
-        self._runs = RunQueue(max_runs)
+        jobs = ScheduledJobTable() if jobs is None else jobs
+        self._state = ZtickState(jobs, RuleBook() if rules is None else rules, max_runs)
         self._in_batch = False
-        self._overdue: Job | None = None  # planned jobs of the log below this are not run
-
-    def next_due_ns(self) -> int | None:
-        """When to decide ``TriggerDue`` next, at times early; None: not before another SET."""
-        return self._jobs.next_due_ns()
-
-    def overdue(self, now_ns: int) -> int:
-        """How many planned jobs have had their time already. Looks at all of them."""
-        return self._jobs.count_due(now_ns)
-
-    def stats(self) -> ScheduleStats:
-        planned, triggered, executed, failed = self._jobs.counts
-        return ScheduleStats(
-            jobs_total=planned + triggered + executed + failed,
-            jobs_planned=planned,
-            jobs_triggered=triggered,
-            jobs_executed=executed,
-            jobs_failed=failed,
-            rules_total=len(self._rules),
-            executions_pending=self._runs.waiting,
-            executions_inflight=self._runs.running,
-        )
 
     def decide(self, command: Decidable, now_ns: int, namespace: str = EVERYTHING) -> ZtickOutcome:
         """Apply the command of a client with this namespace, or what the server itself submits."""
+        state = self._state
+        state.now_ns = now_ns
         prefix = "" if namespace == EVERYTHING else namespace
-        match command:
-            case Set():
-                return self._set(command, prefix)
-            case Get():
-                return self._get(command, prefix)
-            case RunFinished():
-                return self._finished(command)
-            case TriggerDue():
-                return self._due(command, now_ns)
-            case Remove():
-                return self._remove(command, prefix)
-            case Query():
-                return ZtickOutcome((), self._query(command, prefix), ())
-            case Stat():
-                return ZtickOutcome((), self.stats(), ())
-            case ListRules():
-                return ZtickOutcome((), RuleListing(tuple(self._rules.listing(prefix))), ())
-            case SetRule():
-                return self._set_rule(command, prefix)
-            case RemoveRule():
-                return self._remove_rule(command, prefix)
-            case Resume():
-                return self._resume(command, now_ns)
-        assert_never(command)
+        reply = _DECISIONS[type(command)](state, command, prefix)
+        records, effects = state.records, state.effects
+        if records:
+            state.records = []
+        if effects:
+            state.effects = ()
+        return _outcome(ZtickOutcome, (tuple(records), reply, effects))
+
+    def next_due_ns(self) -> int | None:
+        """When to decide ``TriggerDue`` next, at times early; None: not before another SET."""
+        return self._state.jobs.next_due_ns()
+
+    def overdue(self, now_ns: int) -> int:
+        """How many planned jobs have had their time already. Looks at all of them."""
+        return self._state.jobs.count_due(now_ns)
+
+    def stats(self) -> ScheduleStats:
+        return _count(self._state)
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -155,149 +307,17 @@ class ScheduleEngine:
         """From here on everything can be taken back."""
         assert not self._in_batch
         self._in_batch = True
-        for part in (self._jobs, self._rules, self._runs):
-            part.begin_batch()
+        self._state.begin_batch()
 
     def commit_batch(self) -> None:
         """The records of the batch are durable."""
         assert self._in_batch
         self._in_batch = False
-        for part in (self._jobs, self._rules, self._runs):
-            part.commit_batch()
+        self._state.commit_batch()
 
     def undo_batch(self) -> None:
         """The records could not be written: be as if the batch had never been. Nothing that it
         gave out may be used: no reply, no effect, no listing."""
         assert self._in_batch
         self._in_batch = False
-        for part in (self._jobs, self._rules, self._runs):
-            part.undo_batch()
-
-    # -- clients ---------------------------------------------------------------------------------
-
-    def _set(self, command: Set, prefix: str) -> ZtickOutcome:
-        identifier, execution_ns = command.identifier, command.execution_ns
-        if not identifier.startswith(prefix):
-            return _DENIED
-        if is_reserved(identifier):
-            return ZtickOutcome((), Reserved(identifier), ())
-        before = self._jobs.plan(identifier, execution_ns)
-        if before is not None and before[STATUS_AT] == TRIGGERED:
-            self._runs.withdraw(order_of(before))
-        return ZtickOutcome((JobSet(identifier, execution_ns, Status.PLANNED),), DONE, ())
-
-    def _get(self, command: Get, prefix: str) -> ZtickOutcome:
-        identifier = command.identifier
-        if not identifier.startswith(prefix):
-            return _DENIED
-        job = self._jobs.get(identifier)
-        if job is None:
-            return ZtickOutcome((), JobNotFound(identifier), ())
-        return ZtickOutcome((), ScheduledJobState(Status(job[STATUS_AT]), execution_ns_of(job)), ())
-
-    def _remove(self, command: Remove, prefix: str) -> ZtickOutcome:
-        identifier = command.identifier
-        if not identifier.startswith(prefix):
-            return _DENIED
-        if is_reserved(identifier):
-            return ZtickOutcome((), Reserved(identifier), ())
-        before = self._jobs.remove(identifier)
-        if before is None:
-            return ZtickOutcome((), JobNotFound(identifier), ())
-        if before[STATUS_AT] == TRIGGERED:
-            self._runs.withdraw(order_of(before))
-        return ZtickOutcome((JobRemoved(identifier),), DONE, ())
-
-    def _query(self, command: Query, prefix: str) -> JobListing:
-        """Both prefixes must fit, so one must begin with the other."""
-        longer, shorter = sorted((command.prefix, prefix), key=len, reverse=True)
-        return self._jobs.listing(longer if longer.startswith(shorter) else None)
-
-    def _set_rule(self, command: SetRule, prefix: str) -> ZtickOutcome:
-        # The pattern too: a rule must not catch the jobs of others.
-        if not (command.identifier.startswith(prefix) and command.pattern.startswith(prefix)):
-            return _DENIED
-        rule = RuleSet(command.identifier, command.pattern, command.runner)
-        self._rules.put(rule)
-        return ZtickOutcome((rule,), DONE, ())
-
-    def _remove_rule(self, command: RemoveRule, prefix: str) -> ZtickOutcome:
-        identifier = command.identifier
-        if not identifier.startswith(prefix):
-            return _DENIED
-        if not self._rules.remove(identifier):
-            return ZtickOutcome((), RuleNotFound(identifier), ())
-        return ZtickOutcome((RuleRemoved(identifier),), DONE, ())
-
-    # -- time and runs ---------------------------------------------------------------------------
-
-    def _due(self, command: TriggerDue, now_ns: int) -> ZtickOutcome:
-        skipped: list[JobSet] = []
-        records: list[JobSet] = []
-        enough = self._rules.steps + MAX_STEPS
-        for job in self._jobs.take_due(now_ns, command.limit):
-            if self._overdue is not None and self._is_overdue(job):
-                record = self._end(job, Status.FAILED)
-                skipped.append(record)
-            else:
-                record = self._trigger(job)
-            records.append(record)
-            if self._rules.steps >= enough:
-                break  # next_due_ns tells that there are more
-        failed = [record for record in records if record.status is Status.FAILED]
-        effects = self._runs.start()
-        if not failed:
-            return ZtickOutcome(tuple(records), DONE, effects)
-        without_rule = tuple(record for record in failed if record not in skipped)
-        return ZtickOutcome(tuple(records), NotRun(without_rule, tuple(skipped)), effects)
-
-    def _is_overdue(self, job: Job) -> bool:
-        """Whether the job is as the log had it, and its time was past when the process started."""
-        bound = self._overdue
-        assert bound is not None
-        return job[:8] <= bound[:8] and order_of(job) < order_of(bound)
-
-    def _trigger(self, job: Job) -> JobSet:
-        """Queue a run by the rule that fits now; without one the job has failed."""
-        identifier, execution_ns = identifier_of(job), execution_ns_of(job)
-        rule = self._rules.match(identifier)
-        if rule is None:
-            self._jobs.move(identifier, job, FAILED)
-            return JobSet(identifier, execution_ns, Status.FAILED)
-        run_id = self._runs.next_id
-        triggered = self._jobs.move(identifier, job, TRIGGERED, run_id)
-        effect = StartRun(run_id, identifier, execution_ns, rule.runner, rule.identifier)
-        self._runs.add(triggered, effect)
-        return JobSet(identifier, execution_ns, Status.TRIGGERED)
-
-    def _end(self, job: Job, status: Ended) -> JobSet:
-        identifier = identifier_of(job)
-        self._jobs.move(identifier, job, int(status))
-        return JobSet(identifier, execution_ns_of(job), status)
-
-    def _finished(self, command: RunFinished) -> ZtickOutcome:
-        job = self._runs.finish(command.run_id)
-        if job is None:
-            return ZtickOutcome((), None, ())
-        if self._jobs.holds(job):
-            status: Ended = Status.EXECUTED if command.success else Status.FAILED
-            record = self._end(job, status)
-            return ZtickOutcome((record,), RunEnded(record.identifier, status), self._runs.start())
-        return ZtickOutcome((), RunEnded(identifier_of(job), None), self._runs.start())
-
-    def _resume(self, command: Resume, now_ns: int) -> ZtickOutcome:
-        """Queue the interrupted jobs again. They are triggered in the log, so only those that
-        have failed are written."""
-        if command.skip_overdue:
-            self._overdue = self._jobs.present_bound(now_ns)
-        run_again: list[str] = []
-        failed: list[JobSet] = []
-        interrupted, self._jobs.interrupted = self._jobs.interrupted, ()
-        for job in filter(self._jobs.holds, interrupted):
-            record = self._trigger(job) if command.rerun else self._end(job, Status.FAILED)
-            if record.status is Status.FAILED:
-                failed.append(record)
-            else:
-                run_again.append(record.identifier)
-        reply = Resumed(tuple(run_again), tuple(record.identifier for record in failed))
-        return ZtickOutcome(tuple(failed), reply, self._runs.start())
+        self._state.undo_batch()

@@ -1,24 +1,40 @@
-"""All jobs of a schedule: their states, how many have which status, and what is due next.
+r"""All jobs of a schedule: their states, how many have which status, and what is due next.
 
     plan      SET             any status  -> planned
     take_due  the time came   planned, for the caller to move on at once
     move      a run           planned -> triggered -> executed | failed      planned -> failed
     remove    REMOVE          any status  -> gone
 
-Which of these a command leads to is decided elsewhere (ztick.py); here they are done, all four in
-one place: the job lies in its drawer, the counts are right, the queue knows it if it is planned,
-and while a batch is open, what was there before is noted.
+Which of these a command leads to is decided in engine.py; here they are done, all four in one
+place: the job is in its shard, the counts are right, the queue of due jobs knows it if it is
+planned, and while a batch is open, what was there before is noted.
 
-    len(due queue) >= counts[PLANNED]        the rest of the queue is stale
+            coming                  leaving, while the queue is being tidied
+           12:05 a                     12:04 x
+          /       \                   /       \
+      12:30 b     ...             12:10 y     ...        earliest first, then first SET
+
+The queue of due jobs is a heap of the jobs themselves. A job that is SET again or removed stays in
+its heap, where nobody looks for it; it is *stale*, and passed over when it comes up. Nothing is
+made for a job beyond its place in the heap.
+
+When more than half of the heap is stale, everything has to go into a new one. Done at once, that
+would stop the server for half a second at a million jobs. So the heap becomes the leaving one, an
+empty one takes its place, and every further change moves a few jobs over, from the end: without
+its last leaf a heap is still a heap. Meanwhile the next job is at the top of one of the two.
+
+The queue can be taken back to where it was when a batch began. Jobs that were pushed since then
+are stale as soon as their states are taken back. Those that have left a heap are kept aside until
+the batch ends, also the stale ones: they may be the present state again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from journeyman.engines.sharded_dict import Drawers, JobListing
-from journeyman.engines.ztick.due import DueQueue
+from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.job import (
     PLANNED,
     STATUS_AT,
@@ -29,21 +45,126 @@ from journeyman.engines.ztick.job import (
     order_of,
     pack,
 )
+from journeyman.engines.ztick.messages import JobListing
 
 NO_RUN = 0  # the run id of a triggered job whose run is yet to be made; real ones begin at 1
 
 _Change: TypeAlias = tuple[str, Job | None]  # identifier, its state before
 
 
+SLACK = 1_000  # so many stale jobs are never worth the work
+MOVES = 4  # jobs that each change moves over; with 1, changes would add as fast as this clears
+
+
+class DueQueue:
+    """The planned jobs, in the order in which they become due."""
+
+    __slots__ = ("_coming", "_gone", "_holds", "_leaving")
+
+    def __init__(self, holds: Callable[[Job], bool]) -> None:
+        """``holds`` tells whether a job is the present state of its identifier."""
+        self._holds = holds
+        self._coming: list[Job] = []
+        self._leaving: list[Job] = []
+        self._gone: list[Job] | None = None  # what has left the heaps in this batch
+
+    def __len__(self) -> int:
+        """How many jobs are in it, stale ones counted in."""
+        return len(self._coming) + len(self._leaving)
+
+    def fill(self, jobs: Iterable[Job]) -> None:
+        """Put many jobs into the empty queue at once."""
+        self._coming.extend(jobs)
+        heapify(self._coming)
+
+    def push(self, job: Job) -> None:
+        heappush(self._coming, job)
+
+    def next_ns(self) -> int | None:
+        """No job is due before this time. Maybe none is due then: the next one may be stale."""
+        heap = self._earlier()
+        return execution_ns_of(heap[0]) if heap else None
+
+    def count(self, now_ns: int) -> int:
+        bound, holds = pack(now_ns + 1, 0, PLANNED, ""), self._holds
+        return sum(job < bound and holds(job) for job in (*self._coming, *self._leaving))
+
+    def take(self, now_ns: int, limit: int) -> Iterator[Job]:
+        """The jobs due, in order, out of the queue; at most ``limit``, stale ones counted in.
+
+        Each must have got another status before the next one is asked for.
+        """
+        for _ in range(limit):
+            heap = self._earlier()
+            if not heap or execution_ns_of(heap[0]) > now_ns:
+                return
+            job = heappop(heap)
+            if self._gone is not None:
+                self._gone.append(job)
+            if self._holds(job):
+                yield job
+
+    def tidy(self, planned: int) -> None:
+        """A job that was planned is stale now; ``planned`` are not."""
+        if self._leaving:
+            self._move_over()
+        elif len(self._coming) > 2 * planned + SLACK:
+            # Two lists that take turns, never a third: see docs/engines.md on garbage collection.
+            self._coming, self._leaving = self._leaving, self._coming
+
+    def _move_over(self) -> None:
+        leaving = self._leaving
+        for _ in range(min(MOVES, len(leaving))):
+            job = leaving.pop()
+            if self._holds(job):
+                heappush(self._coming, job)
+            elif self._gone is not None:
+                self._gone.append(job)
+
+    def _earlier(self) -> list[Job]:
+        """The heap whose top is next."""
+        coming, leaving = self._coming, self._leaving
+        if leaving and (not coming or leaving[0] < coming[0]):
+            return leaving
+        return coming
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._gone = []
+
+    def commit_batch(self) -> None:
+        self._gone = None
+
+    def undo_batch(self) -> None:
+        """To be called when the jobs are again as they were."""
+        gone, self._gone = self._gone, None
+        for job in gone or ():
+            if self._holds(job):
+                heappush(self._coming, job)
+
+
 class ScheduledJobTable:
     """The jobs by identifier. ``interrupted`` are those found triggered in the log, by time."""
 
-    __slots__ = ("_changes", "_counts", "_drawers", "_due", "_next_order", "_saved", "interrupted")
+    __slots__ = (
+        "_by_name",
+        "_changes",
+        "_counts",
+        "_due",
+        "_next_order",
+        "_saved",
+        "get",
+        "interrupted",
+    )
 
-    def __init__(self, drawers: Drawers | None = None, jobs: Sequence[Job] = ()) -> None:
-        """``jobs`` are all that lie in ``drawers``, in the order of the log."""
-        self._drawers = Drawers() if drawers is None else drawers
-        self._due = DueQueue(self._drawers)
+    def __init__(
+        self, by_name: ShardedDict[str, Job] | None = None, jobs: Sequence[Job] = ()
+    ) -> None:
+        """``jobs`` are all that are in ``by_name``, in the order of the log."""
+        self._by_name: ShardedDict[str, Job] = ShardedDict() if by_name is None else by_name
+        self.get = self._by_name.get
+        self._due = DueQueue(self.holds)
         planned = [job for job in jobs if job[STATUS_AT] == PLANNED]
         others = [job for job in jobs if job[STATUS_AT] != PLANNED]
         self._due.fill(planned)
@@ -62,15 +183,13 @@ class ScheduledJobTable:
         """How many jobs are planned, triggered, executed, failed."""
         return tuple(self._counts)
 
-    def get(self, identifier: str) -> Job | None:
-        return self._drawers.get(identifier)
-
     def holds(self, job: Job) -> bool:
         """Whether this is the present state of its job."""
-        return self._drawers.holds(job)
+        return self.get(identifier_of(job)) is job
 
     def listing(self, prefix: str | None) -> JobListing:
-        return self._drawers.listing(prefix)
+        """The jobs whose identifier begins with ``prefix``; None: no jobs."""
+        return JobListing(None if prefix is None else self._by_name.snapshot(), prefix or "")
 
     def next_due_ns(self) -> int | None:
         return self._due.next_ns()
@@ -91,15 +210,15 @@ class ScheduledJobTable:
 
     def plan(self, identifier: str, execution_ns: int) -> Job | None:
         """Create the job or plan it anew; its state before."""
-        drawer = self._drawers.opened(identifier)
-        before = drawer.get(identifier)
+        shard = self._by_name.shard_to_change(identifier)
+        before = shard.get(identifier)
         order = self._next_order
         self._next_order = order + 1
         self._counts[PLANNED] += 1
         if before is not None:
             self._counts[before[STATUS_AT]] -= 1
         job = pack(execution_ns, order, PLANNED, identifier)
-        drawer[identifier] = job
+        shard[identifier] = job
         self._due.push(job)
         if self._changes is not None:
             self._changes.append((identifier, before))
@@ -110,7 +229,7 @@ class ScheduledJobTable:
     def move(self, identifier: str, job: Job, status: int, order: int = NO_RUN) -> Job:
         """Give the job, now at ``job``, a status other than planned; its state then."""
         moved = pack(execution_ns_of(job), order, status, identifier)
-        self._drawers.opened(identifier)[identifier] = moved
+        self._by_name.shard_to_change(identifier)[identifier] = moved
         self._counts[job[STATUS_AT]] -= 1
         self._counts[status] += 1
         if self._changes is not None:
@@ -119,7 +238,7 @@ class ScheduledJobTable:
 
     def remove(self, identifier: str) -> Job | None:
         """Forget the job; its last state, None if there is no such job."""
-        before = self._drawers.opened(identifier).pop(identifier, None)
+        before = self._by_name.shard_to_change(identifier).pop(identifier, None)
         if before is None:
             return None
         self._counts[before[STATUS_AT]] -= 1
@@ -143,11 +262,11 @@ class ScheduledJobTable:
     def undo_batch(self) -> None:
         changes, self._changes = self._changes or [], None
         for identifier, before in reversed(changes):
-            drawer = self._drawers.opened(identifier)
+            shard = self._by_name.shard_to_change(identifier)
             if before is None:
-                del drawer[identifier]
+                del shard[identifier]
             else:
-                drawer[identifier] = before
+                shard[identifier] = before
         self._counts, self.interrupted = self._saved
         self._due.undo_batch()
         for _ in changes:  # each has left a stale job behind, if it was a SET

@@ -1,9 +1,9 @@
-"""A log -> a Schedule, as it was when the log ended.
+"""A log -> a ScheduleEngine, as it was when the log ended.
 
-    Loader.add(record)           one record after another, of any kind
-    Loader.add_jobs(columns)     many rows about jobs at once, for logs of millions
-    Loader.finish() -> Schedule  nothing is queued yet that was running when the log ended
-    Resume -> Schedule.decide    now it is, or has failed: records to write, runs to start
+    ZtickLoader.add(record)      one record after another, of any kind
+    ZtickLoader.add_jobs(...)    many rows about jobs at once, for logs of millions
+    finish -> ScheduleEngine     nothing is queued yet that was running when the log ended
+    decide(Resume)               now it is, or has failed: records to write, runs to start
 
 The last record of a job, and of a rule, is its state, as in journeyman.folds.ztick; the two must
 agree (tests/property/test_ztick_engine.py). Jobs and rules are apart, so the order counts only
@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from journeyman.engines.sharded_dict import Drawers
+from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.engine import MAX_RUNS, ScheduleEngine
-from journeyman.engines.ztick.job import REMOVED, Job, order_of, pack_rows
+from journeyman.engines.ztick.job import REMOVED, STATUS_AT, Job, order_of, pack_rows
 from journeyman.engines.ztick.jobs import ScheduledJobTable
 from journeyman.engines.ztick.messages import Resume, Resumed, StartRun
 from journeyman.engines.ztick.rules import RuleBook
@@ -34,10 +34,10 @@ class ZtickLoader:
     """Takes the records of a log in order; ``finish`` ends it. Until then, every row about a job
     takes 8 bytes more than the jobs themselves."""
 
-    __slots__ = ("_drawers", "_rows", "_rules")
+    __slots__ = ("_by_name", "_rows", "_rules")
 
     def __init__(self) -> None:
-        self._drawers = Drawers()
+        self._by_name: ShardedDict[str, Job] = ShardedDict()
         self._rows: list[Job | None] = []  # as they came; None: not the state of its job any more
         self._rules = RuleBook()
 
@@ -59,23 +59,31 @@ class ZtickLoader:
         places = range(len(self._rows), len(self._rows) + len(identifiers))
         jobs = pack_rows(execution_ns, places, statuses, identifiers)
         self._rows += jobs
-        for job in self._drawers.lay(identifiers, jobs):
-            self._rows[order_of(job)] = None
+        rows, shard_of = self._rows, self._by_name.shard_of
+        for identifier, job in zip(identifiers, jobs, strict=True):
+            shard = shard_of(identifier)
+            before = shard.setdefault(identifier, job)
+            if before is not job:
+                rows[order_of(before)] = None
+                shard[identifier] = job
+            if job[STATUS_AT] == REMOVED:
+                rows[order_of(job)] = None
+                del shard[identifier]
 
     def finish(self, *, max_runs: int = MAX_RUNS) -> ScheduleEngine:
-        """The Schedule. ``Resume`` is to be decided before the first ``Due``."""
+        """``Resume`` is to be decided before the first ``TriggerDue``."""
         # In the order of the log, which is that in memory: in any other order, going through
         # millions of jobs takes several times as long.
         jobs = [job for job in self._rows if job is not None]
         self._rows = []
         return ScheduleEngine(
-            ScheduledJobTable(self._drawers, jobs), self._rules, max_runs=max_runs
+            ScheduledJobTable(self._by_name, jobs), self._rules, max_runs=max_runs
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A Schedule that has resumed: write ``records``, then start ``effects``."""
+    """An engine that has resumed: write ``records``, then start ``effects``."""
 
     schedule: ScheduleEngine
     records: tuple[Record, ...]
@@ -89,7 +97,7 @@ def load(
     interrupted: Literal["run", "fail"] = "run",
     max_runs: int = MAX_RUNS,
 ) -> Loaded:
-    """The Schedule of a whole log, with its interrupted jobs seen to."""
+    """The engine of a whole log, with its interrupted jobs seen to."""
     loader = ZtickLoader()
     for record in records:
         loader.add(record)

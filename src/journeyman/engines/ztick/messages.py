@@ -1,30 +1,36 @@
-"""What goes into a Schedule besides the commands of clients, and what comes out of it.
+"""What goes into a ScheduleEngine besides the commands of clients, and what comes out of it.
 
-a client's command, or Due, Finished, Resume  -->  Outcome(records, reply, effects)
+a client's command, or TriggerDue, RunFinished, Resume  -->  ZtickOutcome(records, reply, effects)
 
 records   to be written and synced, in this order, before anything else happens
 reply     what to answer; nouns, not bytes: each protocol words them in its own way
 effects   runs to start, in this order, once the records are durable
 
 Set SetRule                  DONE
-Due                          DONE, NotRun if some of what was due is not run
+TriggerDue                   DONE, NotRun if some of what was due is not run
 Remove RemoveRule            DONE, JobNotFound, RuleNotFound
-Get                          JobState, JobNotFound
+Get                          ScheduledJobState, JobNotFound
 Query                        JobListing        ListRules   RuleListing
-Stat                         Stats             Resume      Resumed
-Finished                     RunEnded, or None for a run that nobody knows
+Stat                         ScheduleStats     Resume      Resumed
+RunFinished                  RunEnded, or None for a run that nobody knows
 each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's namespace
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from journeyman.engines.sharded_dict import JobListing
+from journeyman.engines.sharded_dict import Snapshot
+from journeyman.engines.ztick.job import STATUS_AT, Job, execution_ns_of
 from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
 
 Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
+JobRow: TypeAlias = tuple[str, Status, int]  # identifier, status, execution_ns
+
+_STATUSES = tuple(Status)
+SLICE_JOBS = 500  # a listing looks at least at this many jobs at a time, if there are as many
 
 # A few milliseconds of work at a million jobs.
 DUE_LIMIT = 500
@@ -63,7 +69,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """Run the job; answer with Finished(run_id, ...) when it has ended, however it did."""
+    """Run the job; answer with RunFinished(run_id, ...) when it has ended, however it did."""
 
     run_id: int
     identifier: str
@@ -105,6 +111,37 @@ class ScheduledJobState:
     execution_ns: int
 
 
+class JobListing:
+    """The jobs as of one moment: an iterator of slices, each quick to make and maybe empty."""
+
+    __slots__ = ("_prefix", "_shards")
+
+    def __init__(self, shards: Snapshot[str, Job] | None, prefix: str) -> None:
+        """Those whose identifier begins with ``prefix``; None: no jobs."""
+        self._shards = iter(()) if shards is None else shards
+        self._prefix = prefix
+
+    def __iter__(self) -> Iterator[list[JobRow]]:
+        return self
+
+    def __next__(self) -> list[JobRow]:
+        prefix = self._prefix
+        rows: list[JobRow] = []
+        seen = 0
+        for shard in self._shards:
+            seen += len(shard)
+            rows += [
+                (identifier, _STATUSES[job[STATUS_AT]], execution_ns_of(job))
+                for identifier, job in shard.items()
+                if identifier.startswith(prefix)
+            ]
+            if seen >= SLICE_JOBS:
+                break
+        if not seen:
+            raise StopIteration
+        return rows
+
+
 @dataclass(frozen=True, slots=True)
 class RuleListing:
     """The rules as of one moment."""
@@ -114,7 +151,7 @@ class RuleListing:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStats:
-    """What a Schedule knows of STAT; the server knows the rest."""
+    """What the engine knows of STAT; the server knows the rest."""
 
     jobs_total: int
     jobs_planned: int

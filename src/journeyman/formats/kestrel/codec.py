@@ -10,26 +10,34 @@
       8 PUT         86 or 88  i32 data size, i32 errors, i64 id, i64 added ms, [i64 expires ms];
                               then the data: the item
       9 READ_DONE   91        i32 data size; then the data: i64 ids, so the size is 8 x count
-      others                  stepped over by their sizes and kept as they are; so is a PUT with
-                              more header words, as a newer version may write it
+      others                  skipped by their sizes and kept; so is a PUT with more header
+                              words, as a newer version may write it
 
 All words are little endian and signed. A file in use is mapped at full size, so zeros follow its
 last entry: a command byte of zero is the end of the data, not an error, and decode returns None
 there without moving on. Both kinds of file take every command; only the magic differs.
 
 There is no checksum. Every size is checked before it is used, but a flipped bit inside an item is
-not noticed, and to read on behind damage is a guess: a run of plausible PUTs. Reader files are
-never guessed at, since a wrong head would skip items that nobody has read.
+not noticed, and reading on after damage is a guess: a run of plausible PUTs. Reader files are
+never searched, since a wrong head would skip unread items.
 
 The whole contract, with limits and errors: docs/formats/kestrel.md.
+
+Seals of kestrel files: a command that libkestrel does not know and steps over by its sizes.
+
+    75 | "JMS" kind | u32 stamp | u64 begin | u32 CRC          command 7, five header words, no data
+    \\__ the same __/
+
+They stand in writer and in reader files. All numbers are little endian.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from journeyman.errors import (
     BadHeader,
@@ -40,11 +48,70 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.seals import Seal, SealKind
 
 WRITER_MAGIC = bytes.fromhex("27642603")
 READER_MAGIC = bytes.fromhex("263c2603")
 MAX_DATA_BYTES = 16 * 1024 * 1024
+
+
+SEAL_BYTE: Final = 0x75
+SEAL_MARK: Final = bytes((SEAL_BYTE,)) + b"JMS"
+_SEAL_FIELDS = struct.Struct("<BIQI")
+SEAL_BYTES: Final = len(SEAL_MARK) + _SEAL_FIELDS.size
+
+_SEAL_MARK = re.compile(re.escape(SEAL_MARK))
+_SEAL_KINDS = {ord(kind.value): kind for kind in SealKind}
+_FIRST_DATA_COMMAND = 8
+_SEAL_SIZE = struct.Struct("<i")
+
+
+class _KestrelSeals:
+    """See journeyman.formats.seals.SealFormat."""
+
+    size = SEAL_BYTES
+    crc_bytes = 4
+
+    def head(self, kind: SealKind, stamp: int, begin: int) -> bytes:
+        return SEAL_MARK + _SEAL_FIELDS.pack(ord(kind.value), stamp, begin, 0)[: -self.crc_bytes]
+
+    def tail(self, crc: int) -> bytes:
+        return crc.to_bytes(self.crc_bytes, "little")
+
+    def is_like_seal(self, data: Buffer, offset: int) -> bool:
+        if data[offset : offset + 1] != SEAL_MARK[:1] or offset + SEAL_BYTES > len(data):
+            return False
+        if data[offset : offset + len(SEAL_MARK)] == SEAL_MARK:
+            return True
+        known = bytes(data[offset : offset + SEAL_BYTES]).rstrip(b"\0")
+        return SEAL_MARK.startswith(known)
+
+    def parse(self, data: Buffer, offset: int) -> Seal | None:
+        if not self.is_like_seal(data, offset) or offset + SEAL_BYTES > len(data):
+            return None
+        kind, stamp, begin, crc = _SEAL_FIELDS.unpack_from(data, offset + len(SEAL_MARK))
+        return Seal(_SEAL_KINDS[kind], stamp, begin, crc) if kind in _SEAL_KINDS else None
+
+    def places(self, data: Buffer, offset: int) -> Iterator[int]:
+        return (found.start() for found in _SEAL_MARK.finditer(data, offset))
+
+    def frame_end(self, data: Buffer, offset: int) -> int | None:
+        byte = data[offset]
+        words = byte & 0x0F
+        end = offset + 1 + 4 * words
+        if byte == 0 or end > len(data):
+            return None
+        if byte >> 4 >= _FIRST_DATA_COMMAND:
+            if words == 0:
+                return None
+            size = _SEAL_SIZE.unpack_from(data, offset + 1)[0]
+            if size < 0 or size > len(data) - end:
+                return None
+            end += size
+        return end
+
+
+SEALS: Final = _KestrelSeals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +329,10 @@ def _all_zero(data: Buffer, offset: int) -> bool:
 
 
 def _is_put_without_first_byte(data: Buffer, offset: int) -> bool:
-    """Whether a PUT stands here but for its command byte, and nothing but zeros behind it.
+    """Whether a PUT without its command byte is here, followed by zeros only.
 
     The original writes that byte last, into a file that is already as long as it will be.
-    A zero byte may also have come between good entries; then a chain of them is found behind it.
+    A zero byte may also have come between good entries; then a chain of them follows it.
     """
     if len(data) - offset < 1 + _SIZE.size or _next_chain(data, offset + 1) is not None:
         return False
@@ -277,9 +344,9 @@ def _is_put_without_first_byte(data: Buffer, offset: int) -> bool:
 
 
 def _hides_the_next_put(data: Buffer, offset: int) -> bool:
-    """Whether the PUT here, which runs past the end of the data, runs over the one behind it.
+    """Whether the PUT here, which runs past the end of the data, runs over the next one.
 
-    Then its size was damaged, and it was not cut short. The one behind it has the next id; a PUT
+    Then its size was damaged, and it was not cut short. The next one has the next id; a PUT
     that only looks like one, being part of an item's data, would have to hit on just that.
     """
     if _PLAUSIBLE_PUT.match(data, offset) is None:

@@ -15,10 +15,10 @@
       9 REMOVE_TENTATIVE_XID  i32 xid
 
 All numbers are little endian and signed; an expiry of 0 means never. This is not the format of
-libkestrel (formats/kestrel), which is what the server here writes: these journals are imported.
+libkestrel (formats/kestrel), which this server writes: these journals are only imported.
 
-There is no checksum, and the opcodes are small numbers. Reading on behind damage takes a run of
-plausible ADDXs. A size over the limit is damage, not an entry that goes on behind the file.
+There is no checksum, and the opcodes are small numbers. Reading on after damage needs a run of
+plausible ADDXs. A size over the limit is damage, not an entry that continues past the file.
 
 What the operations mean: folds/kestrel2. The contract: docs/formats/kestrel2.md.
 """
@@ -221,7 +221,7 @@ CODEC: Codec[Record] = _OldJournal()
 
 
 def begins_as_journal(data: Buffer) -> bool:
-    """Whether a file that begins with these bytes is such a journal, as far as can be told.
+    """Whether a file that begins with these bytes seems to be such a journal.
 
     All that is there decodes and is plausible, up to a write that was cut short; or an item with
     plausible times comes before the first fault.
@@ -304,7 +304,7 @@ def _is_time(ms: int) -> bool:
 
 
 def _is_chain(data: Buffer, offset: int) -> bool:
-    """A plausible item, with another entry or the end behind it."""
+    """A plausible item, followed by another entry or the end."""
     try:
         entry = CODEC.decode(data, offset)
         if entry is None or not _is_plausible(entry.record):

@@ -4,16 +4,15 @@
     entry   u32 key length | u32 value length | key | value | u32 CRC-32C of all before it
             all numbers big endian
 
-The format is ours: how a keyspace travels between stores, Spark and archives. Keys and values are
-bytes here and any key is taken, known or not; what they mean is said by ``keyspace`` and
-``values.py``.
+The format is our own: how a keyspace travels between stores, Spark and archives. Keys and values
+are bytes here, and any key is accepted; ``keys.py`` and ``values.py`` say what they mean.
 
 Invariants
 - A file that was exported holds each key once, in ascending byte order. The codec looks at one
-  entry at a time and cannot see that; whoever writes a file checks it with ``follows``.
+  entry at a time and cannot see that; writers check it with ``follows``.
 - Every entry is proven by its CRC before its content is used. Decoding checks in this order, each
   step needing only bytes that the ones before have seen: lengths | all there | CRC.
-- Zeros are no entry, since a key has at least one byte.
+- Zeros are not an entry, since a key has at least one byte.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ _ENTRY_START = re.compile(rb"(?=\x00\x00[\x00-\x08].[\x00-\x04])", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """A key of the map and what stands behind it."""
+    """A key of the map and its value."""
 
     key: bytes
     value: bytes
 
 
-Record = KeyValue  # the twins of this module call theirs so
+Record = KeyValue  # the name that the other formats use
 
 
 def follows(key: bytes, before: bytes | None) -> bool:
-    """Whether ``key`` may stand behind ``before`` in a file; any key may stand first."""
+    """Whether ``key`` may follow ``before`` in a file; any key may come first."""
     return before is None or before < key
 
 

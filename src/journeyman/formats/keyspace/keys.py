@@ -19,7 +19,7 @@ Invariants
 - ``decode_key(encode_key(k)) == k``; what decode_key would not return, encode_key refuses.
 
 The values are in journeyman.formats.keyspace.values. Storing and scanning is not done here: the
-ranges below are bounds to be handed to whatever holds the map.
+ranges below are bounds for whatever holds the map.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def decode_key(data: bytes, offset: int = 0) -> Key:
     """
     if len(data) > MAX_KEY_BYTES:
         raise InvalidData(f"a key of {len(data)} bytes, over {MAX_KEY_BYTES}", offset)
-    end = data.find(_COLON, data.find(_COLON) + 1) + 1  # behind the second colon, or 0
+    end = data.find(_COLON, data.find(_COLON) + 1) + 1  # after the second colon, or 0
     prefix, rest = data[:end], data[end:]
     if prefix == QUEUES:
         return QueueKey(_queue(rest, offset))
@@ -241,7 +241,7 @@ def _queue(raw: bytes, offset: int) -> str:
 
 def _status(raw: bytes, offset: int) -> str:
     if len(raw) > MAX_STATUS_BYTES or not _STATUS_TEXT.fullmatch(raw):
-        raise InvalidData("a status that is none", offset)
+        raise InvalidData("an invalid status", offset)
     return raw.decode("ascii")
 
 
@@ -253,7 +253,7 @@ def _uuid(raw: bytes, offset: int) -> UUID:
 
 def _decimal(raw: bytes, offset: int) -> int:
     if not _DECIMAL.fullmatch(raw) or int(raw) not in _INT64:
-        raise InvalidData("a time that is no signed 64-bit decimal", offset)
+        raise InvalidData("a time that is not a signed 64-bit decimal", offset)
     return int(raw)
 
 
@@ -271,7 +271,7 @@ def prefix_range(prefix: bytes) -> KeyRange:
     """All keys that begin with ``prefix``, e.g. with one of the constants above."""
     if not prefix.endswith(_COLON):
         raise ValueError("a prefix ends with a colon")
-    return KeyRange(prefix, prefix[:-1] + b";")  # ; comes right behind :
+    return KeyRange(prefix, prefix[:-1] + b";")  # ; comes right after :
 
 
 def due_before(before_ms: int) -> KeyRange:

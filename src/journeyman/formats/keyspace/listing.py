@@ -58,13 +58,13 @@ _UUID_BYTES = 16
 
 @lru_cache(4096)
 def listing(queue: str, status: str) -> bytes:
-    """What all keys of the jobs of a queue and status begin with; a place comes behind it."""
+    """What all keys of the jobs of a queue and status begin with; a place follows."""
     return LISTINGS + _name(queue, status)
 
 
 @lru_cache(4096)
 def rank_listing(queue: str, status: str, level: int) -> bytes:
-    """What all ranks of a level begin with; a place, or nothing, comes behind it."""
+    """What all ranks of a level begin with; a place, or nothing, follows."""
     return RANKS + bytes([level]) + _name(queue, status)
 
 
@@ -75,7 +75,7 @@ def _name(queue: str, status: str) -> bytes:
 
 def whole(beginning: bytes) -> KeyRange:
     """All keys of a listing, or of its ranks of a level."""
-    return KeyRange(beginning, beginning[:-1] + b";")  # ; comes right behind :
+    return KeyRange(beginning, beginning[:-1] + b";")  # ; comes right after :
 
 
 def place_of(created_at_ns: int, job_uuid: UUID) -> bytes:
@@ -99,10 +99,10 @@ def listing_of(key: bytes) -> tuple[str, str, int, UUID]:
     length = int.from_bytes(name[: _LENGTH.size], "big")
     queue, status = name[_LENGTH.size : _LENGTH.size + length], name[_LENGTH.size + length :]
     if not key.startswith(LISTINGS) or len(status) < 3 or status[:1] + status[-1:] != b"::":
-        raise InvalidData("a listing key that is none", 0)
+        raise InvalidData("an invalid listing key", 0)
     try:
         words = queue.decode(), status[1:-1].decode("ascii")
     except UnicodeDecodeError:
-        raise InvalidData("a listing key whose names are no text", 0) from None
+        raise InvalidData("a listing key whose names are not text", 0) from None
     created_ns = ordered_number(place[:8]) * NS_PER_MS + int.from_bytes(place[8:12], "big")
     return *words, created_ns, uuid_of_place(place)

@@ -74,7 +74,7 @@ def split_object(text: str) -> dict[str, Member]:
         while True:
             name, at = _DECODER.raw_decode(text, at)
             if not isinstance(name, str) or name in members:
-                raise ValueError("a member whose name is no string, or is there twice")
+                raise ValueError("a member whose name is not a string, or is repeated")
             start = _expect(text, at, ":")
             value, at = _DECODER.raw_decode(text, start)
             members[name] = Member(value, text[start:at])
@@ -84,7 +84,7 @@ def split_object(text: str) -> dict[str, Member]:
                 break
             at = _expect(text, at, ",")
     if _skip_space(text, at) != len(text):
-        raise ValueError("more text behind the object")
+        raise ValueError("more text after the object")
     _check_surrogates(text, members)
     return members
 
@@ -117,7 +117,7 @@ def check_json(text: str) -> None:
     except StopIteration:
         raise ValueError("no JSON value") from None
     if end != len(text):
-        raise ValueError("more text behind the value")
+        raise ValueError("more text after the value")
     _check_surrogates(text, value)
 
 
@@ -146,7 +146,7 @@ def _check_surrogates(text: str, value: object) -> None:
 
 
 def _expect(text: str, at: int, char: str) -> int:
-    """Where the next token begins behind ``char``, spaces skipped on both sides."""
+    """Where the next token begins after ``char``, spaces skipped on both sides."""
     at = _skip_space(text, at)
     if text[at : at + 1] != char:
         raise ValueError(f"no {char} where one is due")
@@ -219,11 +219,11 @@ def _parse_any_time(text: str) -> int:
     year, month, day, hour, minute, second = map(int, match.groups()[:6])
     decimals, sign, offset_hour, offset_minute = match.groups()[6:]
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError("a time of day that is none")
+        raise ValueError("an invalid time of day")
     offset_s = 0
     if sign:
         if int(offset_hour) > 23 or int(offset_minute) > 59:
-            raise ValueError("a zone offset that is none")
+            raise ValueError("an invalid zone offset")
         offset_s = (int(offset_hour) * 60 + int(offset_minute)) * 60 * (-1 if sign == "-" else 1)
     days = date(year, month, day).toordinal() - _EPOCH_DAY
     seconds = days * DAY_S + hour * 3600 + minute * 60 + second - offset_s

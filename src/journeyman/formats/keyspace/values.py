@@ -1,4 +1,4 @@
-"""The Overhop keyspace, its values: what stands behind each kind of key.
+"""The Overhop keyspace, its values: what each kind of key maps to.
 
     QueueKey                      {"id":..,"name":..,"config":{"concurrency_limit":..,
                                    "allow_job_overrides":..},"state":"active"}
@@ -15,6 +15,14 @@ Invariants
   another hand (spaces, other order, other zone) is read, and written back in this form.
 - Members that are not known here are kept, as text, and written back in their place.
 - Hostile JSON is InvalidData, never another exception. Nothing is checked against other keys.
+
+A job record that is just as values.py would write it, taken apart in one step: for speed.
+
+Nearly all records are. Whatever matches here has the parts that a decoder would find, payload and
+all checked; what does not match says nothing, and is decoded.
+
+    {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":".."}
+    {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":"..","workq":..}
 """
 
 from __future__ import annotations
@@ -209,7 +217,7 @@ def _is_status(status: str) -> bool:
 
 
 def decode_value(key: Key, data: bytes, offset: int = 0) -> Value:
-    """The value that stands behind ``key``. Raises InvalidData.
+    """The value of ``key``. Raises InvalidData.
 
     ``offset`` is only named in errors: where the value stands in something larger.
     """
@@ -218,7 +226,7 @@ def decode_value(key: Key, data: bytes, offset: int = 0) -> Value:
     try:
         return _decode(key, data)
     except ValueError as error:
-        raise InvalidData(f"a value that is none: {error}", offset) from None
+        raise InvalidData(f"an invalid value: {error}", offset) from None
 
 
 def _decode(key: Key, data: bytes) -> Value:
@@ -299,7 +307,7 @@ def _queue(members: dict[str, Member]) -> QueueRecord:
     overrides = _take(config, "allow_job_overrides").value
     state = _string(members, "state")
     if not isinstance(overrides, bool) or state not in _QUEUE_STATES:
-        raise ValueError("allow_job_overrides or state is none")
+        raise ValueError("allow_job_overrides or state is invalid")
     return QueueRecord(
         queue_id=_uuid(members.pop("id").value) if "id" in members else None,
         name=_string(members, "name"),
@@ -323,7 +331,7 @@ def _take(members: dict[str, Member], name: str) -> Member:
 def _string(members: dict[str, Member], name: str) -> str:
     value = _take(members, name).value
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no string")
+        raise ValueError(f"{name} is not a string")
     return value
 
 
@@ -334,7 +342,7 @@ def _optional(members: dict[str, Member], name: str, limits: range) -> int | Non
 
 def _number(value: Any, limits: range) -> int:
     if type(value) is not int or value not in limits:  # True is an int, too
-        raise ValueError(f"{value!r:.40} is no number from 0 to {limits.stop - 1}")
+        raise ValueError(f"{value!r:.40} is not a number from 0 to {limits.stop - 1}")
     return value
 
 
@@ -371,18 +379,9 @@ def index_entries(job: JobRecord, *, queue_time_version: int = 2) -> dict[bytes,
     }
 
 
-# ----------------------------------------
-# A job record that is just as values.py would write it, taken apart in one step: for speed.
-#
-# Nearly all records are. Whatever matches here has the parts that a decoder would find, payload and
-# all checked; what does not match says nothing, and is decoded.
-#
-#     {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":".."}
-#     {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":"..","workq":..}
-
 _PLAIN = r'"([^"\\\x00-\x1f]*)"'  # a string without escapes
 _NUMBER = "0|[1-9][0-9]{0,18}"
-# A job as it is written, with at most one member more, behind all others by its name.
+# A job as it is written, with at most one more member, whose name sorts last.
 _WRITTEN_JOB = re.compile(
     rf'\{{"created_at":{_PLAIN},"execution_start_at":{_PLAIN},"jid":{_PLAIN},'
     rf'"max_attempts":(null|{_NUMBER}),"payload":(.*),"queue_name":{_PLAIN},'
@@ -408,7 +407,7 @@ def match_written(text: str) -> re.Match[str] | None:
         if match[12] is not None:
             check_json(match[12])
     except ValueError:
-        return None  # other members stand behind it, or it is none
+        return None  # other members follow, or it is not one
     return match
 
 
@@ -426,7 +425,7 @@ class Glance(NamedTuple):
 def glance(data: bytes, status: str | None = None) -> Glance | None:
     """A look at the record of a job without making one, and the record with a status.
 
-    None if it is not just as it would be written, or is no record: decode it then.
+    None if it is not exactly as it would be written, or not a record: decode it then.
     """
     try:
         text = str(data, "utf-8")

@@ -12,7 +12,7 @@
 
 A fail that is retried is hidden: written as an add which the original steps over (retry.py).
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
-times.py). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
+records.py). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
 
 This module knows what a record says, not whether it may: names, TTRs and ids that the protocol
 would refuse are read and written like any other, and the fold decides. What is decoded can always
@@ -205,7 +205,7 @@ def _read_added(
     priority, at = _read_number(frame, at, offset)
     priority = varint.unfold_sign(priority)
     if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
-        raise InvalidData(f"priority {priority} is no 32-bit number", offset)
+        raise InvalidData(f"priority {priority} is not a 32-bit number", offset)
     max_attempts, at = _read_number(frame, at, offset)
     max_fails, at = _read_number(frame, at, offset)
     payload, at = _read_block(frame, at, offset, "payload", MAX_PAYLOAD_BYTES)
@@ -238,7 +238,7 @@ def _read_number(frame: bytes, at: int, offset: int) -> tuple[int, int]:
     if after == varint.CUT_SHORT:
         raise StringOverflow("a number runs past the end of the record", offset)
     if after == varint.OVER_64_BITS:
-        raise InvalidData("a number is no 64-bit varint", offset)
+        raise InvalidData("a number is not a 64-bit varint", offset)
     return value, after
 
 
@@ -266,7 +266,7 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
     """Whether what there is of a payload can be the beginning of one that ends at ``end``.
 
     The lengths inside a payload add up to its SIZE. So a record whose SIZE was damaged, and now
-    reaches past the end of the data over good records, is told from one that was cut short.
+    reaches past the end of the data over good records, is not taken for one that was cut short.
     """
     stop = min(end, len(data))
     if at >= stop:
@@ -309,7 +309,7 @@ def _write_settings(
     name: str, ttr_ms: int, ttl_ms: int, priority: int, max_attempts: int, max_fails: int
 ) -> bytes:
     if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
-        raise EncodeError(f"priority {priority} is no 32-bit number")
+        raise EncodeError(f"priority {priority} is not a 32-bit number")
     name_bytes = _name_bytes(name)
     return b"".join(
         (
@@ -333,7 +333,7 @@ def _name_bytes(name: str) -> bytes:
     try:
         found = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise EncodeError(f"name {name!r} holds what is no text") from error
+        raise EncodeError(f"name {name!r} contains what is not text") from error
     # Escaped bytes that together are good utf-8 would come back as another name.
     if found.decode("utf-8", "surrogateescape") != name:
         raise EncodeError(f"name {name!r} escapes bytes that need no escape")
@@ -342,7 +342,7 @@ def _name_bytes(name: str) -> bytes:
 
 def _write_number(value: int, what: str) -> bytes:
     if not 0 <= value <= MAX_U64:
-        raise EncodeError(f"{what} {value} is no unsigned 64-bit number")
+        raise EncodeError(f"{what} {value} is not an unsigned 64-bit number")
     return varint.write(value)
 
 

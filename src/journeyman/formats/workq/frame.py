@@ -12,6 +12,19 @@ verdict on a whole buffer and on a stream the same:
 Damage. A job's payload is the client's own bytes and may well hold whole log records, CRC and all.
 Searching a damaged record byte by byte would bring those to life, so ``skip`` first asks whether
 the damaged frame still ends where something real begins; only if it does not is ``resync`` needed.
+
+Variable-length integers as the workq log writes them: seven bits a byte, lowest group first.
+
+    300 = 0b10_0101100   ->   10101100 00000010   =  ac 02
+                              ^        ^
+                              more     last
+
+A number of 64 bits takes at most ten bytes, and the tenth may hold only its lowest bit. Signed
+numbers are folded onto unsigned ones first (zigzag: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ...).
+
+Reading accepts numbers padded with empty groups (``80 00`` is 0), as the original does; writing
+always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
+``read`` reports it in place of the next position instead of raising.
 """
 
 from __future__ import annotations
@@ -32,29 +45,13 @@ from journeyman.formats.framing import Buffer
 from journeyman.formats.workq.records import TIME_BYTES, TIME_VERSION
 from journeyman.units import NS_PER_S
 
-# ----------------------------------------
-# Variable-length integers as the workq log writes them: seven bits a byte, lowest group first.
-#
-#     300 = 0b10_0101100   ->   10101100 00000010   =  ac 02
-#                               ^        ^
-#                               more     last
-#
-# A number of 64 bits takes at most ten bytes, and the tenth may hold only its lowest bit. Signed
-# numbers are folded onto unsigned ones first (zigzag: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ...).
-#
-# Reading accepts numbers padded with empty groups (``80 00`` is 0), as the original does; writing
-# always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
-# ``read`` reports it in place of the next position instead of raising.
-
-MAX_BYTES = 10
-
 # Both are below every real position.
 CUT_SHORT = -1  # no last byte before the stop
 OVER_64_BITS = -2  # more than ten bytes, or more than 64 bits in them
 
 
 def read(data: Buffer, at: int, stop: int) -> tuple[int, int]:
-    """The number at ``at`` and the position behind it, or CUT_SHORT or OVER_64_BITS as position."""
+    """The number at ``at`` and the position after it, or CUT_SHORT or OVER_64_BITS as position."""
     value = 0
     shift = 0
     while at < stop:
@@ -144,7 +141,7 @@ def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
     if payload_at == CUT_SHORT:
         raise IncompleteEntry("cut short in SIZE", offset, MIN_FRAME_BYTES + len(data) - size_at)
     if payload_at == OVER_64_BITS:
-        raise InvalidData("SIZE is no 64-bit varint", offset)
+        raise InvalidData("SIZE is not a 64-bit varint", offset)
     return size, payload_at
 
 
@@ -173,7 +170,7 @@ def skip(data: Buffer, offset: int) -> int | None:
     """The end of the frame at ``offset``, where that end can be trusted. See framing.Codec.
 
     It can when the frame's CRC fits, or when it does not but a proven frame, or the end of the
-    data, follows exactly behind it. The exception is a damaged SIZE that now reaches over whole
+    data, follows exactly there. The exception is a damaged SIZE that now reaches over whole
     records and happens to end where one of them ends: then that one is proven, and nothing is
     skipped. A record that lies in the payload never ends there; at least the CRC is in between.
     """

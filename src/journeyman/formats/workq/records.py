@@ -1,4 +1,15 @@
-"""What the workq command log records: a job is added, is finished, or something happens to it."""
+"""What the workq command log records: a job is added, is finished, or something happens to it.
+
+A moment in the workq log: 15 bytes, big endian.
+
+    byte   0        1..8                      9..12         13..14
+           version  seconds since 0001-01-01  nanoseconds   zone offset in minutes
+           01       i64                       u32 < 10^9    i16
+
+The zone offset never changes the moment, it only says how the original would print it. The
+original writes -1 for UTC. Any offset is read, and kept, so that a time is written back as it
+was.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +22,12 @@ from journeyman.errors import EncodeError
 from journeyman.units import NS_PER_S
 from journeyman.values import value
 
-# ----------------------------------------
-# A moment in the workq log: 15 bytes, big endian.
-#
-#     byte   0        1..8                      9..12         13..14
-#            version  seconds since 0001-01-01  nanoseconds   zone offset in minutes
-#            01       i64                       u32 < 10^9    i16
-#
-# The zone offset never changes the moment, it only says how the original would print it. The
-# original writes -1 for UTC. Any offset is read, and kept, so that a time is written back as it
-# was.
-
 TIME_BYTES = 15
 TIME_VERSION = 1
 UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 UTC_OFFSET_MIN = -1  # how the original writes "UTC"
 
-# (seconds, nanoseconds, offset): everything behind the version byte.
+# (seconds, nanoseconds, offset): everything after the version byte.
 FIELDS = struct.Struct(">qIh")
 _WHOLE = struct.Struct(">BqIh")
 

@@ -11,8 +11,10 @@ from journeyman.formats.ztick.codec import (
     decode_payload,
     frames,
 )
-from journeyman.formats.ztick.layout import MAX_ENTRY_BYTES, MAX_LIST_ITEMS, MAX_STRING_BYTES
-from journeyman.formats.ztick.runners import (
+from journeyman.formats.ztick.layout import (
+    MAX_ENTRY_BYTES,
+    MAX_LIST_ITEMS,
+    MAX_STRING_BYTES,
     Amqp,
     Awf,
     Direct,

@@ -11,8 +11,8 @@
     runner 0 shell   command                 3 awf    workflow, u16be count, inputs
            1 amqp    dsn, exchange, key      4 http   method, url
            2 direct  executable, u16be       5 redis  url, command, key
-                     count, args             6 queue  name, u16be count, flags (ours)
-                                             7 journal  name of a fan-out queue (ours)
+                     count, args             6 queue  name, u16be count, flags (new)
+                                             7 journal  name of a fan-out queue (new)
 
 What is read is exactly what is written: decode takes valid UTF-8, known types, runners and
 statuses, and no byte too many, and encode refuses whatever decode would not give back.
@@ -26,16 +26,24 @@ Which error says what (docs/formats/ztick.md has the table):
     InvalidData        everything else
 
 A frame is what the length prefix cuts out, an entry is a frame whose content is right. The shape
-of damaged bytes is judged in journeyman.formats.ztick.damage; reading on behind damage is
+of damaged bytes is judged in journeyman.formats.ztick.damage; reading on after damage is
 recovery, not format.
+
+Seals of a ztick log: removals of jobs that never exist, which the original steps over.
+
+    00000030 02 002d | journeyman.seal. | kind | 8 hex stamp | 12 hex begin | 8 hex CRC
+    \\____ the same in every seal ______/
+
+The prefix is reserved: no client may set or remove a job with it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from journeyman.errors import (
     EncodeError,
@@ -46,6 +54,7 @@ from journeyman.errors import (
     UnknownEntryType,
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.seals import Seal, SealKind
 from journeyman.formats.ztick.damage import is_cut_short, resync, skip
 from journeyman.formats.ztick.layout import (
     HEAD,
@@ -60,16 +69,89 @@ from journeyman.formats.ztick.layout import (
     MAX_STRING_BYTES,
     RULE,
     RULE_REMOVAL,
+    RUNNER_CLASSES,
     RUNNER_STRINGS,
     U16,
-)
-from journeyman.formats.ztick.runners import (
-    RUNNER_CLASSES,
     Runner,
 )
-from journeyman.formats.ztick.seals import SEALS
 
 _INT64 = range(-(2**63), 2**63)
+
+
+RESERVED_PREFIX: Final = "journeyman.seal."
+_SEAL_PREFIX = RESERVED_PREFIX.encode()
+_FIELD_BYTES = 1 + 8 + 12 + 8
+_ID_BYTES = len(RESERVED_PREFIX) + _FIELD_BYTES
+SEAL_BYTES: Final = HEAD.size + _ID_BYTES
+SEAL_MARK: Final = (
+    HEAD.pack(SEAL_BYTES - LENGTH.size, JOB_REMOVAL, _ID_BYTES) + RESERVED_PREFIX.encode()
+)
+
+_SEAL_MARK = re.compile(re.escape(SEAL_MARK))
+_SEAL_FIELDS = re.compile(rb"([obc])([0-9a-f]{8})([0-9a-f]{12})([0-9a-f]{8})")
+
+
+def is_reserved(identifier: str) -> bool:
+    """Whether a removal of this job would be taken for a seal, or for one cut short."""
+    if not identifier.startswith(RESERVED_PREFIX[0]):
+        return False
+    is_cut_short = len(identifier) == _ID_BYTES and identifier.isascii()
+    return identifier.startswith(RESERVED_PREFIX) or (
+        is_cut_short and _is_marked(identifier.encode())
+    )
+
+
+def _is_marked(identifier: bytes) -> bool:
+    """The prefix, or its beginning and zeros."""
+    known = identifier.rstrip(b"\0")[: len(_SEAL_PREFIX)]
+    is_beginning = len(known) > 0 and _SEAL_PREFIX.startswith(known)
+    return is_beginning and identifier.startswith(known.ljust(len(_SEAL_PREFIX), b"\0"))
+
+
+class _ZtickSeals:
+    """See journeyman.formats.seals.SealFormat."""
+
+    size = SEAL_BYTES
+    crc_bytes = 8
+
+    def head(self, kind: SealKind, stamp: int, begin: int) -> bytes:
+        return SEAL_MARK + f"{kind.value}{stamp:08x}{begin:012x}".encode()
+
+    def tail(self, crc: int) -> bytes:
+        return b"%08x" % crc
+
+    def is_like_seal(self, data: Buffer, offset: int) -> bool:
+        if data[offset : offset + HEAD.size] != SEAL_MARK[: HEAD.size]:
+            return False
+        identifier = bytes(data[offset + HEAD.size : offset + SEAL_BYTES])
+        return len(identifier) == _ID_BYTES and identifier.isascii() and _is_marked(identifier)
+
+    def parse(self, data: Buffer, offset: int) -> Seal | None:
+        if not self.is_like_seal(data, offset) or offset + SEAL_BYTES > len(data):
+            return None
+        fields = _SEAL_FIELDS.match(data, offset + len(SEAL_MARK))
+        if fields is None:
+            return None
+        kind, stamp, begin, crc = fields.groups()
+        return Seal(
+            SealKind(bytes(kind).decode()),
+            int(bytes(stamp), 16),
+            int(bytes(begin), 16),
+            int(bytes(crc), 16),
+        )
+
+    def places(self, data: Buffer, offset: int) -> Iterator[int]:
+        return (found.start() for found in _SEAL_MARK.finditer(data, offset))
+
+    def frame_end(self, data: Buffer, offset: int) -> int | None:
+        left = len(data) - offset - LENGTH.size
+        if left < 0:
+            return None
+        length = LENGTH.unpack_from(data, offset)[0]
+        return offset + LENGTH.size + length if 0 < length <= min(left, MAX_ENTRY_BYTES) else None
+
+
+SEALS: Final = _ZtickSeals()
 
 
 class Status(IntEnum):
@@ -181,7 +263,7 @@ def _encode_runner(runner: Runner) -> bytes:
 def frames(data: Buffer) -> Iterator[tuple[int, memoryview]]:
     """Offset and payload of every whole frame, by its length prefix alone, as the original walks.
 
-    The content is not looked at and no length is too large; bytes that are no whole frame end it.
+    The content is not checked and no length is too large; an incomplete frame ends it.
     """
     view = memoryview(data)
     offset = 0

@@ -291,7 +291,7 @@ class _Prefix:
         if runner not in LIST_RUNNERS:
             self._strings(strings)
             return
-        self._string(2, MAX_ENTRY_BYTES, but_not=3)  # a count and one byte is no list
+        self._string(2, MAX_ENTRY_BYTES, but_not=3)  # a count and one byte is not a list
         high = self._byte(0xFF)
         if self.at == len(self.known):
             self._check_list(high << 8, high << 8 | 0xFF, self.left - 1)
@@ -318,7 +318,7 @@ class _Prefix:
             self._string(2 * following, _LONGEST_STRING * following)
 
     def _string(self, after_min: int, after_max: int, but_not: int = -1) -> None:
-        """A string that must leave between ``after_min`` and ``after_max`` bytes behind it."""
+        """A string that must leave between ``after_min`` and ``after_max`` bytes after it."""
         have = len(self.known) - self.at
         if have < 2:  # any length its unknown bytes allow
             shortest = self.known[self.at] << 8 if have else 0

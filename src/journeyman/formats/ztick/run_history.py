@@ -5,7 +5,7 @@ r"""One run of a scheduled job as a line of JSON: what the ztick log cannot say.
      "detail":"exit status 3","output":"disk is full\n"}            (one line, ended by \n)
 
 The log of a schedule has no times of writing: it says that a job was executed, never when. These
-lines do. They are ours; the original neither writes nor reads them.
+lines do. The original neither writes nor reads them.
 
 A line that is not whole, or holds something else, is not an error: ``decode`` answers None. So a
 file whose last write was cut off loses that line and no other. What a program said may hold any
@@ -20,7 +20,7 @@ from typing import Any
 
 EXECUTED = "executed"
 FAILED = "failed"
-CUT_OFF = "cut-off"  # the server stopped first: how far the run came, nobody knows
+CUT_OFF = "cut-off"  # the server stopped first: how far the run got is unknown
 OUTCOMES = (EXECUTED, FAILED, CUT_OFF)
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a kestrel queue: how far each reader has come, one small file a reader.
+"""The checkpoints of a kestrel queue: how far each reader has come, one small file per reader.
 
     <queue>.read.<reader>          READ_HEAD, then READ_DONE with ids ascending, always both, sealed
     <queue>.read.<reader>~~<ms>    the next one, being written
@@ -8,11 +8,11 @@
     1 write and sync the ~~ file               the old checkpoint; opening removes the ~~ file
     2 rename it over the old, sync directory   the new one
 
-One whose seal does not fit, that does not read from beginning to end, or that speaks of ids no
-queue can have reached, is not trusted: it is copied to quarantine/, and its reader starts at the
-oldest item. To deliver twice is better than never.
+One whose seal does not match, that cannot be read completely, or that has ids no queue can have
+reached, is not trusted: it is copied to quarantine/, and its reader starts at the
+oldest item. Delivering twice is better than never.
 
-What ``durable`` holds is on disk. Retention goes by it and by nothing else.
+What ``durable`` holds is on disk. Retention uses nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from journeyman.disk import Disk
 from journeyman.folds.kestrel import Reader, fold_reader, snapshot_reader
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.kestrel import READER, Record
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import stamp_of
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.recovery import FileReport, copy_aside, inspect_file
@@ -54,7 +54,7 @@ class Checkpoints:
             entries: list[Entry[Record]] = []
             report = inspect_file(self._disk, READER, path, entries.append)
             reader = fold_reader((entry.record for entry in entries), name=name)
-            # Zeros behind the last record are no damage, a file of zeros is.
+            # Zeros after the last record are not damage, a file of zeros is.
             whole = all(d.kind == "padding" and d.offset > 0 for d in report.damages)
             if whole and reader.is_plausible(tail):
                 readers[name] = reader
@@ -123,5 +123,5 @@ class Checkpoints:
 
 
 def _copy(reader: Reader) -> Reader:
-    """Readers are changed in place by whoever serves them; what is on disk is not."""
+    """The engine changes readers in place; what is on disk does not change with them."""
     return Reader(reader.head, set(reader.done))

@@ -1,21 +1,20 @@
-"""What is known of a segment without reading it, in memory and in a small file.
+"""What is known of segments without reading them, in memory and in small files.
 
     <dir>/<queue>.<number>            the segment
     <dir>/.index/<queue>.<number>     its index, once the segment is closed; JSON
 
     marks     (id, offset, items and bytes before it)  about every 64 KiB; in a sealed segment only
-              where a block begins, so that whoever reads on from there can prove what it reads
+              where a block begins, so that a reader can prove what it reads from there
     edges     first and last id, items, bytes, size of the file
     proof     a checksum over the first and the last bytes of the segment
 
-An index says nothing that the segment does not say. One that is missing, damaged or does not fit
-its segment is made anew by reading the segment; so it may go at any time, and is written without
-ceremony. It stands in a directory of its own because the original takes every file beside the
-segments for a queue; a hidden one, because whoever reads folders of queues takes what is in other
-directories for more of them.
+An index is derived from its segment. One that is missing, damaged or does not match is created
+again by reading the segment, so it may be deleted at any time. It is in a separate directory
+because the original takes every file beside the segments for a queue, and in a hidden one because
+readers of directories would look for queues in any other.
 
 A segment whose ids do not ascend (no server writes one, files may have been put together by hand)
-has no marks but the first: it is always read from its beginning.
+has only the first mark: it is always read from its beginning.
 """
 
 from __future__ import annotations
@@ -23,16 +22,18 @@ from __future__ import annotations
 import json
 import posixpath
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import google_crc32c
 
 from journeyman.disk import Disk
+from journeyman.folds.kestrel import FoldedQueue, Reader
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import WRITER, ItemPut, Record
 from journeyman.logs.publication import put_in_place, write_whole
+from journeyman.logs.segments import Position
 
 INDEX_DIRECTORY = ".index"
 MARK_BYTES = 64 * 1024
@@ -79,7 +80,7 @@ class Segment:
         sizes: Sequence[int],
         block: int | None = None,
     ) -> None:
-        """Items stand one behind the other from ``offset`` on, with ids that ascend.
+        """Items follow one another from ``offset`` on, with ascending ids.
 
         ``block``: where the sealed block begins that they are part of.
         """
@@ -120,6 +121,47 @@ class Segment:
         """The next place where an item is known to begin."""
         place = bisect_right(self.marks, offset, key=lambda mark: mark[1])
         return self.marks[place][1] if place < len(self.marks) else None
+
+
+class SegmentCatalog:
+    """All segments that hold items, oldest ids first. Not thread-safe."""
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        """``segments`` come in the order of their numbers."""
+        numbered = [segment for segment in segments if segment.items]
+        self._segments = sorted(numbered, key=lambda segment: segment.first_id)
+        self.numbers_follow_ids = numbered == self._segments
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def tail(self) -> int:
+        """The highest id; 0 when there is no item."""
+        return max((segment.last_id for segment in self._segments), default=0)
+
+    def edge_ids(self) -> list[int]:
+        """First and last id of every segment: all that opening a queue needs of them."""
+        return [edge for s in self._segments for edge in (s.first_id, s.last_id)]
+
+    def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
+        """Items were stored one behind the other; ``sizes`` are those of their entries."""
+        if not self._segments or self._segments[-1].path != begin.path:
+            self._segments.append(Segment(begin.path))
+        self._segments[-1].note_run(begin.offset, items, sizes, begin.block)
+
+    def retired(self, readers: Mapping[str, Reader]) -> list[Segment]:
+        """The segments that may go, oldest first."""
+        if not readers:
+            return []
+        first_ids = [segment.first_id for segment in self._segments]
+        return self._segments[: len(FoldedQueue(self.tail, readers).retired(first_ids))]
+
+    def forget(self, segment: Segment) -> None:
+        self._segments.remove(segment)
 
 
 def load_index(disk: Disk, path: str) -> Segment | None:
@@ -167,7 +209,7 @@ def save_index(disk: Disk, segment: Segment) -> None:
 
 
 def remove_index(disk: Disk, path: str) -> None:
-    """The segment is gone. That its index may come back after a crash does no harm."""
+    """The segment was removed. An index that comes back after a crash does no harm."""
     where = _index_path(path)
     if disk.exists(where):
         disk.remove(where)

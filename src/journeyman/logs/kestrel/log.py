@@ -8,12 +8,12 @@
 
     put         an id, one record, and a new segment before it if it would not fit this one
     checkpoint  how far a reader has come, durably
-    retain      segments that every reader is past go, see retention.py
+    retain      segments that every reader has passed are removed, see retention.py
 
-Ids grow by one for each item and are never given out again, even if the items that had them are
-lost: the next one is above every id in any segment *and* in any checkpoint. (The original gives
-them out again; a reader whose checkpoint is ahead of the items then skips new ones.) So after a
-loss there may be a gap, which readers here step over.
+Ids grow by one per item and are never reused, even if the items that had them are
+lost: the next one is above every id in any segment *and* in any checkpoint. (The original reuses
+them; a reader whose checkpoint is ahead of the items then skips new ones.) So after a
+loss there may be a gap, which readers here skip.
 
 An item of up to 16 MiB always fits: one that is too large for any segment has a segment to itself.
 """
@@ -23,7 +23,6 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 
 from journeyman.clock import Clock
@@ -33,9 +32,9 @@ from journeyman.folds.anomaly import Notes
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import BLOCK_BYTES
-from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
 from journeyman.logs.kestrel.index import Segment, remove_index, save_index
 from journeyman.logs.kestrel.opening import FoundQueue, find_queue
 from journeyman.logs.kestrel.reading import ItemReader
@@ -43,10 +42,9 @@ from journeyman.logs.kestrel.retention import retire_segment
 from journeyman.logs.publication import remove_durably
 from journeyman.logs.recovery import copy_aside
 from journeyman.logs.sealed_reading import read_whole
-from journeyman.logs.sealing import Sealing, in_blocks
+from journeyman.logs.sealing import Sealing
 from journeyman.logs.segments import (
     KestrelPlan,
-    Position,
     check_queue_name,
     kestrel_lock_name,
 )
@@ -56,7 +54,10 @@ DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 
 
 class KestrelJournal:
-    """A queue's journal open for writing. Made by ``open``; safe from any thread."""
+    """A queue's journal open for writing. Made by ``open``.
+
+    One thread puts and appends; the rest is safe from any thread meanwhile.
+    """
 
     def __init__(
         self,
@@ -77,12 +78,9 @@ class KestrelJournal:
         self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
         self._files = threading.Lock()  # checkpoints and retention, one at a time
-        # Guards the rest. Never held while the appender commits; reentrant, since a future that
-        # is done already calls back at once.
-        self._ids = threading.RLock()
+        self._ids = threading.Lock()  # guards the rest; never held while the appender writes
         self._catalog = found.catalog
         self._next_id = found.next_id
-        self._refused_ids: set[int] = set()
         self._reader = ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
         self.recovery = found.report
@@ -97,7 +95,7 @@ class KestrelJournal:
         directory: str,
         queue: str,
         *,
-        sync: SyncPolicy | None = None,
+        sync: SyncPolicy = SyncPolicy.ALWAYS,
         seal: bool = True,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
@@ -109,8 +107,9 @@ class KestrelJournal:
 
         ``seal``: what is written is sealed, see journeyman.formats.seals.
         ``thorough``: all of every segment is read, and not only its index. ``names`` are the
-        files of the queue, if the directory has been listed already. ``notes`` is told of readers
-        that do not stand where their checkpoints said. LogLocked: another process has the queue.
+        files of the queue, if the directory has been listed already. ``notes`` gets the anomalies
+        of readers that are not where their checkpoints said.
+        LogLocked: another process has the queue.
         """
         check_queue_name(queue)
         disk.make_dirs(directory)
@@ -175,22 +174,19 @@ class KestrelJournal:
         add_time_ms: int | None = None,
         expire_time_ms: int | None = None,
         error_count: int = 0,
-    ) -> tuple[ItemPut, Future[Position]]:
-        """Queue an item; see Appender for when the future resolves.
+    ) -> ItemPut:
+        """Store one item. ``append`` says when it fails, and what is true afterwards.
 
         ``add_time_ms`` is now by default. EncodeError: it is too large, and no id is used up.
         """
         if add_time_ms is None:
             add_time_ms = self._clock.now_ns() // NS_PER_MS
-        with self._ids:
-            item = ItemPut(self._next_id, add_time_ms, expire_time_ms, error_count, data)
-            stored = self.appender.append(WRITER.encode(item))
-            self._next_id += 1
-            stored.add_done_callback(lambda future: self._note_put(item, future))
-        return item, stored
+        item = ItemPut(self.next_id, add_time_ms, expire_time_ms, error_count, data)
+        self.append([item])
+        return item
 
     def append(self, items: Sequence[ItemPut]) -> bool:
-        """Write items whose ids were given out by whoever serves the queue, from ``next_id`` on.
+        """Write items whose ids the engine has assigned, from ``next_id`` on.
 
         As durable as the policy says when this returns; LogError: none of them is stored.
         Whether a segment was left for the next one: see ``save_indexes``.
@@ -205,9 +201,7 @@ class KestrelJournal:
         if self.has_room_for(sum(sizes)):
             # In pieces of a block: each is as if it were one record.
             runs = list(in_blocks(encoded))
-        stored = self.appender.append_many([b"".join(run) for run in runs])
-        self.appender.commit()
-        positions = stored.result()
+        positions = self.appender.append([b"".join(run) for run in runs])
         with self._ids:
             segments_before = len(self._catalog)
             self._next_id = items[-1].item_id + 1
@@ -249,10 +243,6 @@ class KestrelJournal:
         """Closed segments: those before the last that is known to hold an item. The writer may have
         left that one too, but what it wrote there last may not be noted yet."""
         return [segment for segment in self.segments[:-1] if not segment.indexed]
-
-    def commit(self) -> int:
-        """Write what was put, for whoever does not use a CommitThread."""
-        return self.appender.commit()
 
     def items(self, after: int = 0) -> Iterator[ItemPut]:
         """Stored items with ids above ``after``, as of the first one."""
@@ -321,7 +311,7 @@ class KestrelJournal:
         self._write_checkpoint(DEFAULT_READER, Reader(self._next_id - 1))
 
     def retain(self) -> list[str]:
-        """Let go of segments that nobody needs; their names, or where they are archived."""
+        """Remove segments that no reader needs; returns their names, or where they are archived."""
         went: list[str] = []
         with self._files:
             with self._ids:
@@ -334,7 +324,7 @@ class KestrelJournal:
         return went
 
     def close(self) -> None:
-        """Write what waits, sync, and let others have the queue."""
+        """Sync, and let others have the queue."""
         with self._files:
             try:
                 self.appender.close()
@@ -356,7 +346,7 @@ class KestrelJournal:
         """Close the queue and remove all its files.
 
         First it is made a queue in which all has been read, by removing the last named reader; a
-        crash behind that leaves an empty queue, whose ids go on where they were.
+        crash after that leaves an empty queue whose ids continue.
         """
         with self._files:
             self._write_default_at_tail()
@@ -383,14 +373,3 @@ class KestrelJournal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _note_put(self, item: ItemPut, stored: Future[Position]) -> None:
-        with self._ids:
-            if stored.exception() is None:
-                self._catalog.note(stored.result(), item)
-                return
-            # It was taken back: if no id above it is on its way, the next item has it, so no gap.
-            self._refused_ids.add(item.item_id)
-            while self._next_id - 1 in self._refused_ids:
-                self._next_id -= 1
-                self._refused_ids.remove(self._next_id)

@@ -1,11 +1,11 @@
-"""What opening a kestrel queue finds, and mends: everything between the lock and the first append.
+"""What opening a kestrel queue finds and repairs: everything between the lock and the first append.
 
-    1  a change of many files that was cut short is carried through     see publication
-    2  unfinished files of this queue go
-    3  segments are read, or their indexes; damage is put aside         see retention.py
+    1  an interrupted change of many files is finished                  see publication
+    2  unfinished files of this queue are removed
+    3  segments are read, or their indexes; damage is quarantined       see retention.py
     4  readers are placed, and the checkpoints say where                see checkpoints.py
 
-Whoever does this holds the lock of the queue.
+The caller holds the lock of the queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from journeyman.errors import LogLocked
 from journeyman.folds.anomaly import Anomaly, Notes
 from journeyman.folds.kestrel import FoldedQueue, Reader, open_queue
 from journeyman.logs.kestrel.checkpoints import Checkpoints
-from journeyman.logs.kestrel.retention import SegmentCatalog, recover_segments
+from journeyman.logs.kestrel.index import SegmentCatalog
+from journeyman.logs.kestrel.retention import recover_segments
 from journeyman.logs.publication import finish, journal_path, pending
 from journeyman.logs.recovery import RecoveryReport
 from journeyman.logs.segments import (
@@ -59,7 +60,7 @@ def find_queue(
     """``thorough``: every segment is read, whatever its index says.
 
     ``seal``: checkpoints are written with seals.
-    ``names`` are the files that belong to it, for whoever has listed the directory already.
+    ``names`` are the files that belong to it, for callers that have already listed the directory.
     """
     if finish_publication(disk, directory, queue) or names is None:
         names = disk.list_dir(directory)
@@ -106,10 +107,10 @@ def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
 
 
 def remove_stale_locks(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """Remove lock files of queues that are no more: a crash while one was erased leaves its lock.
+    """Remove lock files of deleted queues: a crash while a queue was erased leaves its lock.
 
-    Only files that nobody else can have put there: empty, not held, named like a queue that has
-    no file. ``names`` are those in the directory.
+    Only files that no other program can have put there: empty, not held, named like a queue
+    without files. ``names`` are those in the directory.
     """
     if workq_segments(names):  # it has locks of its own here, and the original does not look twice
         return

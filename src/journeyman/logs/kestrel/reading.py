@@ -4,12 +4,12 @@
                        as many items as asked for; nothing is kept
 
 Segments that overlap, or whose ids do not ascend, are read together and sorted: what one id has
-been given to twice is delivered twice (see journeyman.folds.kestrel).
+been used twice is delivered twice (see journeyman.folds.kestrel).
 
-A closed segment that has an index was not read when the queue was opened, so damage inside it is
-met here: it is told once, and reading goes on at the next block whose seal fits, or at the next
-mark. A segment that goes while it is
-read (all readers are past it by now, or the queue is erased) holds nothing that anybody needs.
+A closed segment with an index was not read when the queue was opened, so damage inside it is found
+here: it is reported once, and reading continues at the next block whose seal matches, or at the
+next mark. A segment that is removed while it is read (all readers have passed it, or the queue is
+erased) holds nothing that a reader needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from journeyman.errors import FormatError, IncompleteEntry, InvalidData
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.framing import iter_entries
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
 from journeyman.logs.kestrel.index import Segment
 
@@ -199,7 +199,7 @@ def _first(items: Iterator[ItemPut], max_items: int, max_bytes: int) -> list[Ite
     chosen: list[ItemPut] = []
     size = 0
     for item in items:
-        # What one id stands for comes together: the next stretch begins behind it.
+        # All items of one id come together: the next stretch begins after them.
         is_enough = len(chosen) >= max_items or size >= max_bytes
         if is_enough and item.item_id != chosen[-1].item_id:
             break

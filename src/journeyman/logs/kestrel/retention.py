@@ -5,80 +5,29 @@
     heads                     a: 4       b: 6
     may go      yes        yes        no: a still needs 5
 
-A segment goes once every reader is past it and a later segment holds an item; QueueView.retired
-has the rule. So the newest items always stay, and with them the knowledge of which ids were given
-out. It is deleted, or moved to an archive as ``archive~<name>``. Without any reader nothing goes:
-that nobody reads now does not mean that nobody will.
+A segment goes once every reader has passed it and a later segment holds an item; QueueView.retired
+has the rule. So the newest items always stay, and with them the knowledge of which ids were used.
+It is deleted, or moved to an archive as ``archive~<name>``. Without any reader nothing goes, since
+one may come later.
 
-How far readers are is taken from their checkpoints on disk, not from memory, which is ahead. So
-the files alone prove at any moment that no reader needs a segment that is gone, to a restart as
-well as to whoever reads them elsewhere.
+The positions of readers come from their checkpoints on disk, not from memory, which is ahead. So
+the files alone prove at any moment that no reader needs a removed segment.
 
-The order is that of the first ids inside. File numbers follow it, unless somebody renamed files.
+The order is that of the first ids inside. File numbers follow it, unless files were renamed.
 """
 
 from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
-from journeyman.folds.kestrel import FoldedQueue, Reader
-from journeyman.formats.kestrel import WRITER, ItemPut
+from journeyman.formats.kestrel import WRITER
 from journeyman.logs.kestrel.index import Segment, load_index, remove_index
 from journeyman.logs.publication import remove_durably, write_whole
 from journeyman.logs.recovery import CHUNK_BYTES, FileReport, recover_entries
-from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
-
-
-class SegmentCatalog:
-    """All segments that hold items, oldest ids first. Not thread-safe."""
-
-    def __init__(self, segments: Iterable[Segment]) -> None:
-        """``segments`` come in the order of their numbers."""
-        numbered = [segment for segment in segments if segment.items]
-        self._segments = sorted(numbered, key=lambda segment: segment.first_id)
-        self.numbers_follow_ids = numbered == self._segments
-
-    def __iter__(self) -> Iterator[Segment]:
-        return iter(self._segments)
-
-    def __len__(self) -> int:
-        return len(self._segments)
-
-    @property
-    def tail(self) -> int:
-        """The highest id; 0 when there is no item."""
-        return max((segment.last_id for segment in self._segments), default=0)
-
-    def edge_ids(self) -> list[int]:
-        """First and last id of every segment: all that opening a queue needs of them."""
-        return [edge for s in self._segments for edge in (s.first_id, s.last_id)]
-
-    def note(self, position: Position, item: ItemPut) -> None:
-        """An item was stored."""
-        if not self._segments or self._segments[-1].path != position.path:
-            self._segments.append(Segment(position.path))
-        starts_block = position.block in (None, position.offset)
-        self._segments[-1].note(item, position.offset, may_mark=starts_block)
-
-    def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
-        """Items were stored one behind the other; ``sizes`` are those of their entries."""
-        if not self._segments or self._segments[-1].path != begin.path:
-            self._segments.append(Segment(begin.path))
-        self._segments[-1].note_run(begin.offset, items, sizes, begin.block)
-
-    def retired(self, readers: Mapping[str, Reader]) -> list[Segment]:
-        """The segments that may go, oldest first."""
-        if not readers:
-            return []
-        first_ids = [segment.first_id for segment in self._segments]
-        return self._segments[: len(FoldedQueue(self.tail, readers).retired(first_ids))]
-
-    def forget(self, segment: Segment) -> None:
-        self._segments.remove(segment)
+from journeyman.logs.segments import TEMPORARY_MARK, kestrel_archive_name
 
 
 def recover_segments(

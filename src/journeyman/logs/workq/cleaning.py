@@ -5,7 +5,7 @@
     000000003.log       active: read, never touched
     000000001.log.rw    the new segment 1, not yet finished
 
-Which records may go is told in droppable.py. A segment is rewritten only when it is due: when the
+Which records may go is told below. A segment is rewritten only when it is due: when the
 mean of the moments from which its records may go has come, so that about half of it goes at once
 and no segment is written again and again for a few records. A segment of which nothing is left
 goes as soon as that is seen.
@@ -22,7 +22,33 @@ goes as soon as that is seen.
     3 the next segment
 
 A step is durable before the next is decided upon, so what is in the log is always what the rules
-of droppable.py were asked about.
+below were asked about.
+
+What a whole log says of each job id decides which records may go:
+
+    place       1          2      3       4          5          6      7
+    record      add a1     start  delete  add a2     complete   ...
+    trace       adds (1, 4)               fresh 4    expires, ended of what began at 4
+
+A record may go when the state that anyone can still see stays the same without it, at every
+moment from ``as_of_ns`` on, in every state that a crash can leave on the way. Two facts carry
+this:
+
+ - A *fresh* add, one created after every record of its id before it was logged, begins anew: no
+   record before it has a say, be it there or not. (The fold takes such records for stale.) Any
+   other add may take over orphans, or be the same add once more; then all of it stays together.
+ - An id whose adds have all expired shows nothing, whichever of its records are left.
+
+So a record may go when both hold:
+
+    1. no add of its id stands before it         (an add goes before what follows it)
+    2. it stands before the last fresh add,
+       or the id is over: it has no add; or one, fresh and ended by a delete or expire;
+       or all adds from the last fresh one on have expired
+
+The first makes the order safe: while an add is in the log, so is all that follows it, above all
+its delete. What is left behind by an add that went is an orphan, which the fold sets aside and
+the original ignores; and the original never meets a second add of a job whose delete is gone.
 """
 
 from __future__ import annotations
@@ -39,33 +65,6 @@ from journeyman.formats.framing import Buffer, Entry, iter_entries
 from journeyman.formats.workq import CODEC, Command, JobAdded, Record, UnknownCommand
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import Position
-
-# ----------------------------------------
-# What a whole workq log says of each job id, as far as it decides which records may go.
-#
-#     place       1          2      3       4          5          6      7
-#     record      add a1     start  delete  add a2     complete   ...
-#     trace       adds (1, 4)               fresh 4    expires, ended of what began at 4
-#
-# A record may go when the state that anyone can still see stays the same without it, at every
-# moment from ``as_of_ns`` on, in every state that a crash can leave on the way. Two facts carry
-# this:
-#
-#  - A *fresh* add, one created after every record of its id before it was logged, begins anew: no
-#    record before it has a say, be it there or not. (The fold takes such records for stale.) Any
-#    other add may take over orphans, or be the same add once more; then all of it stays together.
-#  - An id whose adds have all expired shows nothing, whichever of its records are left.
-#
-# So a record may go when both hold:
-#
-#     1. no add of its id stands before it         (an add goes before what follows it)
-#     2. it stands before the last fresh add,
-#        or the id is over: it has no add; or one, fresh and ended by a delete or expire;
-#        or all adds from the last fresh one on have expired
-#
-# The first makes the order safe: while an add is in the log, so is all that follows it, above all
-# its delete. What is left behind by an add that went is an orphan, which the fold sets aside and
-# the original ignores; and the original never meets a second add of a job whose delete is gone.
 
 # How long ago a job must have ended for its add to go. An add of the same id that is on its way at
 # that moment, created but not yet logged, must not find the delete without the add it belongs to.

@@ -7,7 +7,7 @@
     <dir>/read.lock          exclusive while recovering or cleaning, shared otherwise
 
 A segment is left once it has reached its size, and never appended to again. Cleaning (see
-workq_cleaning) rewrites or removes read-only segments while appends go on.
+cleaning.py) rewrites or removes read-only segments while appends continue.
 
 The locks are those of the original, so that the two never write one log at the same time. It takes
 append.lock last, after its cleaner has run for a second on files that are not its own; here it is
@@ -20,7 +20,6 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 
 from journeyman.clock import Clock
@@ -43,7 +42,6 @@ from journeyman.logs.segments import (
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, Cleaner, CleanReport, read_segment
 
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
-DEFAULT_SYNC_INTERVAL_MS = 1000
 LOCK_TIMEOUT_S = 1.0
 
 
@@ -69,14 +67,14 @@ class WorkqLog:
         clock: Clock,
         directory: str,
         *,
-        sync: SyncPolicy | None = None,
+        sync: SyncPolicy = SyncPolicy.ALWAYS,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         each: Callable[[Record], object] | None = None,
         in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
     ) -> WorkqLog:
         """Lock, recover and open a log; its directory is made if it is missing.
 
-        ``sync`` is every second unless told otherwise. ``each`` is given every record in log
+        ``each`` is given every record in log
         order, so that a start reads the log only once. ``in_bulk`` may do so faster: it is given
         the segments in log order, and answers None if it cannot read all of them to their last
         byte; then they are recovered as usual. Raises LogLocked when another process has the log.
@@ -90,8 +88,7 @@ class WorkqLog:
             if report is None:
                 report = _recover(disk, segments, each)
             plan = WorkqPlan(disk, directory, HEADER, segment_bytes)
-            policy = sync or SyncPolicy.interval(DEFAULT_SYNC_INTERVAL_MS)
-            appender = Appender(disk, clock, plan, sync=policy)
+            appender = Appender(disk, clock, plan, sync=sync)
             appender.open()
             locks.share_reading()
         except BaseException:
@@ -112,13 +109,9 @@ class WorkqLog:
         finally:
             lock.release()
 
-    def append(self, records: Iterable[Record]) -> Future[list[Position]]:
-        """Queue records that stand together; see Appender for when the future resolves."""
-        return self.appender.append_many([CODEC.encode(record) for record in records])
-
-    def commit(self) -> int:
-        """Write what was appended, for whoever does not use a CommitThread."""
-        return self.appender.commit()
+    def append(self, records: Iterable[Record]) -> list[Position]:
+        """Write records that stand together; see Appender for what is true when this returns."""
+        return self.appender.append([CODEC.encode(record) for record in records])
 
     def clean(self, as_of_ns: int, *, thorough: bool = False) -> CleanReport:
         """Drop what no longer matters from read-only segments that are due; see workq_cleaning.
@@ -145,7 +138,7 @@ class WorkqLog:
                 self._locks.share_reading()
 
     def close(self) -> None:
-        """Write what waits, sync, and let others have the log."""
+        """Sync, and let others have the log."""
         with self._cleaning:  # a cleaning under way comes to its end first
             self._closed = True
             try:

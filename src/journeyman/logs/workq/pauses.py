@@ -3,9 +3,9 @@
     <dir>/paused-queues          "journeyman paused queues\n", then a name a line, sorted
     <dir>/paused-queues.new      its successor, not yet finished; litter after a crash
 
-No record of the command log can say that a queue is paused, and the original passes over files
-whose names are no segment's. So the names are kept here, all of them at every change, and the file
-is replaced in one step: a crash leaves the old names or the new ones.
+No record of the command log can say that a queue is paused, and the original ignores files that
+are not named like segments. So the names are kept here, and the file is replaced in one step: a
+crash leaves the old names or the new ones.
 
     prepare   writes and syncs the successor; fails without a trace when there is no room
     finish    lets it take the name, for good
@@ -35,7 +35,7 @@ def read(disk: Disk, directory: str) -> frozenset[str]:
 
 
 def peek(disk: Disk, directory: str) -> frozenset[str]:
-    """The same, for who may change nothing: the log may be another's."""
+    """The same without changing anything: another process may own the log."""
     path = posixpath.join(directory, FILE_NAME)
     if not disk.exists(path):
         return frozenset()
@@ -56,7 +56,7 @@ def prepare(disk: Disk, directory: str, names: Iterable[str]) -> None:
 
 
 def finish(disk: Disk, directory: str) -> None:
-    """OSError: nobody knows which of the two files is there after a crash."""
+    """OSError: which of the two files a crash leaves is unknown."""
     path = posixpath.join(directory, FILE_NAME)
     put_in_place(disk, path + _SUFFIX, path)
 

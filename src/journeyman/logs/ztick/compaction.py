@@ -4,21 +4,19 @@
     <path>.to_compress             ─┴─ merge ─▶  <path>.compressed.tmp ─▶ <path>.compressed
     <path>               newest, still growing; not touched
 
-Each key keeps its last record, at the place where that stands; so the result is in the order of
-the last records, as replay has it. Seals are left out, and the result has its own.
-The fold decides what a key is and what a removal is: there is
-no second opinion here that could disagree with it.
+Each key keeps its last record; the result is in the order of these, as replay has it, with seals of
+its own. The fold alone decides what a key is and what a removal is.
 
-A removed key leaves nothing behind, not even its removal. That is right only because the merge
-covers everything older than the active file: a removal has nothing left to remove.
+A removed key leaves nothing, not even its removal. That is right only because the merge covers
+everything older than the active file.
 
     step                                     a crash before the next step leaves, in load order
     1 write and sync .compressed.tmp         compressed, to_compress            the tmp is litter
     2 rename it to .compressed, sync dir     compressed', to_compress           the same state twice
     3 remove .to_compress, sync dir          compressed'
 
-After step 2 ``.to_compress`` says nothing new: each of its keys is set, or removed, once more to
-what it is. Merging it once more gives the same file.
+After step 2 ``.to_compress`` says nothing new: it sets or removes each of its keys again. Merging
+it once more gives the same file.
 
 Two passes, so that memory holds a place for each living key and no record: the first notes where
 the last records stand, the second copies their bytes.
@@ -38,7 +36,7 @@ from journeyman.folds import ztick as fold
 from journeyman.formats.framing import Buffer
 from journeyman.formats.seals import stamp_of
 from journeyman.formats.ztick import CODEC
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import sealed
@@ -80,7 +78,7 @@ def merge(
 
     ``sealed_ns``: the moment, if the result is to be sealed.
     ``installing`` is held while files change their names, so that a reader in this process never
-    finds one of them gone between two looks. Raises FormatError when a file is damaged, LogFull
+    finds one of them missing between two reads. Raises FormatError when a file is damaged, LogFull
     or OSError when the result cannot be written; then nothing has changed.
     """
     sources = [p for p in (names.compressed, names.to_compress) if disk.exists(p)]

@@ -10,10 +10,10 @@
                          compressed, active                 at rest
                          [compressed], to_compress, active  while compacting, or after a crash then
 
-All files stand beside the active one, wherever the process was started. Compaction itself is in
-ztick_compaction; here is when files change their names, so that appends never wait for it:
+All files are beside the active one, wherever the process was started. Compaction itself is in
+compaction.py; this module renames the files, so that appends never wait for it:
 
-    under the commit lock   sync active, rename it to .to_compress, begin a new active file
+    under its lock          sync active, rename it to .to_compress, begin a new active file
     in the background       merge .to_compress into .compressed
 
 The original reads nothing but <path>. ``compact_offline`` makes that one file hold everything.
@@ -23,22 +23,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock, is_out_of_files
 from journeyman.errors import JourneymanError, LogError, LogLocked
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.ztick import CODEC, Record
-from journeyman.formats.ztick.seals import SEALS
-from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.formats.ztick.codec import SEALS
+from journeyman.logs.appender import Appender, SyncFailed, SyncPolicy
 from journeyman.logs.publication import put_in_place
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.sealed_reading import read_whole
 from journeyman.logs.sealing import Sealing, has_seals
 from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
-from journeyman.logs.tail import SyncFailed
 from journeyman.logs.ztick.compaction import CompactionReport, merge
 
 
@@ -62,7 +60,7 @@ class ZtickLog:
         self._names = names
         self._lock = lock
         self._compacting = threading.Lock()
-        self._names_change = threading.Lock()  # taken before the appender's commit lock
+        self._names_change = threading.Lock()  # taken before the appender's lock
         self.appender = appender
         self.recovery = report
         # Why what a crash left of a compaction could not be finished at open; the log is whole.
@@ -75,7 +73,7 @@ class ZtickLog:
         clock: Clock,
         path: str,
         *,
-        sync: SyncPolicy | None = None,
+        sync: SyncPolicy = SyncPolicy.ALWAYS,
         seal: bool = True,
         each: Callable[[Record], object] | None = None,
         in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
@@ -121,13 +119,9 @@ class ZtickLog:
                 views[end.path] = views[end.path][: end.offset]
         return (entry for view in views.values() for entry in read_whole(CODEC, view))
 
-    def append(self, records: Iterable[Record]) -> Future[list[Position]]:
-        """Queue records that stand together; see Appender for when the future resolves."""
-        return self.appender.append_many([CODEC.encode(record) for record in records])
-
-    def commit(self) -> int:
-        """Write what was appended, for whoever does not use a CommitThread."""
-        return self.appender.commit()
+    def append(self, records: Iterable[Record]) -> list[Position]:
+        """Write records that stand together; see Appender for what is true when this returns."""
+        return self.appender.append([CODEC.encode(record) for record in records])
 
     def compact(self) -> CompactionReport | None:
         """Compact all that was written up to now; None if that is nothing, or if one is running.
@@ -150,7 +144,7 @@ class ZtickLog:
             self._compacting.release()
 
     def close(self) -> None:
-        """Write what waits, sync, and let others have the log."""
+        """Sync, and let others have the log."""
         with self._compacting:  # a compaction under way comes to its end first
             try:
                 self.appender.close()

@@ -1,16 +1,17 @@
-"""Where runs are remembered: files of JSON lines beside the log of a schedule.
+"""The record of runs: files of JSON lines beside the log of a schedule.
 
-    <logfile>.runs/1794769200000.jsonl       named by the millisecond in which it was begun
+    <logfile>.runs/1794769200000.jsonl       named by the millisecond of its creation
                    1794855600123.jsonl       the newest: lines are appended here
 
-A file is left when it is full or a day old. Then the oldest go: all beyond ``keep_files``, and
-those whose runs are all older than ``keep_days``. Names only grow, also when the clock steps back.
+A new file begins when one is full or a day old. Then the oldest are removed: all beyond
+``keep_files``, and those whose runs are all older than ``keep_days``. Names only grow,
+also when the clock steps back.
 
-History is no log. It is not synced line by line, nothing is read from it to decide anything, and
-whoever loses it loses knowledge, not work. What a crash leaves is a file whose last line may be
-cut off: the next writer ends that line, every reader steps over it.
+History is not a log. It is not synced line by line, and nothing is decided by it: losing it loses
+knowledge, not work. A crash may cut off the last line of a file: the next writer ends that line,
+and every reader skips it.
 
-Not thread-safe: one writer a directory.
+Not thread-safe: one writer per directory.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RunFiles:
         try:
             file.write(data)
         except OSError:
-            with suppress(OSError):  # the first error is the one to tell
+            with suppress(OSError):  # report the first error
                 file.truncate(self._size)
             self._leave()
             raise

@@ -20,6 +20,14 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
 - Between feeds at most one unfinished line or item is kept. Oversized items are not kept.
 
 The contract, with every reply: docs/protocols/kestrel.md.
+
+Readers of the kestrel protocol: the words of a line -> a command, or Refused.
+
+``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
+so there is no ``noreply``: every command is answered.
+
+Where the original drops the connection without a word (a number that is none, a name that cannot
+be a file), the client is told what is wrong and may go on.
 """
 
 from __future__ import annotations
@@ -32,41 +40,10 @@ from typing import NamedTuple, TypeAlias
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, Foreign, foreign
-from journeyman.protocols.kestrel.commands import (
-    MAX_WAIT_MS,
-    Confirm,
-    DeleteQueue,
-    DumpStats,
-    Event,
-    Flush,
-    FlushAll,
-    FlushAllExpired,
-    FlushExpired,
-    GetItem,
-    HangUp,
-    Key,
-    Monitor,
-    Put,
-    PutTooLarge,
-    RefusedRequest,
-    Reload,
-    ServerStatus,
-    ShowStats,
-    Shutdown,
-    Version,
-)
+from journeyman.protocols.kestrel import commands
 from journeyman.units import MS_PER_S
 
-# ----------------------------------------
-# Readers of the kestrel protocol: the words of a line -> a command, or Refused.
-#
-# ``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
-# so there is no ``noreply``: every command is answered.
-#
-# Where the original drops the connection without a word (a number that is none, a name that cannot
-# be a file), the client is told what is wrong and may go on.
-
-Reader: TypeAlias = Callable[[list[str]], Event]
+Reader: TypeAlias = Callable[[list[str]], commands.Event]
 
 # What both the file names and the original's own check allow, and no more. It checks no names of
 # readers, so its folders hold all sorts: whatever can be seen but the two that files cannot have.
@@ -75,12 +52,14 @@ _READER_NAME = re.compile(r"[!-.0-}]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 MAX_KEY_CHARACTERS = 200  # they become one file name, with room for its other parts
 
-_BAD_NAME = RefusedRequest("queue names are made of A-Z a-z 0-9 : _ -, up to 200 of them")
-_LONG_KEY = RefusedRequest("the names of queue and reader may have 200 characters together")
-_TOO_FEW = RefusedRequest("an argument is missing")
-_BAD_NUMBER = RefusedRequest("a number was expected")
-_BAD_OPTIONS = RefusedRequest("these options do not go together", hangup=True)
-_NO_QUEUE = RefusedRequest("no queue is named", hangup=True)
+_BAD_NAME = commands.RefusedRequest("queue names are made of A-Z a-z 0-9 : _ -, up to 200 of them")
+_LONG_KEY = commands.RefusedRequest(
+    "the names of queue and reader may have 200 characters together"
+)
+_TOO_FEW = commands.RefusedRequest("an argument is missing")
+_BAD_NUMBER = commands.RefusedRequest("a number was expected")
+_BAD_OPTIONS = commands.RefusedRequest("these options do not go together", hangup=True)
+_NO_QUEUE = commands.RefusedRequest("no queue is named", hangup=True)
 
 
 def is_queue_name(text: str) -> bool:
@@ -91,86 +70,86 @@ def is_reader_name(text: str) -> bool:
     return _READER_NAME.fullmatch(text) is not None
 
 
-def read_queue(text: str) -> str | RefusedRequest:
+def read_queue(text: str) -> str | commands.RefusedRequest:
     """The name of a queue to put into: a reader cannot be named here."""
     return text if is_queue_name(text) else _BAD_NAME
 
 
-def get(words: list[str]) -> Event:
+def get(words: list[str]) -> commands.Event:
     if len(words) < 2:
         return _TOO_FEW
     name, *options = words[1].split("/")
     if not name:
         return _NO_QUEUE
     key = _read_key(name)
-    if isinstance(key, RefusedRequest):
+    if isinstance(key, commands.RefusedRequest):
         return key
     if not options:
-        return GetItem(key)
+        return commands.GetItem(key)
     wait_ms = 0
     for option in options:
         if option.startswith("t="):
             number = _read_number(option[2:])
             if number is None:
                 return _BAD_NUMBER
-            wait_ms = max(0, min(number, MAX_WAIT_MS))
+            wait_ms = max(0, min(number, commands.MAX_WAIT_MS))
     opens, closes = "open" in options, "close" in options
     aborts, peeks = "abort" in options, "peek" in options
     if (peeks or aborts) and (opens or closes or (peeks and aborts)):
         return _BAD_OPTIONS
-    return GetItem(key, wait_ms, opens, closes, aborts, peeks)
+    return commands.GetItem(key, wait_ms, opens, closes, aborts, peeks)
 
 
-def monitor(words: list[str]) -> Event:
+def monitor(words: list[str]) -> commands.Event:
     if len(words) < 3:
         return _TOO_FEW
     key = _read_key(words[1])
-    if isinstance(key, RefusedRequest):
+    if isinstance(key, commands.RefusedRequest):
         return key
     seconds = _read_number(words[2])
     most = _read_number(words[3]) if len(words) > 3 else None
     if seconds is None or (len(words) > 3 and most is None):
         return _BAD_NUMBER
-    return Monitor(key, max(0, min(seconds * MS_PER_S, MAX_WAIT_MS)), most)
+    return commands.Monitor(key, max(0, min(seconds * MS_PER_S, commands.MAX_WAIT_MS)), most)
 
 
-def confirm(words: list[str]) -> Event:
+def confirm(words: list[str]) -> commands.Event:
     if len(words) < 3:
         return _TOO_FEW
     key = _read_key(words[1])
-    if isinstance(key, RefusedRequest):
+    if isinstance(key, commands.RefusedRequest):
         return key
     count = _read_number(words[2])
-    return _BAD_NUMBER if count is None else Confirm(key, count)
+    return _BAD_NUMBER if count is None else commands.Confirm(key, count)
 
 
-def of_a_key(command: Callable[[Key], Event]) -> Reader:
+def of_a_key(command: Callable[[commands.Key], commands.Event]) -> Reader:
     """For a command that takes a key and nothing else."""
 
-    def read(words: list[str]) -> Event:
+    def read(words: list[str]) -> commands.Event:
         if len(words) < 2:
             return _TOO_FEW
         key = _read_key(words[1])
-        return key if isinstance(key, RefusedRequest) else command(key)
+        return key if isinstance(key, commands.RefusedRequest) else command(key)
 
     return read
 
 
-def dump_stats(words: list[str]) -> Event:
-    return DumpStats(tuple(word for word in words[1:] if word))
+def dump_stats(words: list[str]) -> commands.Event:
+    return commands.DumpStats(tuple(word for word in words[1:] if word))
 
 
-def status(words: list[str]) -> Event:
-    return ServerStatus(words[1].upper() if len(words) > 1 and words[1] else None)
+def status(words: list[str]) -> commands.Event:
+    return commands.ServerStatus(words[1].upper() if len(words) > 1 and words[1] else None)
 
 
-def _read_key(text: str) -> Key | RefusedRequest:
+def _read_key(text: str) -> commands.Key | commands.RefusedRequest:
     queue, plus, reader = text.partition("+")
     if not is_queue_name(queue) or (plus and not is_reader_name(reader)):
         return _BAD_NAME
     if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
         return _LONG_KEY
-    return Key(queue, reader)
+    return commands.Key(queue, reader)
 
 
 def _read_number(text: str) -> int | None:
@@ -185,12 +164,12 @@ _KNOWN_LINES = 1024
 _LEAST_SET_WORDS = 5
 _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
-_HANGUP = HangUp()
-_ENDINGS = (HangUp, Foreign)
-_SHORT_SET = RefusedRequest("an argument is missing", hangup=True)
-_UNKNOWN = RefusedRequest("unknown command", hangup=True)
-_BAD_SIZE = RefusedRequest("the size of the item is no number", hangup=True)
-_LINE_TOO_LONG = RefusedRequest("the line is too long", hangup=True)
+_HANGUP = commands.HangUp()
+_ENDINGS = (commands.HangUp, Foreign)
+_SHORT_SET = commands.RefusedRequest("an argument is missing", hangup=True)
+_UNKNOWN = commands.RefusedRequest("unknown command", hangup=True)
+_BAD_SIZE = commands.RefusedRequest("the size of the item is not a number", hangup=True)
+_LINE_TOO_LONG = commands.RefusedRequest("the line is too long", hangup=True)
 
 # With an item behind them. All but set are unknown, but their items must be passed over.
 _ITEM_COMMANDS = frozenset({"set", "add", "replace", "append", "prepend", "cas"})
@@ -199,17 +178,17 @@ _LINES: dict[str, Reader] = {
     "gets": get,
     "monitor": monitor,
     "confirm": confirm,
-    "delete": of_a_key(DeleteQueue),
-    "flush": of_a_key(Flush),
-    "flush_expired": of_a_key(FlushExpired),
-    "flush_all": lambda _: FlushAll(),
-    "flush_all_expired": lambda _: FlushAllExpired(),
-    "stats": lambda _: ShowStats(),
+    "delete": of_a_key(commands.DeleteQueue),
+    "flush": of_a_key(commands.Flush),
+    "flush_expired": of_a_key(commands.FlushExpired),
+    "flush_all": lambda _: commands.FlushAll(),
+    "flush_all_expired": lambda _: commands.FlushAllExpired(),
+    "stats": lambda _: commands.ShowStats(),
     "dump_stats": dump_stats,
-    "version": lambda _: Version(),
+    "version": lambda _: commands.Version(),
     "status": status,
-    "reload": lambda _: Reload(),
-    "shutdown": lambda _: Shutdown(),
+    "reload": lambda _: commands.Reload(),
+    "shutdown": lambda _: commands.Shutdown(),
     "quit": lambda _: _HANGUP,
 }
 
@@ -220,7 +199,7 @@ class _Pending(NamedTuple):
     size: int
     queue: str
     expiry: int
-    refused: RefusedRequest | None  # known before the item came: it is only passed over
+    refused: commands.RefusedRequest | None  # known before the item came: it is only passed over
 
 
 class KestrelParser:
@@ -241,14 +220,14 @@ class KestrelParser:
         """How much of an unfinished line or item is waiting for its end."""
         return len(self._buffer)
 
-    def give_up(self, refused: RefusedRequest) -> RefusedRequest:
+    def give_up(self, refused: commands.RefusedRequest) -> commands.RefusedRequest:
         """Keep nothing and take nothing more; ``refused`` says why."""
         self._buffer = bytearray()
         self._pending = self._to_pass = None
         self.closed = True
         return refused
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[commands.Event]:
         """The events of the commands that ``data`` completes.
 
         Behind ``Auth`` nothing is read: see ``take_rest``.
@@ -263,7 +242,7 @@ class KestrelParser:
                 return []
             data = bytes(self._buffer)
             self._buffer.clear()
-        events: list[Event] = []
+        events: list[commands.Event] = []
         at = 0
         while not self.closed and (after := self._take(data, at, events)) is not None:
             at = after
@@ -276,7 +255,7 @@ class KestrelParser:
         rest, self._rest = self._rest, b""
         return rest
 
-    def _feed_first(self, data: bytes) -> list[Event]:
+    def _feed_first(self, data: bytes) -> list[commands.Event]:
         if self.closed:
             return []
         data = bytes(self._buffer) + data
@@ -284,7 +263,7 @@ class KestrelParser:
         line, end, rest = data.partition(b"\n")
         words = line.removesuffix(b"\r").split(b" ")
         size = words[4].decode("latin-1") if len(words) >= _LEAST_SET_WORDS else ""
-        events: list[Event] = []
+        events: list[commands.Event] = []
         if not end and len(line) < LINE_LIMIT_BYTES:
             self._buffer += data
         elif words[0].lower() != b"set" or not _SIZE.fullmatch(size):
@@ -304,7 +283,7 @@ class KestrelParser:
             return len(self._buffer) >= self._pending.size + _ITEM_END_BYTES
         return may_end or len(self._buffer) >= LINE_LIMIT_BYTES
 
-    def _take(self, data: bytes, at: int, events: list[Event]) -> int | None:
+    def _take(self, data: bytes, at: int, events: list[commands.Event]) -> int | None:
         """Take one line or item that begins at ``at``; None if it is not whole yet."""
         if self._to_pass is not None:
             return self._pass_over(data, at, events)
@@ -318,7 +297,7 @@ class KestrelParser:
         line = data[at:end]
         read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
         if not isinstance(read, _Pending):
-            if type(read) in _ENDINGS or (type(read) is RefusedRequest and read.hangup):
+            if type(read) in _ENDINGS or (type(read) is commands.RefusedRequest and read.hangup):
                 self._end_with(read, events)
             else:
                 events.append(read)
@@ -331,16 +310,16 @@ class KestrelParser:
         return self._take_item(data, end + 1, read, events) or end + 1
 
     def _take_item(
-        self, data: bytes, at: int, pending: _Pending, events: list[Event]
+        self, data: bytes, at: int, pending: _Pending, events: list[commands.Event]
     ) -> int | None:
         end = at + pending.size
         if len(data) < end + _ITEM_END_BYTES:
             return None
         self._pending = None
-        events.append(Put(pending.queue, pending.expiry, data[at:end]))
+        events.append(commands.Put(pending.queue, pending.expiry, data[at:end]))
         return end + _ITEM_END_BYTES
 
-    def _pass_over(self, data: bytes, at: int, events: list[Event]) -> int | None:
+    def _pass_over(self, data: bytes, at: int, events: list[commands.Event]) -> int | None:
         assert self._to_pass is not None
         assert self._pending is not None
         passed = min(self._to_pass, len(data) - at)
@@ -349,20 +328,20 @@ class KestrelParser:
             return at + passed if passed else None
         pending, self._pending, self._to_pass = self._pending, None, None
         if pending.refused is None:
-            events.append(PutTooLarge(pending.queue, pending.size))
+            events.append(commands.PutTooLarge(pending.queue, pending.size))
         elif pending.refused.hangup:
             self._end_with(pending.refused, events)
         else:
             events.append(pending.refused)
         return at + passed
 
-    def _end_with(self, event: Event, events: list[Event]) -> None:
+    def _end_with(self, event: commands.Event, events: list[commands.Event]) -> None:
         events.append(event)
         self.closed = True
         self._pending = None
 
 
-def _read_line(line: bytes) -> Event | _Pending:
+def _read_line(line: bytes) -> commands.Event | _Pending:
     """A line without its LF: the command, or what its item will be."""
     if (found := foreign(line)) is not None:
         return found
@@ -378,17 +357,17 @@ def _read_line(line: bytes) -> Event | _Pending:
 _read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
 
 
-def _read_item_line(command: str, words: list[str]) -> RefusedRequest | _Pending:
+def _read_item_line(command: str, words: list[str]) -> commands.RefusedRequest | _Pending:
     if len(words) < _LEAST_SET_WORDS:
         return _SHORT_SET  # there is no telling how long its item is
     if not _SIZE.fullmatch(words[4]):
         return _BAD_SIZE
     size = int(words[4])
     queue = read_queue(words[1])
-    refused: RefusedRequest | None = None
+    refused: commands.RefusedRequest | None = None
     if command != "set":
         refused = _UNKNOWN
-    elif isinstance(queue, RefusedRequest):
+    elif isinstance(queue, commands.RefusedRequest):
         refused = queue
     elif not _NUMBER.fullmatch(words[2]) or not _NUMBER.fullmatch(words[3]):
         refused = _BAD_NUMBER

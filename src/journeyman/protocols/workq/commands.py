@@ -12,7 +12,7 @@
     inspect queues OFFSET LIMIT                              InspectQueues
     inspect jobs | scheduled-jobs NAME OFFSET LIMIT          InspectJobs, InspectScheduledJobs
 
-    ours, unknown to the original:
+    new, unknown to the original:
     inspect dead-jobs NAME OFFSET LIMIT                      InspectDeadJobs
     inspect paused-queues OFFSET LIMIT                       InspectPausedQueues
     requeue ID                                               Requeue
@@ -22,11 +22,11 @@
 
 Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
 ``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
-(the same, because the client speaks HTTP). Where tokens are asked for, anything but ``Auth`` in the
+(the same, because the client speaks HTTP). With tokens, anything but ``Auth`` in the
 first line is ``AuthRequired``.
 
-All that can be checked without knowing the state or the time has been checked: what is left to
-the engine is whether the TTL is over already (``Invalid Time``) and whether the id is taken. An id
+Everything that needs neither the state nor the time has been checked: the engine only decides
+whether the TTL has already ended (``Invalid Time``) and whether the id is taken. An id
 is 16 raw bytes, of a UUID version 4 where a job is made or finished, and any where one is looked
 for: a log of the original may hold others, and those must be seen and deleted.
 
@@ -55,7 +55,7 @@ MAX_LISTED = 100
 
 
 class Complaint(StrEnum):
-    """The text behind ``-CLIENT-ERROR``. The last four are of the state, not of the line."""
+    """The text after ``-CLIENT-ERROR``. The last four depend on the state, not on the line."""
 
     UNKNOWN_COMMAND = "Unknown command"
     ARGS = "Invalid command args"
@@ -70,14 +70,14 @@ class Complaint(StrEnum):
     PRIORITY = "Invalid Priority"
     MAX_ATTEMPTS = "Invalid Max Attempts"
     MAX_FAILS = "Invalid Max Fails"
-    RETRY_DELAY = "Invalid Retry Delay"  # ours
+    RETRY_DELAY = "Invalid Retry Delay"  # new
     CURSOR_OFFSET = "Invalid cursor offset"
     LIMIT = "Invalid limit"
     TIME = "Invalid Time"
     DUPLICATE_JOB = "Duplicate job"
     DUPLICATE_RESULT = "Duplicate result"
-    NOT_DEAD = "Job is not dead"  # ours, of requeue
-    SCOPE = "Insufficient namespace scope"  # ours, of a token
+    NOT_DEAD = "Job is not dead"  # new, of requeue
+    SCOPE = "Insufficient namespace scope"  # new, of a token
 
 
 class Add(NamedTuple):
@@ -113,7 +113,7 @@ class ScheduleJob(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A job in the foreground: not recorded, gone when its client has its answer."""
+    """A foreground job: not recorded, and dropped when its client has its answer."""
 
     job_id: bytes
     name: str

@@ -4,6 +4,18 @@
 command that is only a line takes no flags. The checks stand in the order in which the original
 complains: first what each field is, then whether it is in range. Unknown flags are passed over,
 but only so many may be there.
+
+The fields of a workq line: bytes -> values. What is no such value is None.
+
+    id        at least 32 characters: urn:uuid: or { or nothing, then hex groups of 8-4-4-4-12, each
+              after a dash or not, in any case; what follows is not looked at
+    name      1 to 255 of A-Z a-z 0-9 _ . -
+    number    digits, leading zeros allowed, no sign; priority and size may have one
+    time      YYYY-MM-DDTHH:MM:SSZ, with one digit for the hour or a fraction after a point or a
+              comma, of which 9 digits count, if you like; no other offset, no second 60
+    flag      -key=value; what follows a second = is not looked at
+
+So lenient, because the original is, and its clients may rely on it.
 """
 
 from __future__ import annotations
@@ -13,43 +25,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
-from journeyman.protocols.workq.commands import (
-    MAX_COUNT,
-    MAX_CURSOR_OFFSET,
-    MAX_LISTED,
-    MAX_NAME_BYTES,
-    MAX_PRIORITY,
-    MAX_RETRY_DELAY_MS,
-    MAX_TTL_MS,
-    MAX_TTR_MS,
-    MAX_WAIT_MS,
-    MIN_PRIORITY,
-    Add,
-    AwaitResult,
-    Complaint,
-    Complete,
-    Event,
-    Fail,
-    Lease,
-    RefusedLine,
-    Run,
-    ScheduleJob,
-)
+from journeyman.protocols.workq import commands
 from journeyman.units import NS_PER_S
-
-# ----------------------------------------
-# The fields of a workq line: bytes -> values. What is no such value is None.
-#
-#     id        at least 32 characters: urn:uuid: or { or nothing, then hex groups of 8-4-4-4-12,
-# each
-#               after a dash or not, in any case; what follows is not looked at
-#     name      1 to 255 of A-Z a-z 0-9 _ . -
-#     number    digits, leading zeros allowed, no sign; priority and size may have one
-#     time      YYYY-MM-DDTHH:MM:SSZ, with one digit for the hour or a fraction after a point or a
-#               comma, of which 9 digits count, if you like; no other offset, no second 60
-#     flag      -key=value; what follows a second = is not looked at
-#
-# So lenient, because the original is, and its clients may rely on it.
 
 HUGE = 10**20  # stands for every number that has more digits than fit into 64 bits
 _DIGITS_OF_HUGE = 20
@@ -59,7 +36,7 @@ _HEX = rb"[0-9a-fA-F]"
 _ID = re.compile(
     rb"(?:urn:uuid:|\{)?" + b"".join(rb"-?(%b{%d})" % (_HEX, count) for count in (8, 4, 4, 4, 12)),
 )
-_NAME = re.compile(rb"[A-Za-z0-9_.-]{1,%d}" % MAX_NAME_BYTES)
+_NAME = re.compile(rb"[A-Za-z0-9_.-]{1,%d}" % commands.MAX_NAME_BYTES)
 _TIME = re.compile(
     rb"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?Z"
 )
@@ -102,7 +79,7 @@ def read_priority(text: bytes) -> int | None:
     if number is None:
         return None
     priority = -number if text.startswith(b"-") else number
-    return priority if MIN_PRIORITY <= priority <= MAX_PRIORITY else None
+    return priority if commands.MIN_PRIORITY <= priority <= commands.MAX_PRIORITY else None
 
 
 def read_time(text: bytes) -> int | None:
@@ -133,8 +110,8 @@ def read_flags(pieces: Iterable[bytes]) -> dict[bytes, bytes] | None:
 
 Words: TypeAlias = list[bytes]
 Flags: TypeAlias = dict[bytes, bytes]
-LineReader: TypeAlias = Callable[[Words], Event]
-PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], Event]
+LineReader: TypeAlias = Callable[[Words], commands.Event]
+PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], commands.Event]
 
 MAX_JOB_FLAGS = 3  # and -retry-delay, which the original does not know
 MAX_RUN_FLAGS = 1
@@ -142,7 +119,7 @@ RETRY_DELAY = b"retry-delay"
 _MAX_U32 = 2**32 - 1
 _MAX_U64 = 2**64 - 1
 
-_NO = {complaint: RefusedLine(complaint) for complaint in Complaint}
+_NO = {complaint: commands.RefusedLine(complaint) for complaint in commands.Complaint}
 
 
 class _Numbers(NamedTuple):
@@ -166,135 +143,137 @@ _NO_OPTIONS = _Options()
 # -- commands with a payload ----------------------------------------------------------------------
 
 
-def add(words: Words, flags: Flags, payload: bytes) -> Event:
+def add(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     _, id_text, name, ttr, ttl, _ = words
     if flags and _too_many(flags):
-        return _NO[Complaint.ARGS]
+        return _NO[commands.Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
-    if isinstance(numbers, RefusedLine):
+    if isinstance(numbers, commands.RefusedLine):
         return numbers
     options = _read_options(flags) if flags else _NO_OPTIONS
-    if isinstance(options, RefusedLine):
+    if isinstance(options, commands.RefusedLine):
         return options
-    return _out_of_range(name, numbers) or Add(
+    return _out_of_range(name, numbers) or commands.Add(
         numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms, payload, *options
     )
 
 
-def schedule(words: Words, flags: Flags, payload: bytes) -> Event:
+def schedule(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     """A time that the original takes for none makes it an add, as it does there."""
     _, id_text, name, ttr, ttl, time, _ = words
     if flags and _too_many(flags):
-        return _NO[Complaint.ARGS]
+        return _NO[commands.Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
-    if isinstance(numbers, RefusedLine):
+    if isinstance(numbers, commands.RefusedLine):
         return numbers
     time_ns = read_time(time)
     if time_ns is None:
-        return _NO[Complaint.TIME]
+        return _NO[commands.Complaint.TIME]
     options = _read_options(flags) if flags else _NO_OPTIONS
-    if isinstance(options, RefusedLine):
+    if isinstance(options, commands.RefusedLine):
         return options
     refused = _out_of_range(name, numbers)
     if refused is not None:
         return refused
     job = (numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms)
     if time_ns == NO_TIME_NS:
-        return Add(*job, payload, *options)
-    return ScheduleJob(*job, time_ns, payload, *options)
+        return commands.Add(*job, payload, *options)
+    return commands.ScheduleJob(*job, time_ns, payload, *options)
 
 
-def run(words: Words, flags: Flags, payload: bytes) -> Event:
+def run(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     _, id_text, name, ttr, wait, _ = words
     if len(flags) > MAX_RUN_FLAGS:
-        return _NO[Complaint.ARGS]
+        return _NO[commands.Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, b"1")
-    if isinstance(numbers, RefusedLine):
+    if isinstance(numbers, commands.RefusedLine):
         return numbers
     priority = read_priority(flags.get(b"priority", b"0"))
     if priority is None:
-        return _NO[Complaint.PRIORITY]
+        return _NO[commands.Complaint.PRIORITY]
     wait_ms = _read_wait(wait)
     if wait_ms is None:
-        return _NO[Complaint.WAIT]
-    return _out_of_range(name, numbers) or Run(
+        return _NO[commands.Complaint.WAIT]
+    return _out_of_range(name, numbers) or commands.Run(
         numbers.job_id, name.decode(), numbers.ttr_ms, wait_ms, payload, priority
     )
 
 
-def complete(words: Words, flags: Flags, payload: bytes) -> Event:
+def complete(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     job_id = None if flags else read_id(words[1])
     if job_id is None or not is_version_4(job_id):
-        return _NO[Complaint.ARGS if flags else Complaint.ID]
-    return Complete(job_id, payload)
+        return _NO[commands.Complaint.ARGS if flags else commands.Complaint.ID]
+    return commands.Complete(job_id, payload)
 
 
-def fail(words: Words, flags: Flags, payload: bytes) -> Event:
+def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     read = complete(words, flags, payload)
-    return Fail(read.job_id, payload) if isinstance(read, Complete) else read
+    return commands.Fail(read.job_id, payload) if isinstance(read, commands.Complete) else read
 
 
 # -- commands that are a line ---------------------------------------------------------------------
 
 
-def lease(words: Words) -> Event:
+def lease(words: Words) -> commands.Event:
     wait_ms = _read_wait(words[-1])
     if wait_ms is None:
-        return _NO[Complaint.WAIT]
+        return _NO[commands.Complaint.WAIT]
     names = []
     for word in words[1:-1]:
         name = read_name(word)
         if name is None:
-            return _NO[Complaint.NAME]
+            return _NO[commands.Complaint.NAME]
         names.append(name)
-    return Lease(tuple(names), wait_ms)
+    return commands.Lease(tuple(names), wait_ms)
 
 
-def result(words: Words) -> Event:
+def result(words: Words) -> commands.Event:
     job_id = read_id(words[1])
     if job_id is None or not is_version_4(job_id):
-        return _NO[Complaint.ID]
+        return _NO[commands.Complaint.ID]
     wait_ms = _read_wait(words[2])
-    return _NO[Complaint.WAIT] if wait_ms is None else AwaitResult(job_id, wait_ms)
+    return (
+        _NO[commands.Complaint.WAIT] if wait_ms is None else commands.AwaitResult(job_id, wait_ms)
+    )
 
 
-def of_an_id(command: Callable[[bytes], Event]) -> LineReader:
+def of_an_id(command: Callable[[bytes], commands.Event]) -> LineReader:
     """For a command that takes one id, of whatever version, and nothing else."""
 
-    def read(words: Words) -> Event:
+    def read(words: Words) -> commands.Event:
         job_id = read_id(words[-1])
-        return _NO[Complaint.ID] if job_id is None else command(job_id)
+        return _NO[commands.Complaint.ID] if job_id is None else command(job_id)
 
     return read
 
 
-def of_a_name(command: Callable[[str], Event]) -> LineReader:
-    def read(words: Words) -> Event:
+def of_a_name(command: Callable[[str], commands.Event]) -> LineReader:
+    def read(words: Words) -> commands.Event:
         name = read_name(words[-1])
-        return _NO[Complaint.NAME] if name is None else command(name)
+        return _NO[commands.Complaint.NAME] if name is None else command(name)
 
     return read
 
 
-def of_a_page(command: Callable[[int, int], Event]) -> LineReader:
+def of_a_page(command: Callable[[int, int], commands.Event]) -> LineReader:
     """For ``inspect THINGS OFFSET LIMIT``."""
 
-    def read(words: Words) -> Event:
+    def read(words: Words) -> commands.Event:
         page = _read_page(words[2:])
-        return page if isinstance(page, RefusedLine) else command(*page)
+        return page if isinstance(page, commands.RefusedLine) else command(*page)
 
     return read
 
 
-def of_a_page_of(command: Callable[[str, int, int], Event]) -> LineReader:
+def of_a_page_of(command: Callable[[str, int, int], commands.Event]) -> LineReader:
     """For ``inspect THINGS NAME OFFSET LIMIT``."""
 
-    def read(words: Words) -> Event:
+    def read(words: Words) -> commands.Event:
         name = read_name(words[2])
         if name is None:
-            return _NO[Complaint.NAME]
+            return _NO[commands.Complaint.NAME]
         page = _read_page(words[3:])
-        return page if isinstance(page, RefusedLine) else command(name, *page)
+        return page if isinstance(page, commands.RefusedLine) else command(name, *page)
 
     return read
 
@@ -306,58 +285,58 @@ def _too_many(flags: Flags) -> bool:
     return len(flags) - (RETRY_DELAY in flags) > MAX_JOB_FLAGS
 
 
-def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | RefusedLine:
+def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | commands.RefusedLine:
     """What they are; a number that the original's type cannot hold is none. Ranges come later."""
     job_id = read_id(id_text)
     if job_id is None:
-        return _NO[Complaint.ID]
+        return _NO[commands.Complaint.ID]
     ttr_ms = _read_up_to(ttr, _MAX_U32)
     if ttr_ms is None:
-        return _NO[Complaint.TTR]
+        return _NO[commands.Complaint.TTR]
     ttl_ms = _read_up_to(ttl, _MAX_U64)
     if ttl_ms is None:
-        return _NO[Complaint.TTL]
+        return _NO[commands.Complaint.TTL]
     return _Numbers(job_id, ttr_ms, ttl_ms)
 
 
-def _out_of_range(name: bytes, numbers: _Numbers) -> RefusedLine | None:
+def _out_of_range(name: bytes, numbers: _Numbers) -> commands.RefusedLine | None:
     if not is_version_4(numbers.job_id):
-        return _NO[Complaint.ID]
+        return _NO[commands.Complaint.ID]
     if read_name(name) is None:
-        return _NO[Complaint.NAME]
-    if not 1 <= numbers.ttr_ms <= MAX_TTR_MS:
-        return _NO[Complaint.TTR]
-    if not 1 <= numbers.ttl_ms <= MAX_TTL_MS:
-        return _NO[Complaint.TTL]
+        return _NO[commands.Complaint.NAME]
+    if not 1 <= numbers.ttr_ms <= commands.MAX_TTR_MS:
+        return _NO[commands.Complaint.TTR]
+    if not 1 <= numbers.ttl_ms <= commands.MAX_TTL_MS:
+        return _NO[commands.Complaint.TTL]
     return None
 
 
-def _read_options(flags: Flags) -> _Options | RefusedLine:
-    max_attempts = _read_up_to(flags.get(b"max-attempts", b"0"), MAX_COUNT)
+def _read_options(flags: Flags) -> _Options | commands.RefusedLine:
+    max_attempts = _read_up_to(flags.get(b"max-attempts", b"0"), commands.MAX_COUNT)
     if max_attempts is None:
-        return _NO[Complaint.MAX_ATTEMPTS]
-    max_fails = _read_up_to(flags.get(b"max-fails", b"0"), MAX_COUNT)
+        return _NO[commands.Complaint.MAX_ATTEMPTS]
+    max_fails = _read_up_to(flags.get(b"max-fails", b"0"), commands.MAX_COUNT)
     if max_fails is None:
-        return _NO[Complaint.MAX_FAILS]
+        return _NO[commands.Complaint.MAX_FAILS]
     priority = read_priority(flags.get(b"priority", b"0"))
     if priority is None:
-        return _NO[Complaint.PRIORITY]
-    retry_delay_ms = _read_up_to(flags.get(RETRY_DELAY, b"0"), MAX_RETRY_DELAY_MS)
+        return _NO[commands.Complaint.PRIORITY]
+    retry_delay_ms = _read_up_to(flags.get(RETRY_DELAY, b"0"), commands.MAX_RETRY_DELAY_MS)
     if retry_delay_ms is None:
-        return _NO[Complaint.RETRY_DELAY]
+        return _NO[commands.Complaint.RETRY_DELAY]
     return _Options(priority, max_attempts, max_fails, retry_delay_ms)
 
 
 def _read_wait(text: bytes) -> int | None:
-    return _read_up_to(text, MAX_WAIT_MS)
+    return _read_up_to(text, commands.MAX_WAIT_MS)
 
 
-def _read_page(words: Words) -> tuple[int, int] | RefusedLine:
-    offset = _read_up_to(words[0], MAX_CURSOR_OFFSET)
+def _read_page(words: Words) -> tuple[int, int] | commands.RefusedLine:
+    offset = _read_up_to(words[0], commands.MAX_CURSOR_OFFSET)
     if offset is None:
-        return _NO[Complaint.CURSOR_OFFSET]
-    limit = _read_up_to(words[1], MAX_LISTED)
-    return _NO[Complaint.LIMIT] if not limit else (offset, limit)
+        return _NO[commands.Complaint.CURSOR_OFFSET]
+    limit = _read_up_to(words[1], commands.MAX_LISTED)
+    return _NO[commands.Complaint.LIMIT] if not limit else (offset, limit)
 
 
 def _read_up_to(text: bytes, limit: int) -> int | None:

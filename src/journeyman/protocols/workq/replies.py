@@ -11,7 +11,7 @@
     +OK N / NAME 2 / key value ...               QueueList of QueueView
     +OK 1 / server 3 / key value ...             ServerView
 
-Every line ends with CR LF. Payloads and results are raw; their size stands before them.
+Every line ends with CR LF. Payloads and results are raw, after their size.
 ``reply_bytes`` words any of them. A time is shown in whole seconds, as the original does.
 """
 
@@ -55,7 +55,7 @@ NOT_FOUND = JobMissing()
 
 
 class Leased(NamedTuple):
-    """To lease: work for the one who asked."""
+    """To lease: a job for the client."""
 
     job_id: bytes
     name: str
@@ -247,5 +247,5 @@ def _server_block(server: ServerView) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """A log of the original may hold names that are no text; they leave as they came."""
+    """A log of the original may hold names that are not text; they are sent unchanged."""
     return text.encode("utf-8", "surrogateescape")

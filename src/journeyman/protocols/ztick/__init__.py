@@ -19,7 +19,7 @@ from journeyman.protocols.ztick.commands import (
     Stat,
     TooLong,
 )
-from journeyman.protocols.ztick.parser import ZtickParser
+from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, ZtickParser
 from journeyman.protocols.ztick.replies import (
     AUTH_FAILED,
     AUTH_OK,
@@ -35,11 +35,10 @@ from journeyman.protocols.ztick.replies import (
     metric_lines,
     ok,
     reserved,
-    rule_line,
     rule_not_found,
     settled,
 )
-from journeyman.protocols.ztick.tokens import LINE_LIMIT_BYTES
+from journeyman.protocols.ztick.rules import rule_line
 
 __all__ = [
     "AUTH_FAILED",

@@ -31,7 +31,7 @@ from journeyman.protocols.foreign import Foreign
 
 
 class ErrorCode(StrEnum):
-    """The word behind ``ERROR``; clients may act on it, the text behind it is for people."""
+    """The word after ``ERROR``; clients may act on it, the text after it is for people."""
 
     NOT_FOUND = "not_found"
     INVALID_ARGS = "invalid_args"
@@ -43,7 +43,7 @@ class ErrorCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Create the job, or plan it anew, whatever its status was."""
+    """Create the job, or plan it again whatever its status."""
 
     request_id: bytes
     identifier: str

@@ -1,4 +1,4 @@
-"""The ztick protocol, server side: a connection as a machine that is fed bytes and gives events.
+r"""The ztick protocol, server side: a connection as a machine that is fed bytes and gives events.
 
                     auth_required=True                  auth_required=False
                             |                                   |
@@ -13,54 +13,76 @@
              HTTP, TLS               ^ +--------+   feeds give nothing more
              -> Foreign  ------------+
 
-It is not a session: whether a secret is right, who may see what, when a client has waited too long
-and what a command does is all decided elsewhere. In particular the machine goes on behind
-``Auth`` as if the secret were right, so that commands sent along with it are not lost; a session
-that refuses the secret closes the connection and drops the events behind it.
+It is not a session: whether a secret is right, what a client may access, timeouts and the effect of
+a command are decided elsewhere. After ``Auth`` the machine continues as if the secret were right,
+so that commands sent with it are not lost; a session that refuses the secret closes the connection
+and drops the later events.
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
-- AUTH where it is not needed is ``AuthNotNeeded``; behind a successful one it is silent.
+- AUTH without authentication is ``AuthNotNeeded``; after a successful AUTH it gives no event.
 - No bytes raise. Malformed lines and unknown commands give no event: the protocol is silent there.
-  Lines of HTTP are the exception, or a web page could have the lines that follow executed.
+  HTTP lines are the exception, because a web page could otherwise have later lines executed.
 - Between feeds at most one unfinished line is kept, of less than LINE_LIMIT_BYTES.
 
-Lines and tokens are in tokens.py, the wording of answers in replies.py; both are part of
-this module's public face.
+Lines and tokens:
+
+    r1 RULE SET rule.1 app. shell "/bin/echo \"two words\""\n
+    ^^ ^^^^ ^^^ ^^^^^^ ^^^^ ^^^^^ ^^^^^^^^^^^^^^^^^^^^^^^^    eight tokens, the last one quoted
+
+- Only the space separates tokens, any number of them; a tab is data.
+- A ``"`` outside quotes begins a quoted token, also in the middle of a word: ``ab"cd"`` is two
+  tokens. Inside quotes a backslash makes the next byte literal, whatever it is; outside it is an
+  ordinary byte. ``""`` is a token of no bytes.
+- A line ends at the first LF outside quotes; inside them LF is data. One CR before that LF is
+  dropped, so that CRLF clients are understood.
+- A line has at most ``limit_bytes`` bytes, its LF included.
+
+Laws (tests/property/test_ztick_protocol.py): ``tokenize(join(tokens)) == tokens``; feeding data in
+any pieces gives the same lines; never more than ``limit_bytes`` bytes are kept between feeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from datetime import date
 from enum import Enum, auto
 
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import HEAD_BYTES, TLS, TLS_HANDSHAKE, Foreign, foreign
-from journeyman.protocols.ztick.commands import (
-    AuthNotNeeded,
-    ErrorCode,
-    Event,
-    Get,
-    ListRules,
-    Query,
-    RefusedCommand,
-    Remove,
-    RemoveRule,
-    Set,
-    SetRule,
-    Stat,
-    TooLong,
-)
+from journeyman.protocols.ztick import commands
+from journeyman.protocols.ztick.replies import in_a_message
 from journeyman.protocols.ztick.rules import read_runner
-from journeyman.protocols.ztick.tokens import (
-    MAX_NS,
-    LineBuffer,
-    in_a_message,
-    read_timestamp,
-    tokenize,
+from journeyman.units import DAY_S, NS_PER_S
+
+LINE_LIMIT_BYTES = 4096
+
+# Possessive throughout (`++`, `*+`): these never go back, so their time is linear in the line.
+_QUOTED = rb'"(?:[^"\\]++|\\.)*+"'
+_LINE = re.compile(rb'(?:[^"\n]++|' + _QUOTED + rb")*+\n", re.DOTALL)
+_TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"|([^ "]++)', re.DOTALL)
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+
+MIN_NS = -(2**63)
+MAX_NS = 2**63 - 1
+
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+# 19 digits are enough for 64 bits: a longer number is refused before it is computed.
+_MAX_DIGITS = 19
+_NUMBER = re.compile(rb"([+-]?)0*([0-9]+)")
+_DATE_FIRST = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATE_TIME = re.compile(
+    rb"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    rb"(?:\.([0-9]{1,9}))?"
+    rb"(?: ?(?:Z|([+-])([0-9]{2})(?::?([0-9]{2}))?))?"
 )
 
+_NOT_A_TIME = "expected nanoseconds since 1970, YYYY-MM-DD HH:MM:SS or ISO 8601"
+_OUT_OF_RANGE = "outside the range of 64-bit nanoseconds"
+
 _AUTH_REQUIRED = AuthRequired()
-_AUTH_NOT_NEEDED = AuthNotNeeded()
+_AUTH_NOT_NEEDED = commands.AuthNotNeeded()
 
 
 class _State(Enum):
@@ -90,14 +112,14 @@ class ZtickParser:
         """How much of an unfinished line is waiting for its end."""
         return self._lines.kept_bytes
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[commands.Event]:
         """The events of the lines that ``data`` completes."""
         if self.closed:
             return []
         if self._first is not None and self._begins_as_tls(data):
             self._close()
             return [TLS]
-        events: list[Event] = []
+        events: list[commands.Event] = []
         for line in self._lines.feed(data):
             tokens = tokenize(line)
             if self._state is _State.OPEN:
@@ -114,7 +136,7 @@ class ZtickParser:
                     self._close()
                     return events
         if self._lines.overflowed:
-            events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or TooLong())
+            events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or commands.TooLong())
             self._close()
         return events
 
@@ -125,7 +147,7 @@ class ZtickParser:
         self._first = first if len(first) < len(TLS_HANDSHAKE) else None
         return first.startswith(TLS_HANDSHAKE)
 
-    def _read_first(self, tokens: list[bytes], line: bytes) -> Event | None:
+    def _read_first(self, tokens: list[bytes], line: bytes) -> commands.Event | None:
         if len(tokens) > 1 and tokens[0] == b"AUTH":
             self._state = _State.OPEN
             return Auth(tokens[1])
@@ -141,7 +163,7 @@ class ZtickParser:
         self._lines = LineBuffer()  # what is left of the last feed is of no use any more
 
 
-def _read(tokens: list[bytes], line: bytes) -> Event | None:
+def _read(tokens: list[bytes], line: bytes) -> commands.Event | None:
     """What the line asks for, or None if it is to be passed over in silence."""
     if len(tokens) < 2:
         return foreign(line)
@@ -157,7 +179,7 @@ def _read(tokens: list[bytes], line: bytes) -> Event | None:
 # -- one reader a command; tokens[0] is the request id, tokens[1] the command ---------------------
 
 
-def _read_set(tokens: list[bytes]) -> Event:
+def _read_set(tokens: list[bytes]) -> commands.Event:
     if len(tokens) < 4:
         return _missing(tokens, "timestamp" if len(tokens) == 3 else "job_identifier")
     stamp = tokens[3]
@@ -169,17 +191,17 @@ def _read_set(tokens: list[bytes]) -> Event:
             return _refused(tokens, f"invalid timestamp {shown}: {moment}")
         execution_ns = moment
     try:
-        return Set(tokens[0], tokens[2].decode(), execution_ns)
+        return commands.Set(tokens[0], tokens[2].decode(), execution_ns)
     except UnicodeDecodeError:
         return _not_utf8(tokens, "job_identifier")
 
 
 def _reader_of(
-    command: Callable[[bytes, str], Event], argument: str
-) -> Callable[[list[bytes]], Event]:
+    command: Callable[[bytes, str], commands.Event], argument: str
+) -> Callable[[list[bytes]], commands.Event]:
     """A reader for the commands that take one identifier and nothing else."""
 
-    def read(tokens: list[bytes]) -> Event:
+    def read(tokens: list[bytes]) -> commands.Event:
         if len(tokens) < 3:
             return _missing(tokens, argument)
         try:
@@ -190,16 +212,16 @@ def _reader_of(
     return read
 
 
-def _read_query(tokens: list[bytes]) -> Event:
+def _read_query(tokens: list[bytes]) -> commands.Event:
     if len(tokens) < 3:
-        return Query(tokens[0], "")
+        return commands.Query(tokens[0], "")
     try:
-        return Query(tokens[0], tokens[2].decode())
+        return commands.Query(tokens[0], tokens[2].decode())
     except UnicodeDecodeError:
         return _not_utf8(tokens, "pattern")
 
 
-def _read_set_rule(tokens: list[bytes]) -> Event | None:
+def _read_set_rule(tokens: list[bytes]) -> commands.Event | None:
     if tokens[2:3] != [b"SET"]:
         return None
     if len(tokens) < 6:
@@ -214,28 +236,158 @@ def _read_set_rule(tokens: list[bytes]) -> Event | None:
     runner = read_runner(words[2:])
     if isinstance(runner, str):
         return _refused(tokens, runner)
-    return SetRule(tokens[0], words[0], words[1], runner)
+    return commands.SetRule(tokens[0], words[0], words[1], runner)
 
 
-_READERS: dict[bytes, Callable[[list[bytes]], Event | None]] = {
+_READERS: dict[bytes, Callable[[list[bytes]], commands.Event | None]] = {
     b"SET": _read_set,
-    b"GET": _reader_of(Get, "job_identifier"),
+    b"GET": _reader_of(commands.Get, "job_identifier"),
     b"QUERY": _read_query,
-    b"LISTRULES": lambda tokens: ListRules(tokens[0]),
-    b"STAT": lambda tokens: Stat(tokens[0]),
-    b"REMOVE": _reader_of(Remove, "job_identifier"),
-    b"REMOVERULE": _reader_of(RemoveRule, "rule_identifier"),
+    b"LISTRULES": lambda tokens: commands.ListRules(tokens[0]),
+    b"STAT": lambda tokens: commands.Stat(tokens[0]),
+    b"REMOVE": _reader_of(commands.Remove, "job_identifier"),
+    b"REMOVERULE": _reader_of(commands.RemoveRule, "rule_identifier"),
     b"RULE": _read_set_rule,
 }
 
 
-def _missing(tokens: list[bytes], argument: str) -> RefusedCommand:
+def _missing(tokens: list[bytes], argument: str) -> commands.RefusedCommand:
     return _refused(tokens, f"missing required argument: {argument}")
 
 
-def _not_utf8(tokens: list[bytes], argument: str) -> RefusedCommand:
+def _not_utf8(tokens: list[bytes], argument: str) -> commands.RefusedCommand:
     return _refused(tokens, f"{argument} is not valid UTF-8")
 
 
-def _refused(tokens: list[bytes], message: str) -> RefusedCommand:
-    return RefusedCommand(tokens[0], ErrorCode.INVALID_ARGS, message)
+def _refused(tokens: list[bytes], message: str) -> commands.RefusedCommand:
+    return commands.RefusedCommand(tokens[0], commands.ErrorCode.INVALID_ARGS, message)
+
+
+class LineBuffer:
+    """Cuts a stream of bytes into lines; ``overflowed`` once a line goes over the limit.
+
+    ``too_long`` is that line as far as it was received.
+    """
+
+    __slots__ = ("_limit_bytes", "_rest", "overflowed", "too_long")
+
+    def __init__(self, limit_bytes: int = LINE_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._rest = b""
+        self.overflowed = False
+        self.too_long = b""
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much of an unfinished line is waiting for its end."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes, each without its line end.
+
+        After an overflow nothing is kept and nothing more comes out.
+        """
+        if self.overflowed:
+            return []
+        has_line_end = b"\n" in data
+        data = self._rest + data
+        if not has_line_end:
+            # What is kept holds no line end already, so there is still none.
+            lines = []
+            self._rest = data
+        else:
+            lines = self._cut(data) if b'"' in data else self._cut_unquoted(data)
+        if len(self._rest) >= self._limit_bytes and not self.overflowed:
+            self.overflowed = True
+            self.too_long = self._rest
+        if self.overflowed:
+            self._rest = b""
+        return lines
+
+    def _cut_unquoted(self, data: bytes) -> list[bytes]:
+        """Without a quote every LF ends a line."""
+        lines = data.split(b"\n")
+        self._rest = lines.pop()
+        whole = [line.removesuffix(b"\r") for line in lines] if b"\r" in data else lines
+        if len(data) > self._limit_bytes:
+            # The limit counts the CR as well, so it looks at the lines as they came.
+            for number, line in enumerate(lines):
+                if len(line) >= self._limit_bytes:
+                    self.overflowed = True
+                    self.too_long = line
+                    return whole[:number]
+        return whole
+
+    def _cut(self, data: bytes) -> list[bytes]:
+        lines = []
+        start = 0
+        while match := _LINE.match(data, start, start + self._limit_bytes):
+            lines.append(data[start : match.end() - 1].removesuffix(b"\r"))
+            start = match.end()
+        self._rest = data[start:]
+        return lines
+
+
+def tokenize(line: bytes) -> list[bytes]:
+    """The tokens of one whole line as a LineBuffer gives it, so that every quote is closed."""
+    if b'"' not in line:
+        tokens = line.split(b" ")
+        return [token for token in tokens if token] if b"" in tokens else tokens
+    return [
+        bare or (_ESCAPED.sub(rb"\1", quoted) if b"\\" in quoted else quoted)
+        for quoted, bare in _TOKEN.findall(line)
+    ]
+
+
+def read_timestamp(words: Sequence[bytes]) -> int | str:
+    """The time of a SET: nanoseconds since 1970, or one phrase that says what is wrong.
+
+        1711612800000000000                  nanoseconds, a sign allowed, 64 bits with sign
+        2026-03-30 14:00:00                  two words, or one in quotes
+        2026-03-30T14:00:00                  ISO 8601
+        2026-03-30T14:00:00.123456789+02:00  a fraction to the nanosecond, with Z or an offset
+        2026-03-30 14:00:00 +02:00           the same offset as a word of its own
+
+    Without an offset a time is UTC. Everything else is refused: a day or time of day that does not
+    exist, a moment outside 64 bits, a zone by name. A refused SET can be seen by the client; one
+    that is taken for another moment cannot. Words behind a number are ignored, as everywhere in the
+    protocol. Words behind a date and time could only mean a zone, so there they are refused unless
+    they are an offset. ``words`` is not empty.
+    """
+    first = words[0]
+    if _DATE_FIRST.match(first):
+        return _read_date_time(b" ".join(words))
+    number = _NUMBER.fullmatch(first)
+    if number is None:
+        return _NOT_A_TIME
+    sign, digits = number.groups()
+    if len(digits) > _MAX_DIGITS:
+        return _OUT_OF_RANGE
+    return _in_range(int(sign + digits))
+
+
+def _read_date_time(text: bytes) -> int | str:
+    match = _DATE_TIME.fullmatch(text)
+    if match is None:
+        return _NOT_A_TIME
+    year, month, day, hour, minute, second = (int(group) for group in match.groups()[:6])
+    fraction, sign, offset_hours, offset_minutes = match.groups()[6:]
+    try:
+        days = date(year, month, day).toordinal() - _EPOCH_DAY
+    except ValueError:
+        return "there is no such day"
+    if hour > 23 or minute > 59 or second > 59:
+        return "there is no such time of day"
+    seconds = days * DAY_S + hour * 3600 + minute * 60 + second
+    if sign is not None:
+        hours, minutes = int(offset_hours), int(offset_minutes or 0)
+        if hours > 23 or minutes > 59:
+            return "there is no such offset"
+        offset = hours * 3600 + minutes * 60
+        seconds += offset if sign == b"-" else -offset
+    fraction_ns = int(fraction.ljust(9, b"0")) if fraction else 0
+    return _in_range(seconds * NS_PER_S + fraction_ns)
+
+
+def _in_range(ns: int) -> int | str:
+    return ns if MIN_NS <= ns <= MAX_NS else _OUT_OF_RANGE

@@ -3,7 +3,7 @@
     <request_id> OK                                      ok
     <request_id> OK <status> <execution_ns>              job_state           GET
     <request_id> <job_id> <status> <execution_ns>        job_line            QUERY, then ok
-    <request_id> <rule_id> <pattern> <runner> <args...>  rule_line           LISTRULES, then ok
+    <request_id> <rule_id> <pattern> <runner> <args...>  rules.rule_line     LISTRULES, then ok
     <request_id> <metric> <value>                        metric_lines        STAT, then ok
     <request_id> ERROR <code> [<message>]                error and the ones named by their cause
     OK | ERROR auth_required | ERROR auth_failed         AUTH_OK, AUTH_REQUIRED, AUTH_FAILED
@@ -16,25 +16,31 @@ carry no request id and no text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from journeyman.formats.ztick import Runner, Status
+from journeyman.formats.ztick import Status
 from journeyman.protocols.ztick.commands import AuthNotNeeded, ErrorCode, Settled
-from journeyman.protocols.ztick.rules import runner_words
-from journeyman.protocols.ztick.tokens import in_a_message, join, quote
 
 AUTH_OK = b"OK\n"
 AUTH_REQUIRED = b"ERROR auth_required\n"
 AUTH_FAILED = b"ERROR auth_failed\n"
+
+# Also those of Unicode: some programs take U+0085 and U+2028 for line breaks.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+# CR only because the last one of a line would be taken for a line end.
+_MUST_BE_QUOTED = re.compile(rb'[ "\r\n]')
 
 _STATUS_WORDS = tuple(status.word for status in Status)  # by byte
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What STAT tells, in the order in which it tells it."""
+    """What STAT reports, in this order."""
 
     uptime_ns: int
     connections: int
@@ -78,12 +84,6 @@ def job_lines(request_id: bytes, jobs: Iterable[tuple[str, Status, int]]) -> byt
         b"%b %b %b %d\n" % (head, quote(identifier.encode()), words[status], execution_ns)
         for identifier, status, execution_ns in jobs
     )
-
-
-def rule_line(request_id: bytes, identifier: str, pattern: str, runner: Runner) -> bytes:
-    """One line of the answer to LISTRULES."""
-    words = (identifier, pattern, *runner_words(runner))
-    return join((request_id, *(word.encode() for word in words))) + b"\n"
 
 
 def metric_lines(request_id: bytes, metrics: Metrics) -> bytes:
@@ -139,3 +139,34 @@ def auth_denied(request_id: bytes) -> bytes:
 def internal(request_id: bytes) -> bytes:
     """The server failed; the reason goes to its own log, never to the client."""
     return error(request_id, ErrorCode.INTERNAL)
+
+
+def quote(token: bytes) -> bytes:
+    """The token as it has to be written: bare where that is read back the same, else in quotes."""
+    if token and not _MUST_BE_QUOTED.search(token):
+        return token
+    return in_quotes(token)
+
+
+def in_quotes(token: bytes) -> bytes:
+    """The token in quotes, whether it needs them or not."""
+    return b'"' + token.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+def in_a_message(token: bytes) -> str:
+    r"""The token as the text of an error shows it: in quotes, on one line whatever it holds.
+
+    Such a text is for people and is not read back, so a line break is ``\n`` and another control
+    character ``\x1b``: a client that takes every LF for the end of an answer is not fooled.
+    """
+    return _CONTROL.sub(_escape, in_quotes(token).decode(errors="backslashreplace"))
+
+
+def _escape(control: re.Match[str]) -> str:
+    code = ord(control[0])
+    return _SHORT_ESCAPES.get(control[0], f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def join(tokens: Iterable[bytes]) -> bytes:
+    """One line, without its LF, that is read back as these tokens."""
+    return b" ".join(map(quote, tokens))

@@ -6,7 +6,7 @@
     http   GET|POST|PUT|DELETE <url>             http:// or https://
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
-    queue  <name> [-flag=value]...               see queue_runner.py
+    queue  <name> [-flag=value]...               see below
     journal <queue>                              a fan-out queue of this server
 
 Runner names, methods and commands are exact, case included. Words behind the last argument of
@@ -17,6 +17,18 @@ as in the original.
 
 A runner is refused with one phrase, the text of ``ERROR invalid_args``. The phrases never repeat
 an address: it may hold a password.
+
+The queue runner makes a job of the work queue out of a due job.
+
+    queue <name> [-ttr=MS] [-ttl=MS] [-priority=N] [-max-attempts=N] [-max-fails=N]
+                 [-retry-delay=MS] [-payload=TEXT]
+
+The flags are those of the workq command ``add``, with its limits; ttr and ttl, which are
+arguments there, are flags here. Without them a worker has a minute, and the job and its result a
+day. Without ``-payload`` the payload is that of the http runner: job id and time, as JSON.
+
+The id of the job is made of the id and the time of the scheduled one. So a job that is run again,
+because the server stopped before it could note the end of the run, is not added twice.
 """
 
 from __future__ import annotations
@@ -26,35 +38,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from journeyman.formats.ztick import (
-    Amqp,
-    Awf,
-    Direct,
-    FanOutRunner,
-    Http,
-    Redis,
-    Runner,
-    Shell,
-    WorkQueueRunner,
-)
+from journeyman.formats import ztick
 from journeyman.protocols.kestrel.parser import is_queue_name
 from journeyman.protocols.workq import readers
 from journeyman.protocols.workq.commands import Add, RefusedLine
 from journeyman.protocols.workq.replies import id_text
-from journeyman.protocols.ztick.tokens import in_a_message
-
-# ----------------------------------------
-# The queue runner of a rule: which job of the work queue a due job becomes.
-#
-#     queue <name> [-ttr=MS] [-ttl=MS] [-priority=N] [-max-attempts=N] [-max-fails=N]
-#                  [-retry-delay=MS] [-payload=TEXT]
-#
-# The flags are those of the workq command ``add``, with its limits; ttr and ttl, which are
-# arguments there, are flags here. Without them a worker has a minute, and the job and its result a
-# day. Without ``-payload`` the payload is that of the http runner: job id and time, as JSON.
-#
-# The id of the job is made of the id and the time of the scheduled one. So a job that is run again,
-# because the server stopped before it could note the end of the run, is not added twice.
+from journeyman.protocols.ztick.replies import in_a_message, join
 
 DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 86_400_000
@@ -62,16 +51,16 @@ DEFAULT_TTL_MS = 86_400_000
 _FLAGS = ("ttr", "ttl", "priority", "max-attempts", "max-fails", "retry-delay", "payload")
 
 
-def read_queue(words: Sequence[str]) -> WorkQueueRunner | str:
+def read_queue(words: Sequence[str]) -> ztick.WorkQueueRunner | str:
     """The runner that these words describe, or one phrase that says what is wrong."""
     if not words:
         return "missing required argument: name"
-    runner = WorkQueueRunner(words[0], tuple(words[1:]))
+    runner = ztick.WorkQueueRunner(words[0], tuple(words[1:]))
     job = queue_job(runner, "any", 0)
     return job if isinstance(job, str) else runner
 
 
-def queue_job(runner: WorkQueueRunner, job_id: str, execution_ns: int) -> Add | str:
+def queue_job(runner: ztick.WorkQueueRunner, job_id: str, execution_ns: int) -> Add | str:
     """The job to add, or why there is none. A log may hold rules that nobody has checked."""
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
@@ -129,7 +118,7 @@ _NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f]")
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:@\[\]]+)(?::(?P<port>.*))?")
 
 
-def read_runner(words: Sequence[str]) -> Runner | str:
+def read_runner(words: Sequence[str]) -> ztick.Runner | str:
     """The runner that these words describe, or one phrase that says what is wrong."""
     if not words:
         return _missing("runner")
@@ -140,45 +129,51 @@ def read_runner(words: Sequence[str]) -> Runner | str:
     return read(args)
 
 
-def runner_words(runner: Runner) -> list[str]:
+def runner_words(runner: ztick.Runner) -> list[str]:
     """The words that ``read_runner`` reads back as this runner."""
     match runner:
-        case Shell(command):
+        case ztick.Shell(command):
             return ["shell", command]
-        case Direct(executable, args):
+        case ztick.Direct(executable, args):
             return ["direct", executable, *args]
-        case Awf(workflow, inputs):
+        case ztick.Awf(workflow, inputs):
             return ["awf", workflow, *(word for value in inputs for word in (_INPUT_FLAG, value))]
-        case Http(method, url):
+        case ztick.Http(method, url):
             return ["http", method, url]
-        case Amqp(dsn, exchange, routing_key):
+        case ztick.Amqp(dsn, exchange, routing_key):
             return ["amqp", dsn, exchange, routing_key]
-        case Redis(url, command, key):
+        case ztick.Redis(url, command, key):
             return ["redis", url, command, key]
-        case WorkQueueRunner(name, flags):
+        case ztick.WorkQueueRunner(name, flags):
             return ["queue", name, *flags]
-        case FanOutRunner(queue):
+        case ztick.FanOutRunner(queue):
             return ["journal", queue]
+
+
+def rule_line(request_id: bytes, identifier: str, pattern: str, runner: ztick.Runner) -> bytes:
+    """One line of the answer to LISTRULES."""
+    words = (identifier, pattern, *runner_words(runner))
+    return join((request_id, *(word.encode() for word in words))) + b"\n"
 
 
 # -- one reader a runner -------------------------------------------------------------------------
 
 
-def _read_shell(args: list[str]) -> Runner | str:
+def _read_shell(args: list[str]) -> ztick.Runner | str:
     if not args:
         return _missing("command")
     if len(args) > 1:
         return "shell takes exactly one argument: put a command of several words in quotes"
-    return _no_nul(args) or Shell(args[0])
+    return _no_nul(args) or ztick.Shell(args[0])
 
 
-def _read_direct(args: list[str]) -> Runner | str:
+def _read_direct(args: list[str]) -> ztick.Runner | str:
     if not args:
         return _missing("executable")
-    return _no_nul(args) or Direct(args[0], tuple(args[1:]))
+    return _no_nul(args) or ztick.Direct(args[0], tuple(args[1:]))
 
 
-def _read_awf(args: list[str]) -> Runner | str:
+def _read_awf(args: list[str]) -> ztick.Runner | str:
     if not args:
         return _missing("workflow")
     workflow, *options = args
@@ -187,10 +182,10 @@ def _read_awf(args: list[str]) -> Runner | str:
             return f"unknown awf option {_shown(flag)}: expected {_INPUT_FLAG}"
     if len(options) % 2:
         return _missing("input")
-    return _no_nul(args) or Awf(workflow, tuple(options[1::2]))
+    return _no_nul(args) or ztick.Awf(workflow, tuple(options[1::2]))
 
 
-def _read_http(args: list[str]) -> Runner | str:
+def _read_http(args: list[str]) -> ztick.Runner | str:
     if len(args) < 2:
         return _missing(("method", "url")[len(args)])
     method, url = args[:2]
@@ -200,10 +195,10 @@ def _read_http(args: list[str]) -> Runner | str:
     if not found or scheme not in ("http", "https"):
         return "the url must begin with http:// or https://"
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    return _bad_address("url", url, authority) or Http(method, url)
+    return _bad_address("url", url, authority) or ztick.Http(method, url)
 
 
-def _read_amqp(args: list[str]) -> Runner | str:
+def _read_amqp(args: list[str]) -> ztick.Runner | str:
     if len(args) < 3:
         return _missing(("dsn", "exchange", "routing_key")[len(args)])
     dsn, exchange, routing_key = args[:3]
@@ -212,10 +207,10 @@ def _read_amqp(args: list[str]) -> Runner | str:
     if not dsn.startswith("amqp://"):
         return "the dsn must begin with amqp://"
     authority = dsn.removeprefix("amqp://").partition("/")[0]
-    return _bad_address("dsn", dsn, authority) or Amqp(dsn, exchange, routing_key)
+    return _bad_address("dsn", dsn, authority) or ztick.Amqp(dsn, exchange, routing_key)
 
 
-def _read_redis(args: list[str]) -> Runner | str:
+def _read_redis(args: list[str]) -> ztick.Runner | str:
     if len(args) < 3:
         return _missing(("url", "command", "key")[len(args)])
     if len(args) > 3:
@@ -230,20 +225,20 @@ def _read_redis(args: list[str]) -> Runner | str:
     authority, _, db = url.removeprefix("redis://").partition("/")
     if db and not _is_number(db, 0, MAX_REDIS_DB):
         return f"the database in the url must be a number from 0 to {MAX_REDIS_DB}"
-    return _bad_address("url", url, authority) or Redis(url, command, key)
+    return _bad_address("url", url, authority) or ztick.Redis(url, command, key)
 
 
-def _read_journal(args: list[str]) -> Runner | str:
+def _read_journal(args: list[str]) -> ztick.Runner | str:
     if not args:
         return _missing("queue")
     if len(args) > 1:
         return "journal takes exactly one argument: queue"
     if not is_queue_name(args[0]):
         return "the queue must be a name of A-Z a-z 0-9 : _ -, up to 200 of them"
-    return FanOutRunner(args[0])
+    return ztick.FanOutRunner(args[0])
 
 
-_READERS: dict[str, Callable[[list[str]], Runner | str]] = {
+_READERS: dict[str, Callable[[list[str]], ztick.Runner | str]] = {
     "shell": _read_shell,
     "direct": _read_direct,
     "http": _read_http,

@@ -1,19 +1,47 @@
 """Who may come in, the same for all ports: tokens, certificate, and the delays of those who guess.
 
-load      before anything listens; UsageError says what is wrong with a file
-reload    on SIGHUP: connections whose token is gone are closed, new handshakes show the new
-          certificate. If a file cannot be used, everything stays as it was.
+    load      before anything listens; UsageError says what is wrong with a file
+    reload    on SIGHUP: connections whose token is gone are closed, new handshakes show the new
+              certificate. If a file cannot be used, everything stays as it was.
+
+Guessing secrets takes time: attempts of one address are checked one after another, slowly.
+
+    failed so far, in a row         0    1    2    3    4    5 ...
+    time before the next check, s   0    0.1  0.2  0.4  0.8  up to MAX_DELAY_S
+
+An attempt waits until its address may try again. Only then is the secret checked, and the answer
+follows at once, whether it is right or wrong: how long an answer takes says nothing about the
+secret. Attempts of all ports and connections wait in one line for each address, so that many
+connections guess no faster than one: at most ten secrets a second, and fewer the longer it goes on.
+A right secret ends the delays. A client that went away is not checked.
+
+The table is bounded: when it is full, the address that failed longest ago is forgotten first. So
+are the lines: an attempt for which there is no room is answered as a wrong one, without a check.
+An IPv6 client owns a whole /64, so that counts as one address.
+
+Whether a secret is right is journeyman.config.Tokens' to say, which compares keyed digests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Iterable
-from typing import Protocol
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple, Protocol
 
 from journeyman.config import Settings, Token, Tokens, load_tokens
-from journeyman.servers.core.auth import Attempts
 from journeyman.servers.core.tls import load_certificate, server_context
+
+FIRST_DELAY_S = 0.1
+MAX_DELAY_S = 1.0
+MAX_ADDRESSES = 10_000
+MAX_WAITING = 100  # attempts of one address that wait to be checked
+FORGET_AFTER_S = 600.0
+
+_MAX_DOUBLINGS = 16  # far beyond MAX_DELAY_S; keeps the arithmetic small
+_IPV6_NETWORK_BITS = 64
 
 
 class Admitted(Protocol):
@@ -75,3 +103,108 @@ class Access:
             closed = f", {len(gone)} connections closed whose token is gone" if gone else ""
             done.append(f"{len(tokens)} tokens{closed}")
         return done
+
+
+class _Attempt(NamedTuple):
+    check: Callable[[], Token | None]
+    tell: Callable[[Token | None], None]
+    is_wanted: Callable[[], bool]
+
+
+class _Address:
+    """One that has failed lately."""
+
+    __slots__ = ("failures", "last_s", "line", "next_check_s", "timer")
+
+    def __init__(self, now_s: float) -> None:
+        self.failures = 0
+        self.last_s = now_s
+        self.next_check_s = now_s
+        self.line: deque[_Attempt] = deque()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def failed(self, now_s: float) -> None:
+        doublings = min(self.failures, _MAX_DOUBLINGS)
+        self.failures += 1
+        self.last_s = now_s
+        self.next_check_s = now_s + min(FIRST_DELAY_S * 2**doublings, MAX_DELAY_S)
+
+
+class Attempts:
+    """The addresses that failed lately, and who of them waits to be checked."""
+
+    def __init__(self) -> None:
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def ask(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        check: Callable[[], Token | None],
+        tell: Callable[[Token | None], None],
+        *,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Have ``check`` called when ``host`` may try, and ``tell`` with what it found.
+
+        That may be before this returns. ``is_wanted`` no: neither is called.
+        """
+        key, now_s = _network(host), loop.time()
+        address = self._addresses.get(key)
+        if address is not None and not address.line and self._is_over(address, now_s):
+            del self._addresses[key]
+            address = None
+        if address is None:
+            address = _Address(now_s)
+        if len(address.line) >= MAX_WAITING:
+            loop.call_later(MAX_DELAY_S, tell, None)
+            return
+        address.line.append(_Attempt(check, tell, is_wanted))
+        if address.timer is None:
+            self._serve(loop, key, address)
+
+    def _is_over(self, address: _Address, now_s: float) -> bool:
+        return now_s - address.last_s > FORGET_AFTER_S
+
+    def _serve(self, loop: asyncio.AbstractEventLoop, key: str, address: _Address) -> None:
+        """Check those whose turn it is; come back for the rest."""
+        address.timer = None
+        while address.line:
+            now_s = loop.time()
+            if now_s < address.next_check_s:
+                delay_s = address.next_check_s - now_s
+                address.timer = loop.call_later(delay_s, self._serve, loop, key, address)
+                return
+            attempt = address.line.popleft()
+            if not attempt.is_wanted():
+                continue
+            found = attempt.check()
+            if found is None:
+                address.failed(now_s)
+                self._remember(key, address)
+            else:
+                address.failures = 0
+            attempt.tell(found)
+        if address.failures == 0 and self._addresses.get(key) is address:
+            del self._addresses[key]
+
+    def _remember(self, key: str, address: _Address) -> None:
+        self._addresses[key] = address
+        self._addresses.move_to_end(key)
+        while len(self._addresses) > MAX_ADDRESSES:
+            self._addresses.popitem(last=False)
+
+
+def _network(host: str) -> str:
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return f"{int(address) >> (128 - _IPV6_NETWORK_BITS):x}/{_IPV6_NETWORK_BITS}"
+    return host

@@ -1,21 +1,34 @@
 """One connection: bytes in, commands to the writer, answers out in order.
 
     data_received --> unparsed --parse--> backlog --at most WINDOW at a time--> writer
-    transport  <--write-- out  <--------- answered(answers) ------- writer
+    transport  <--part by part-- out  <--------- answered(answers) ------------- writer
 
 Everything here is bounded, whatever the client does:
 
     sends faster than it is answered   reading stops while anything of it is not handed on
     does not fetch its answers         past ``unsent_bytes`` nothing more is taken on for it
-    many that do not                   share one budget, and those that do not read are closed
+    many that do not                   share one budget (shared.py); who does not read is closed
     asks for a long list               the list leaves in slices, and nothing behind it starts
     asks for something large           it is made when there is room to send it, not before
     stalls, goes away, half-closes     answers to what was received are sent, then it is closed
     speaks HTTP                        the connection is closed, nothing after that is executed
     says nothing                       it is closed after the idle timeout of its port, if set
 
-How answers leave is in sending.py. This is what the ports have in common. What the bytes mean, and
-who may say what when, is each port's own: session.py (ztick), workq/session.py.
+An answer is bytes, if it is small. Otherwise it is a call that makes the bytes, or an iterator of
+parts, and each is made only when it can be sent. Of all connections together, one part is made in
+a turn of the event loop.
+
+Where tokens are asked for, AUTH comes first:
+
+    connected --AUTH, in time--> waits for its turn (access.py) --right--> open
+        |                                                       --wrong--> refused, closed
+        +--a command, or nothing in time--> refused or closed
+
+While a secret waits to be checked nothing behind it is executed, and the time limit for AUTH does
+not run. The answer also comes if the client has closed its sending side meanwhile.
+
+This is the same on all ports. What the bytes mean, how AUTH looks and which commands may wait is
+each dialect's own: session.py in ztick/, workq/ and kestrel/.
 """
 
 from __future__ import annotations
@@ -24,23 +37,52 @@ import asyncio
 import socket
 from abc import abstractmethod
 from collections import deque
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeAlias, cast
 
+from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.protocols.foreign import Foreign
-from journeyman.servers.core.sending import Answer, Neighbours, Sending
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.group_commit import Submitter
+from journeyman.servers.core.server_log import ServerLog, address_of
+from journeyman.servers.core.shared import Shared
 
-# ----------------------------------------
-# What a connected socket needs, and how its other end is called in messages.
+WINDOW = 1024  # commands of one connection that the writer holds at a time
+TIGHT_WINDOW = 16  # the same while the clients together have too much unsent
+WINDOW_BYTES = 256 * 1024  # of input that these commands were read from: answers may repeat it
+PARSE_BYTES = 16 * 1024  # commands take more room than their bytes: so many bytes at a time
+LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
+LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # seconds, probes
 
+Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
 
-def address_of(peer: Any) -> str:
-    """What ``getpeername`` gave, as people write it."""
-    if not isinstance(peer, tuple):
-        return str(peer)
-    host, port = peer[0], peer[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+class TakesCommands(Protocol):
+    """The writer, as a connection sees it."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def tell_when_room(self, client: Submitter) -> None: ...
+
+    def submit(self, client: Any, requests: Sequence[Any]) -> None: ...
+
+
+@dataclass(slots=True)
+class PortContext:
+    """What the connections of one port share."""
+
+    loop: asyncio.AbstractEventLoop
+    writer: Any  # TakesCommands; each dialect asks a little more of its own
+    messages: ServerLog
+    shared: Shared
+    access: Access = field(default_factory=Access)
+    unsent_bytes: int = 1024 * 1024
+    max_connections: int = 1024
+    sessions: set[Any] = field(default_factory=set)  # the open ones
 
 
 def keep_alive(sock: Any) -> None:
@@ -54,48 +96,77 @@ def keep_alive(sock: Any) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-WINDOW = 1024  # commands of one connection that the writer holds at a time
-TIGHT_WINDOW = 16  # the same while the clients together have too much unsent
-WINDOW_BYTES = 256 * 1024  # of input that these commands were read from: answers may repeat it
-PARSE_BYTES = 16 * 1024  # commands take more room than their bytes: so many bytes at a time
-LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
-
-
-class Connection(Sending):
+class Connection(asyncio.Protocol):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = (
         "_address",
+        "_alone",
+        "_around",
         "_backlog",
+        "_budget",
+        "_closing",
         "_ending",
+        "_in_flight",
+        "_is_asking",
+        "_out",
+        "_peer",
+        "_pumping",
         "_quiet_looks",
         "_reading",
+        "_sending_paused",
+        "_stall_timer",
         "_timer",
+        "_transport",
         "_unparsed",
         "_window_bytes",
+        "_written",
+        "prefix",
+        "token",
     )
 
     window_bytes = WINDOW_BYTES
+    welcome: ClassVar[bytes]
+    secret_is_wrong: ClassVar[bytes]
+    secret_is_missing: ClassVar[bytes]
 
-    def __init__(self, neighbours: Neighbours) -> None:
-        super().__init__(neighbours)
-        self._window_bytes = 0  # of input whose commands are in flight
-        self._quiet_looks = 0  # for idle connections, since something was received
+    def __init__(self, around: PortContext) -> None:
+        self._around = around
+        self._budget = around.shared.budget
+        self._transport: asyncio.Transport
+        self._peer = ""  # host
+        self._address = ""  # host and port
+        self._timer: asyncio.TimerHandle | None = None
+        # In.
         self._unparsed = b""
         self._backlog: deque[Any] = deque()
         self._reading = True
         self._ending = False  # no more input is taken: close once all is answered
-        self._timer: asyncio.TimerHandle | None = None
-        self._address = ""  # host and port
+        self._closing = False
+        self._quiet_looks = 0  # for idle connections, since something was received
+        # In flight.
+        self._in_flight = 0
+        self._alone = False  # nothing more is handed on until all in flight is answered
+        self._window_bytes = 0  # of input whose commands are in flight
+        # Out.
+        self._out: deque[Answer] = deque()
+        self._written = 0  # bytes, to the transport
+        self._pumping = False
+        self._sending_paused = False
+        self._stall_timer: asyncio.TimerHandle | None = None
+        # Who it is.
+        self._is_asking = False  # the answer comes while it is asked for
+        self.token: Token | None = None
+        self.prefix = ""  # what the names that it touches must begin with
 
-    # -- what each door does in its own way --
+    # -- what each dialect does in its own way --
 
     @abstractmethod
     def _parse(self, data: bytes) -> list[Any]:
         """The events of these bytes."""
 
     @abstractmethod
-    def _is_for_the_door(self, event: Any) -> bool:
+    def _is_for_the_session(self, event: Any) -> bool:
         """Whether the event is for ``_handle`` and not for the writer."""
 
     @abstractmethod
@@ -108,15 +179,18 @@ class Connection(Sending):
 
     def _connected(self) -> None:
         """The connection was let in."""
+        access = self._around.access
+        if access.tokens is not None:
+            self._timer = self._around.loop.call_later(access.auth_timeout_s, self._too_late)
 
     def _may_read_on(self) -> bool:
         """Whether to go on reading though not all of it can be handed on."""
         return False
 
-    # -- from the transport --
+    # -- from the transport: bytes in --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        around = self._neighbours
+        around = self._around
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another family
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
@@ -136,7 +210,7 @@ class Connection(Sending):
 
     def _refuse_connection(self, reason: str) -> None:
         self._closing = True
-        self._neighbours.messages.warn(f"connection refused: {reason}", client=self._peer)
+        self._around.messages.warn(f"connection refused: {reason}", client=self._peer)
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -149,8 +223,8 @@ class Connection(Sending):
             return
         # Most clients send one command, and the next when it is answered.
         events = self._parse(data)
-        if len(events) == 1 and not self._must_wait() and not self._is_for_the_door(events[0]):
-            writer = self._neighbours.writer
+        if len(events) == 1 and not self._must_wait() and not self._is_for_the_session(events[0]):
+            writer = self._around.writer
             if writer.has_room:
                 self._in_flight = 1
                 self._alone = self._stands_alone(events[0])
@@ -171,9 +245,9 @@ class Connection(Sending):
         self._cancel_timer()
         self._cancel_stall_timer()
         self._budget.remove(self)
-        if self in self._neighbours.sessions:
-            self._neighbours.sessions.discard(self)
-            self._neighbours.messages.debug("client disconnected", client=self._address)
+        if self in self._around.sessions:
+            self._around.sessions.discard(self)
+            self._around.messages.debug("client disconnected", client=self._address)
 
     # -- from the writer --
 
@@ -218,20 +292,20 @@ class Connection(Sending):
         self._quiet_looks += 1
         if self._quiet_looks < looks:
             return False
-        self._neighbours.messages.info("client is idle: closing", client=self._peer)
+        self._around.messages.info("client is idle: closing", client=self._peer)
         self.finish()
         if not self._closing:  # half a command is left, which will never be whole
             self._close()
         return True
 
-    # -- inside --
+    # -- inside: in --
 
     def _window(self) -> int:
         return TIGHT_WINDOW if self._budget.is_tight else WINDOW
 
     def _advance(self) -> None:
         """Hand on as much of what was received as there is room for."""
-        writer = self._neighbours.writer
+        writer = self._around.writer
         batch: list[Any] = []
         window = self._window()
         while not (self._closing or self._alone or self._in_flight >= window or self._must_wait()):
@@ -242,7 +316,7 @@ class Connection(Sending):
                     break
                 self._parse_some()
                 continue
-            if self._is_for_the_door(self._backlog[0]):
+            if self._is_for_the_session(self._backlog[0]):
                 self._handle(self._backlog.popleft())
                 continue
             if not writer.has_room:
@@ -265,7 +339,7 @@ class Connection(Sending):
         """From the backlog, whose first event is for the writer, take all that may go with it."""
         backlog = self._backlog
         while backlog and not self._alone and self._in_flight < window:
-            if self._is_for_the_door(backlog[0]):
+            if self._is_for_the_session(backlog[0]):
                 return
             event = backlog.popleft()
             self._in_flight += 1
@@ -284,7 +358,7 @@ class Connection(Sending):
     def _turn_away(self, found: Foreign) -> None:
         """A web page may be behind it: what follows must not be executed."""
         where = self._transport.get_extra_info
-        self._neighbours.messages.warn(
+        self._around.messages.warn(
             f"a client speaks {found.protocol} to a port that does not: closed, nothing after it "
             "was executed",
             client=address_of(where("peername")),
@@ -309,7 +383,7 @@ class Connection(Sending):
         self._cancel_timer()
         self._transport.close()
         if self._transport.get_write_buffer_size():
-            self._timer = self._neighbours.loop.call_later(LAST_WORDS_S, self._transport.abort)
+            self._timer = self._around.loop.call_later(LAST_WORDS_S, self._transport.abort)
 
     def _stop_reading(self) -> None:
         if self._reading:
@@ -320,3 +394,146 @@ class Connection(Sending):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    # -- from the transport: room for bytes out --
+
+    def pause_writing(self) -> None:
+        self._sending_paused = True
+        self._stall_timer = self._around.loop.call_later(LIST_STALL_S, self._stalled)
+
+    def resume_writing(self) -> None:
+        self._sending_paused = False
+        self._cancel_stall_timer()
+        self._pump()
+        self._advance()
+
+    # -- from the budget that all connections share --
+
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def fetched(self) -> int:
+        return self._written - self._transport.get_write_buffer_size()
+
+    def room_to_send(self) -> None:
+        self._pump()
+        self._advance()
+
+    def close_unread(self) -> None:
+        self._closing = True
+        self._transport.abort()
+
+    # -- inside: out --
+
+    def _write(self, data: bytes) -> None:
+        self._written += len(data)
+        self._transport.write(data)
+        self._budget.wrote(len(data))
+
+    def _must_wait(self) -> bool:
+        """Whether nothing more may be taken on now. Something calls ``_advance`` later."""
+        if self._sending_paused or self._out:
+            return True
+        if self._budget.is_tight and self._transport.get_write_buffer_size():
+            self._budget.wait(self)
+            return True
+        return False
+
+    def _pump(self) -> None:
+        """Send what waits, lists and large answers part by part with others in between."""
+        while self._out and not self._sending_paused and not self._closing and not self._pumping:
+            first = self._out[0]
+            if isinstance(first, bytes):
+                self._write(first)
+                self._answer_left()
+            elif self._budget.is_tight:
+                self._budget.wait(self)
+                return
+            else:
+                self._pumping = True
+                self._around.shared.slices.ask(self._send_part)
+
+    def _send_part(self) -> None:
+        """Make and send one part of the answer that is first."""
+        self._pumping = False
+        if self._out and not self._sending_paused and not self._closing:
+            first = self._out[0]
+            assert not isinstance(first, bytes)
+            if self._budget.is_tight:
+                self._budget.wait(self)
+                return
+            if callable(first):
+                self._write(first())
+                self._answer_left()
+            elif (part := next(first, None)) is None:
+                self._answer_left()
+            elif part:
+                self._write(part)
+        self._pump()
+        self._advance()
+
+    def _answer_left(self) -> None:
+        """The first answer has been sent to its end."""
+        self._out.popleft()
+        self._in_flight -= 1
+        self._alone = self._alone and self._in_flight > 0
+
+    def _stalled(self) -> None:
+        self._stall_timer = None
+        if self._alone:
+            self._around.messages.info("a list is not fetched: closing", client=self._peer)
+            self._closing = True
+            self._transport.abort()
+
+    def _cancel_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    # -- inside: who it is --
+
+    def _authenticate(self, secret: bytes) -> None:
+        """Only as the first command: nothing is in flight."""
+        access = self._around.access
+        if access.tokens is None:
+            self._transport.write(self.welcome)
+            return
+        self._cancel_timer()
+        self._in_flight += 1  # keeps the connection until the answer has left
+        self._alone = True  # and holds up what follows
+        self._is_asking = True
+        access.attempts.ask(
+            self._around.loop,
+            self._peer,
+            lambda: None if access.tokens is None else access.tokens.find(secret),
+            self._secret_was_checked,
+            is_wanted=lambda: not self._closing,
+        )
+        self._is_asking = False
+
+    def _secret_was_checked(self, token: Token | None) -> None:
+        if self._closing:
+            return
+        self._in_flight -= 1
+        self._alone = False
+        if token is None:
+            self._around.messages.warn("authentication failed", client=self._peer)
+            self._refuse(self.secret_is_wrong)
+            return
+        self.token = token
+        self.prefix = "" if token.namespace == ALL_NAMESPACES else token.namespace
+        self._transport.write(self.welcome)
+        if not self._is_asking:  # else whoever asks goes on by itself
+            self._advance()
+
+    def _refuse(self, words: bytes) -> None:
+        if not self._closing:
+            self._drop_input()
+            self._transport.write(words)
+            self._close()
+
+    def _too_late(self) -> None:
+        self._timer = None
+        self._around.messages.info("no authentication in time: closing", client=self._peer)
+        self._closing = True
+        self._transport.abort()

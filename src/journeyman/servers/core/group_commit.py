@@ -12,9 +12,16 @@
   wanted to change something hears of it, reads are decided anew, and what the server itself had to
   say is said again a little later.
 - A sync that failed is final: everyone who waits is dropped, ``on_failure`` stops the server.
+- What waits is bounded, in commands and in bytes; so is a batch.
 
-This is what the doors have in common. How a command is decided, what is done with the outcome and
-what a client hears when its batch was taken back is each door's own: writer.py, workq/writer.py.
+    submit         commands of a client, weighed
+    submit_due     what the time has brought comes before whatever else waits, once
+    leave          a client is gone: this too comes first, so that it gets nothing any more
+    run_between    an errand for the writer's thread between two batches: an interval sync
+    ask            a command from inside the process: HTTP, or a rule of the schedule
+
+This is the same for all services. How a command is decided, what is done with the outcome and what
+a client hears when its batch was taken back is each dialect's own: its writer.py.
 """
 
 from __future__ import annotations
@@ -28,13 +35,34 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
+from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogPoisoned
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
+MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
 RETRY_S = 1.0  # until what the server itself has to record is tried again
 
-# (client, request) each, what each came to (a JourneymanError: not recorded), when it was decided
-Told: TypeAlias = Callable[[Sequence[tuple[Any, Any]], Sequence[object], int], None]
+Requests: TypeAlias = Sequence[tuple[Any, Any]]  # (client, request); no client: the server itself
+
+
+class WriterOwner(Protocol):
+    """The service that a writer belongs to, as far as the writer needs it."""
+
+    def on_batch(self) -> None:
+        """A batch has been decided, written or told: look what is next."""
+        ...
+
+    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
+        """A batch was answered: what each request came to (a JourneymanError: not recorded)."""
+        ...
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        """A batch was taken back, because of this; None: that is over."""
+        ...
+
+    def on_failure(self, error: BaseException) -> None:
+        """Nothing can be written any more."""
+        ...
 
 
 class Engine(Protocol):
@@ -71,6 +99,13 @@ class Submitter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """The command was not carried out; it may be asked again."""
+
+    reason: str
+
+
 @dataclass(slots=True)
 class Batch:
     requests: list[tuple[Any, Any]]  # (client, request); no client: from the server itself
@@ -95,34 +130,69 @@ def is_over(error: BaseException) -> bool:
     return not isinstance(error, JourneymanError) or isinstance(error, LogPoisoned | LogClosed)
 
 
+class Call:
+    """One command from inside the process, as a client of a writer. It never waits for anything."""
+
+    prefix = ""
+    is_leaving = is_lost = is_slow = is_held_back = False
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, namespace: str, has_stopped: str) -> None:
+        self.namespace = namespace
+        self.reply: asyncio.Future[Any] = loop.create_future()
+        self._has_stopped = has_stopped
+
+    def denies(self, rule: Any) -> None:
+        """Whoever asks has looked at that."""
+
+    def gives_up(self, request: Any) -> bool:  # noqa: ARG002 - it never waits
+        return False
+
+    def render(self, *request_and_reply: Any) -> Any:
+        return request_and_reply[-1]
+
+    def render_failure(self, *_: Any) -> NotDone:
+        return NotDone("the change could not be recorded")
+
+    def answered(self, answers: list[Any]) -> None:
+        if not self.reply.done():  # whoever asked may have gone
+            self.reply.set_result(answers[0])
+
+    def room(self) -> None:
+        """Not asked for: there are never many of these."""
+
+    def drop(self) -> None:
+        if not self.reply.done():
+            self.reply.set_result(NotDone(self._has_stopped))
+
+
 class GroupCommit(ABC):
     """See the module's docstring. All methods are called on the event loop."""
 
+    max_waiting_bytes = 64 * 1024 * 1024  # of all that waits; then no more is taken
+    has_stopped = "the server is stopping"  # what calls from inside hear then
+
     def __init__(
         self,
+        owner: WriterOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         engine: Engine,
         *,
         is_recorded: bool,
-        on_batch: Callable[[], None],
-        on_trouble: Callable[[JourneymanError | None], None],
-        on_failure: Callable[[BaseException], None],
-        on_told: Told | None,
         max_waiting: int,
     ) -> None:
-        """``is_recorded`` no: memory only. ``on_trouble``: a batch was taken back; None: over."""
+        """``is_recorded`` no: memory only."""
+        self._owner: Any = owner  # each dialect asks a little more of its own
         self._loop = loop
         self._clock = clock
         self._engine = engine
         self._is_recorded = is_recorded
-        self._on_batch = on_batch
-        self._on_trouble = on_trouble
-        self._on_failure = on_failure
-        self._on_told = on_told
         self._max_waiting = max_waiting
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journeyman-writer")
         self._waiting: deque[tuple[Any, Any]] = deque()
+        self._waiting_bytes = 0
+        self._due_waits = False
+        self._errands: deque[Callable[[], None]] = deque()
         self._for_room: dict[Submitter, None] = {}
         self._for_idle: list[asyncio.Future[None]] = []
         self._writing: Batch | None = None
@@ -133,7 +203,7 @@ class GroupCommit(ABC):
         self.batches = 0
         self.commands = 0
 
-    # -- what each door does in its own way --
+    # -- what each dialect does in its own way --
 
     @abstractmethod
     def _decide(self, batch: Batch) -> None:
@@ -151,11 +221,23 @@ class GroupCommit(ABC):
     def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         """The batch was taken back: the answers to it, and what each request came to."""
 
+    @abstractmethod
+    def _due(self) -> Any:
+        """The command that says: see to what the time has brought."""
+
+    def _gone(self, client: Any) -> Any:
+        """The command that says: this client is gone. For services whose clients may wait."""
+        raise AssertionError(f"{client!r} cannot wait here")
+
+    def _weigh(self, requests: Sequence[Any]) -> int:  # noqa: ARG002 - some are all light
+        """How much memory these take, beyond a little."""
+        return 0
+
     def _is_written(self, batch: Batch) -> bool:
         """Whether anything of the batch has to be durable."""
         return bool(batch.records)
 
-    def _is_quick(self, batch: Batch) -> bool:  # noqa: ARG002 - some doors look
+    def _is_quick(self, batch: Batch) -> bool:  # noqa: ARG002 - some look
         """Whether writing this batch may be done here and now, because it waits for no disk."""
         return False
 
@@ -163,7 +245,8 @@ class GroupCommit(ABC):
 
     @property
     def has_room(self) -> bool:
-        return len(self._waiting) < self._max_waiting
+        is_light = self._waiting_bytes < self.max_waiting_bytes
+        return is_light and len(self._waiting) < self._max_waiting
 
     def tell_when_room(self, client: Submitter) -> None:
         self._for_room[client] = None
@@ -172,6 +255,7 @@ class GroupCommit(ABC):
         if self.failure is not None:
             client.drop()
             return
+        self._waiting_bytes += self._weigh(requests)
         if len(requests) == 1:
             self._waiting.append((client, requests[0]))
         else:
@@ -181,6 +265,29 @@ class GroupCommit(ABC):
     def submit_own(self, command: Any) -> None:
         self._waiting.append((None, command))
         self._set_turn()
+
+    def submit_due(self) -> None:
+        """What is due is due before whatever else waits."""
+        if not self._due_waits:
+            self._due_waits = True
+            self._waiting.appendleft((None, self._due()))
+            self._set_turn()
+
+    def leave(self, client: Any) -> None:
+        """The client waits for nothing any more; it gets nothing from now on."""
+        self._waiting.appendleft((client, self._gone(client)))
+        self._set_turn()
+
+    def run_between(self, errand: Callable[[], None]) -> None:
+        """Have the writer's thread do this between two batches. If it raises, that is final."""
+        self._errands.append(errand)
+        self._set_turn()
+
+    async def ask(self, command: Any, *, namespace: str = ALL_NAMESPACES) -> Any:
+        """The reply to a command from inside the process, or NotDone. It must not have to wait."""
+        call = Call(self._loop, namespace, self.has_stopped)
+        self.submit(call, [command])
+        return await call.reply
 
     async def idle(self) -> None:
         """Until everything that was submitted is durable and answered."""
@@ -218,7 +325,8 @@ class GroupCommit(ABC):
             return
         if self.failure is not None:
             return
-        self._on_batch()
+        if done is not None or self._writing is None:  # once a batch, and after its answers
+            self._owner.on_batch()
         if self._waiting:
             self._set_turn()
         elif self._writing is None:
@@ -230,6 +338,9 @@ class GroupCommit(ABC):
 
     def _decide_next(self) -> Batch | None:
         """Decide what waits; a batch that must be written is on its way afterwards."""
+        if self._errands:
+            self._begin_errand()
+            return None
         if not self._waiting:
             return None
         batch = Batch(self._take_waiting())
@@ -248,7 +359,34 @@ class GroupCommit(ABC):
 
     def _take_waiting(self) -> list[tuple[Any, Any]]:
         waiting = self._waiting
-        return [waiting.popleft() for _ in range(min(len(waiting), MAX_BATCH))]
+        if len(waiting) <= MAX_BATCH and self._waiting_bytes <= MAX_BATCH_BYTES:  # nearly always
+            everything = list(waiting)
+            waiting.clear()
+            self._waiting_bytes = 0
+            return everything
+        taken: list[tuple[Any, Any]] = []
+        size = 0
+        while waiting and len(taken) < MAX_BATCH and size < MAX_BATCH_BYTES:
+            entry = waiting.popleft()
+            size += self._weigh((entry[1],))
+            taken.append(entry)
+        self._waiting_bytes = max(0, self._waiting_bytes - size) if waiting else 0
+        return taken
+
+    def _begin_errand(self) -> None:
+        self._writing = Batch([])
+        errand = self._thread.submit(self._errands.popleft())
+        errand.add_done_callback(self._errand_done_elsewhere)
+
+    def _errand_done_elsewhere(self, future: Future[None]) -> None:
+        self._loop.call_soon_threadsafe(self._errand_done, future.exception())
+
+    def _errand_done(self, error: BaseException | None) -> None:
+        self._writing = None
+        if error is not None:
+            self._fail(error)
+        else:
+            self._go_on(None)
 
     def _write_here(self, batch: Batch) -> None:
         try:
@@ -277,8 +415,7 @@ class GroupCommit(ABC):
         self._carry_out(batch)
         for client, answers in batch.answers.items():
             client.answered(answers)
-        if self._on_told is not None:
-            self._on_told(batch.requests, batch.outcomes, batch.begun_ns)
+        self._owner.on_told(batch.requests, batch.outcomes, batch.begun_ns)
 
     # -- the end of a write --
 
@@ -301,17 +438,16 @@ class GroupCommit(ABC):
     def _no_trouble(self) -> None:
         if self._troubled:
             self._troubled = False
-            self._on_trouble(None)
+            self._owner.on_trouble(None)
 
     def _take_back(self, batch: Batch, error: JourneymanError) -> None:
         self._engine.undo_batch()
         self._troubled = True
-        self._on_trouble(error)
+        self._owner.on_trouble(error)
         anew, outcomes = self._answer_anew(batch, error)
         for client, answers in anew.answers.items():
             client.answered(answers)
-        if self._on_told is not None:
-            self._on_told(batch.requests, outcomes, batch.begun_ns)
+        self._owner.on_told(batch.requests, outcomes, batch.begun_ns)
 
     def _say_again_later(self, command: Any) -> None:
         """What the server itself had to record, once there may be room again."""
@@ -330,7 +466,7 @@ class GroupCommit(ABC):
         for client in clients:
             client.drop()
         self._wake_idle()
-        self._on_failure(error)
+        self._owner.on_failure(error)
 
     def _wake_idle(self) -> None:
         waiters, self._for_idle = self._for_idle, []

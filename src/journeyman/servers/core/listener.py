@@ -11,44 +11,12 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Collection, Sized
-from contextlib import suppress
+from collections.abc import Callable, Sized
 from typing import Protocol
 
 from journeyman.config import Address
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.tls import TlsAdapter
-
-# ----------------------------------------
-# How a door lets its connections go when the server stops.
-#
-#     finish   no more input is taken; what was received is answered, then each closes itself
-#     drop     those that have not closed within ANSWER_LIMIT_S
-
-ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
-_LOOK_S = 0.005
-
-
-class Closable(Protocol):
-    def finish(self) -> None: ...
-
-    def drop(self) -> None: ...
-
-
-async def close_sessions(sessions: Collection[Closable]) -> None:
-    """``sessions`` are the open ones: they take themselves out of it when they close."""
-    for session in list(sessions):
-        session.finish()
-    with suppress(TimeoutError):
-        await asyncio.wait_for(_all_closed(sessions), ANSWER_LIMIT_S)
-    for session in list(sessions):
-        session.drop()
-
-
-async def _all_closed(sessions: Collection[Closable]) -> None:
-    while sessions:
-        await asyncio.sleep(_LOOK_S)
-
 
 BACKLOG = 1024  # connections the system keeps for us while we are busy
 

@@ -18,6 +18,7 @@ import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.config import LogLevel, MessageFormat
@@ -193,3 +194,11 @@ def _tell_unsealed(
         offset=offset,
         length=length,
     )
+
+
+def address_of(peer: Any) -> str:
+    """What ``getpeername`` gave, as people write it."""
+    if not isinstance(peer, tuple):
+        return str(peer)
+    host, port = peer[0], peer[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from journeyman.errors import UsageError
-from journeyman.servers.core.connection import address_of
+from journeyman.servers.core.server_log import address_of
 
 _READ_BYTES = 64 * 1024
 

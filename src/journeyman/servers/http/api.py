@@ -29,8 +29,8 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES, Token
-from journeyman.engines.sharded_dict import JobListing
 from journeyman.engines.ztick.messages import (
+    JobListing,
     JobNotFound,
     OutOfScope,
     Reply,
@@ -43,12 +43,13 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
+from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.tokens import MAX_NS, MIN_NS, read_timestamp
-from journeyman.servers.core.sending import LIST_STALL_S
+from journeyman.servers.core.connection import LIST_STALL_S
+from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.ztick.runs import EndedRun
-from journeyman.servers.ztick.writer import Request, Writer
+from journeyman.servers.ztick.writer import Request, ZtickWriter
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -71,54 +72,19 @@ def read_number(request: web.Request, key: str, default: int, low: int, high: in
     return int(text)
 
 
-class Call:
-    """One command of one request, as a client of the writer."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, namespace: str) -> None:
-        self.namespace = namespace
-        self.reply: asyncio.Future[Reply | None] = loop.create_future()
-
-    def denies(self, rule: SetRule) -> None:
-        """``put_rule`` looks at that itself."""
-
-    def render(self, request: Request, reply: Reply | None) -> Reply | None:  # noqa: ARG002
-        return reply
-
-    def render_failure(self, request: Request) -> ApiError:  # noqa: ARG002 - it needs no words
-        return ApiError(503, "internal: the change could not be recorded")
-
-    def answered(self, answers: list[Any]) -> None:
-        (reply,) = answers
-        if self.reply.done():
-            return  # whoever asked has gone
-        if isinstance(reply, ApiError):
-            self.reply.set_exception(reply)
-        else:
-            self.reply.set_result(reply)
-
-    def room(self) -> None:
-        """Not asked for: requests over HTTP are bounded by their connections."""
-
-    def drop(self) -> None:
-        if not self.reply.done():
-            self.reply.set_exception(ApiError(503, "internal: the server is stopping"))
-
-
 class Api:
     """Turns calls into replies."""
 
     def __init__(
         self,
-        writer: Writer,
-        loop: asyncio.AbstractEventLoop,
+        writer: ZtickWriter,
         latest_runs: Callable[[], Iterator[EndedRun]],
     ) -> None:
         self._writer = writer
-        self._loop = loop
         self._latest_runs = latest_runs
 
     async def ask(self, request: web.Request, command: Request) -> Reply | None:
-        reply = await self._ask(Call(self._loop, request["namespace"]), command)
+        reply = await self._ask(command, request["namespace"])
         if isinstance(reply, OutOfScope):
             raise ApiError(403, "insufficient namespace scope")
         if isinstance(reply, Reserved):
@@ -128,14 +94,16 @@ class Api:
             raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")
         return reply
 
-    async def stats(self, call: Call) -> ScheduleStats:
-        reply = await self._ask(call, Stat(_NO_ID))
+    async def stats(self) -> ScheduleStats:
+        reply = await self._ask(Stat(_NO_ID), ALL_NAMESPACES)
         assert isinstance(reply, ScheduleStats)
         return reply
 
-    async def _ask(self, call: Call, command: Request) -> Reply | None:
-        self._writer.submit(call, [command])
-        return await call.reply
+    async def _ask(self, command: Request, namespace: str) -> Reply | None:
+        reply: Reply | NotDone | None = await self._writer.ask(command, namespace=namespace)
+        if isinstance(reply, NotDone):
+            raise ApiError(503, f"internal: {reply.reason}")
+        return reply
 
     # -- jobs --
 

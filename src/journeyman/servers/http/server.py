@@ -13,7 +13,7 @@ With a certificate (controller.tls_cert) it is HTTPS, as the other ports are ins
 
 Bounded like the rest: connections, the size of a body, the time a connection may take without a
 whole request, whether it sends nothing or a byte now and then, and what clients do not fetch: that
-counts against the budget of all ports (unsent.py).
+counts against the budget of all ports (core/shared.py).
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from aiohttp.http_exceptions import HttpProcessingError
 from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.http.api import Api, ApiError, Call, add_routes
+from journeyman.servers.http.api import Api, ApiError, add_routes
 from journeyman.servers.http.cross_site import CrossSite
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.sender import HttpSender
-from journeyman.servers.kestrel.calls import FanOutCalls
 from journeyman.servers.kestrel.http import add_fan_out_routes
-from journeyman.servers.telemetry.metrics import ServerMetrics
-from journeyman.servers.workq.calls import WorkqCalls
+from journeyman.servers.kestrel.writer import FanOutWriter
+from journeyman.servers.telemetry.metrics import of_queues
+from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
+from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.servers.ztick.session import ZtickContext
 from journeyman.storage import Storage
@@ -75,8 +77,8 @@ async def open_http(
     *,
     timeout_s: float,
     body_bytes: int,
-    work: WorkqCalls | None = None,
-    fan_out: FanOutCalls | None = None,
+    work: WorkqWriter | None = None,
+    fan_out: FanOutWriter | None = None,
     store: Storage | None = None,
     allowed_hosts: tuple[str, ...] = (),
     handshake_timeout_s: float = 10.0,
@@ -86,13 +88,14 @@ async def open_http(
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
     doorway = _Doorway(around, timeout_s)
     app.middlewares.insert(0, doorway.note)
-    api = Api(around.writer, around.loop, latest_runs)
+    api = Api(around.writer, latest_runs)
 
     async def metrics(request: web.Request) -> web.Response:
-        stats = await api.stats(Call(around.loop, ALL_NAMESPACES))
+        stats = await api.stats()
         namespace = request["namespace"]
         prefix = "" if namespace == ALL_NAMESPACES else namespace
-        text = figures.render(around.metrics(stats), prefix)
+        families = figures.families(around.metrics(stats))
+        text = text_of(of_queues(family, prefix) for family in families)
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app.router.add_get("/health", _health, allow_head=False)

@@ -7,8 +7,6 @@ Each of ``readers`` is {"name", "items", "bytes", "open", "waiting", "expired", 
 "given_back", "age_ms"}; the default reader has an empty name.
 
 Queues know no namespaces, so this is for tokens of all namespaces: others hear 403.
-
-Apart from calls.py, because a server without HTTP starts in half the time without aiohttp.
 """
 
 from __future__ import annotations
@@ -16,33 +14,35 @@ from __future__ import annotations
 from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES
+from journeyman.protocols.kestrel.replies import ServerLines
+from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.api import ApiError, read_number
-from journeyman.servers.kestrel.calls import FanOutCalls
 from journeyman.servers.kestrel.stats import Described
+from journeyman.servers.kestrel.writer import FanOutWriter
 
 MAX_LISTED = 100
 MAX_OFFSET = 2**31 - 1
 
 
-def add_fan_out_routes(app: web.Application, calls: FanOutCalls) -> None:
+def add_fan_out_routes(app: web.Application, writer: FanOutWriter) -> None:
     async def queues(request: web.Request) -> web.Response:
         offset = read_number(request, "offset", 0, 0, MAX_OFFSET)
         limit = read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
-        return await _told(request, calls, Described(None, offset, limit))
+        return await _told(request, writer, Described(None, offset, limit))
 
     async def queue(request: web.Request) -> web.Response:
-        return await _told(request, calls, Described(request.match_info["name"]))
+        return await _told(request, writer, Described(request.match_info["name"]))
 
     app.router.add_route("GET", "/fan-out", queues)
     app.router.add_route("GET", "/fan-out/{name}", queue)
 
 
-async def _told(request: web.Request, calls: FanOutCalls, asked: Described) -> web.Response:
+async def _told(request: web.Request, writer: FanOutWriter, asked: Described) -> web.Response:
     if request["namespace"] != ALL_NAMESPACES:
         raise ApiError(403, "insufficient namespace scope")
-    reply = await calls.ask(asked)
-    if reply is None:
-        raise ApiError(503, "internal: the fan-out queues have stopped")
-    if not reply.data:
+    reply = await writer.ask(asked)
+    if isinstance(reply, NotDone):
+        raise ApiError(503, f"internal: {reply.reason}")
+    if not isinstance(reply, ServerLines) or not reply.data:
         raise ApiError(404, "not found")
     return web.Response(body=reply.data, content_type="application/json")

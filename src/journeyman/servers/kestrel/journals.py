@@ -1,4 +1,4 @@
-"""The journals of all queues in one folder, as the writer of the fan-out door sees them.
+"""The journals of all queues in one folder, as the writer of the fan-out queues sees them.
 
     write        in the writer's thread: items to append, readers to register, queues to erase
     read_after   in another thread: items that are not in memory
@@ -37,7 +37,7 @@ from journeyman.errors import LogError, LogPoisoned
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.kestrel.kestrel2_files import OldFiles, find_old_journals
+from journeyman.logs.kestrel.kestrel2_import import OldFiles, find_old_journals
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
 from journeyman.logs.kestrel.opening import finish_publication, remove_stale_locks
 from journeyman.logs.segments import kestrel_queues
@@ -182,7 +182,7 @@ class Journals:
             raise errors[0]
 
     def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelJournal:
-        policy = SyncPolicy.always() if self._waits else SyncPolicy.os()
+        policy = SyncPolicy.ALWAYS if self._waits else SyncPolicy.OS
         journal = KestrelJournal.open(
             self._disk,
             self._clock,

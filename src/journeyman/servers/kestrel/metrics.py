@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from heapq import nlargest
 from typing import Any
 
-from journeyman.engines.kestrel.messages import Counts, FanOutStats, Reply
+from journeyman.engines.kestrel.messages import Counts, FanOutStats
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel.replies import SERVER_FAULT
 from journeyman.servers.telemetry.metrics import Family, Labels, Point
 
 _WORDS: dict[type, str] = {
@@ -39,16 +40,6 @@ _WORDS: dict[type, str] = {
     ask.RefusedRequest: "refused",
 }
 _PEEK = "peek"
-# By the first bytes of a reply; whatever else it begins with, it was done.
-_OUTCOMES = {
-    b"VAL": "item",
-    b"NOT": "not_stored",
-    b"ERR": "error",
-    b"CLI": "client_error",
-    b"SER": "server_error",
-}
-_FIRST = max(map(len, _OUTCOMES))
-_WAITS = b"..."
 
 HELD = object()  # the outcome of a command that is decided later, and counted then
 
@@ -57,7 +48,7 @@ OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
 
 class FanOutMetrics:
-    """Made once a door. ``stats`` and ``counts`` ask the engine."""
+    """Made once a server. ``stats`` and ``counts`` ask the engine."""
 
     def __init__(
         self,
@@ -70,14 +61,14 @@ class FanOutMetrics:
         self._queues = queues
         self._counts = counts
         self._sessions = sessions
-        self._commands: Counter[tuple[type, bool, bytes]] = Counter()
+        self._commands: Counter[tuple[type, bool, str]] = Counter()
         self._batches = 0
 
     def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object]) -> None:
         """A batch was answered: (client, request), and in the same order what each came to."""
         self._batches += 1
         self._commands.update(
-            (type(request), type(request) is ask.GetItem and request.peek, _first_bytes(outcome))
+            (type(request), type(request) is ask.GetItem and request.peek, _kind_of(outcome))
             for (_, request), outcome in zip(requests, outcomes, strict=False)
             if outcome is not HELD
         )
@@ -146,17 +137,18 @@ class FanOutMetrics:
 
     def _by_word(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
-        for (kind, peeks, first), count in dict(self._commands).items():
+        for (kind, peeks, outcome), count in dict(self._commands).items():
             if kind in _WORDS:
-                outcome = "waits" if first == _WAITS else _OUTCOMES.get(first, "ok")
                 found[_PEEK if peeks else _WORDS[kind], outcome] += count
         return found
 
 
-def _first_bytes(outcome: object) -> bytes:
-    if type(outcome) is Reply:
-        return outcome.data[:_FIRST]
-    return _WAITS if outcome is None else b"SER"
+def _kind_of(outcome: Any) -> str:
+    """``outcome`` is a reply, None, or why the batch could not be written."""
+    if outcome is None:
+        return "waits"
+    kind: str = SERVER_FAULT if isinstance(outcome, Exception) else outcome.kind
+    return kind
 
 
 def _counter(name: str, meaning: str, value: int) -> Family:

@@ -5,7 +5,7 @@
              2 what was received is answered, connections are closed
              3 the last checkpoints are written, the journals synced and closed: ``close``
 
-It shares the process and the figures with the other doors, and nothing else: it has its own
+It shares the process and the figures with the other services, and nothing else: it has its own
 journals, writer and ticker. A failed sync stops all of them at once.
 """
 
@@ -13,106 +13,55 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
-from journeyman.clock import Clock
-from journeyman.config import Address, QueueLimits, Settings
+from journeyman.config import QueueLimits, Settings, WorkqSync
 from journeyman.config.queue_settings import READER_KEYS
-from journeyman.disk import Disk
 from journeyman.engines.kestrel.engine import FanOutEngine
-from journeyman.engines.kestrel.messages import (
-    Checkpoint,
-    Effect,
-    SaveCheckpoint,
-    StopServer,
-)
+from journeyman.engines.kestrel.messages import Checkpoint, Effect, SaveCheckpoint, StopServer
 from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.kestrel.seals import SEAL_BYTES
-from journeyman.logs.appender import SyncMode
+from journeyman.formats.kestrel.codec import SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
-from journeyman.servers.core.access import Access
-from journeyman.servers.core.group_commit import RETRY_S
-from journeyman.servers.core.idle import IdleWatch
-from journeyman.servers.core.listener import ANSWER_LIMIT_S, Listener, close_sessions, listen
-from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.core.shared import Shared
-from journeyman.servers.core.ticker import Ticker
-from journeyman.servers.kestrel.calls import FanOutCalls
+from journeyman.protocols.kestrel.commands import Put
+from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError
+from journeyman.servers.core.group_commit import NotDone, Requests
+from journeyman.servers.core.server_log import tell_recovery
+from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.kestrel.journals import Journals
 from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.kestrel.session import FanOutSession, FanOutSurroundings
+from journeyman.servers.kestrel.session import FanOutContext, FanOutSession
 from journeyman.servers.kestrel.stats import FanOutFacts
 from journeyman.servers.kestrel.writer import FanOutWriter
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.units import NS_PER_MS
 
-# ----------------------------------------
-# The settings -> what the fan-out door needs to know, with the limits of every queue and reader.
-#
-#     reader's table  <-  its queue's table  <-  [kestrel.default]        key by key
-#
-# In a table 0 lifts a limit, and an empty name says that there is no such queue: both become None.
-
 ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry
 
 
-@dataclass(frozen=True, slots=True)
-class FanOutPlan:
-    """What the settings say of this door."""
+def queue_settings(settings: Settings) -> FanOutSettings:
+    """The limits of every queue and reader; the settings have been checked.
 
-    listen: Address
-    directory: str
-    queues: FanOutSettings = field(default_factory=FanOutSettings)
-    sync: SyncMode = SyncMode.ALWAYS
-    sync_interval_ms: int = 1000
-    seal: bool = True
-    checkpoint_ms: int = 1000
-    segment_bytes: int = DEFAULT_SEGMENT_BYTES
-    archive_directory: str | None = None
-    unsent_bytes: int = 1024 * 1024
-    max_connections: int = 1024
-    waiting_commands: int = 10_000
-    idle_timeout_ms: int = 0
-    handshake_timeout_s: float = 10.0
+        reader's table  <-  its queue's table  <-  [kestrel.default]        key by key
 
-
-def plan_of(settings: Settings) -> FanOutPlan:
-    """What the settings say of this door; they have been checked."""
-    kestrel, limits = settings.kestrel, settings.limits
-    return FanOutPlan(
-        kestrel.listen,
-        kestrel.queue_path,
-        FanOutSettings(
-            default=_queue_settings(kestrel.default.given, QueueLimits()),
-            queues={
-                each.queue: _queue_settings(kestrel.default.given, each) for each in kestrel.queue
-            },
-            max_item_bytes=_max_item_bytes(kestrel.segment_bytes),
-            max_queues=kestrel.max_queues,
-            max_readers=kestrel.max_readers,
-            window_items=kestrel.window_items,
-            window_bytes=kestrel.window_bytes,
-            sweep_interval_ms=kestrel.sweep_interval_ms,
-            shutdown_allowed=kestrel.allow_shutdown,
-        ),
-        sync=SyncMode(kestrel.sync.value),
-        sync_interval_ms=kestrel.sync_interval_ms,
-        seal=kestrel.seals,
-        checkpoint_ms=kestrel.checkpoint_interval_ms,
-        segment_bytes=kestrel.segment_bytes,
-        archive_directory=kestrel.archive_path,
-        unsent_bytes=limits.unsent_bytes,
-        max_connections=limits.connections,
-        waiting_commands=limits.waiting_commands,
-        idle_timeout_ms=kestrel.idle_timeout_ms,
-        handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+    In a table 0 lifts a limit, and an empty name says that there is no such queue: both become
+    None.
+    """
+    kestrel = settings.kestrel
+    return FanOutSettings(
+        default=_queue_settings(kestrel.default.given, QueueLimits()),
+        queues={each.queue: _queue_settings(kestrel.default.given, each) for each in kestrel.queue},
+        max_item_bytes=_max_item_bytes(kestrel.segment_bytes),
+        max_queues=kestrel.max_queues,
+        max_readers=kestrel.max_readers,
+        window_items=kestrel.window_items,
+        window_bytes=kestrel.window_bytes,
+        sweep_interval_ms=kestrel.sweep_interval_ms,
+        shutdown_allowed=kestrel.allow_shutdown,
     )
 
 
@@ -142,44 +91,35 @@ def _reader_settings(given: Mapping[str, Any]) -> ReaderSettings:
     return ReaderSettings(**{**values, **lifted})
 
 
-FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 SHOWN_OLD_JOURNALS = 5
 
 
-class FanOutServer:
-    """The running door. ``failed`` is called, once, when it cannot go on."""
+class FanOutServer(Service):
+    """The running fan-out queues."""
 
-    def __init__(
-        self,
-        plan: FanOutPlan,
-        disk: Disk,
-        clock: Clock,
-        messages: ServerLog,
-        *,
-        failed: Callable[[BaseException], None],
-        shared: Shared,
-        stop_server: Callable[[], None],
-        access: Access,
-    ) -> None:
-        self._plan = plan
-        self._clock = clock
-        self._messages = messages
-        self._failed = failed
-        self._shared = shared
-        self._stop_server = stop_server
-        self._access = access
-        self._loop = asyncio.get_running_loop()
+    name = "the fan-out queues"
+    listens = "the fan-out queues listen"
+    refusal = "a journal cannot be written: puts are refused"
+    recovery = "the journals can be written again"
+
+    writer: FanOutWriter
+    around: FanOutContext
+    facts: FanOutFacts
+    figures: FanOutMetrics
+
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
+        kestrel = self._kestrel = context.settings.kestrel
         self._journals = Journals(
-            disk,
-            clock,
-            plan.directory,
-            waits_for_sync=plan.sync is SyncMode.ALWAYS,
-            seal=plan.seal,
-            segment_bytes=plan.segment_bytes,
-            archive_directory=plan.archive_directory,
+            self._disk,
+            self._clock,
+            kestrel.queue_path,
+            waits_for_sync=kestrel.sync is WorkqSync.ALWAYS,
+            seal=kestrel.seals,
+            segment_bytes=kestrel.segment_bytes,
+            archive_directory=kestrel.archive_path,
         )
-        self._engine = FanOutEngine(plan.queues)
-        self._in_trouble = False
+        self._engine = FanOutEngine(queue_settings(context.settings))
         self._sync_timer: asyncio.TimerHandle | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
@@ -188,24 +128,22 @@ class FanOutServer:
         self._save_trouble = ""  # what went wrong the last time
         self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="journeyman-checkpoints")
-        self._listener: Listener
-        self.writer: FanOutWriter
-        self.around: FanOutSurroundings
-        self.facts: FanOutFacts
-        self.figures: FanOutMetrics
-        self.calls: FanOutCalls
-
-    @property
-    def address(self) -> Address:
-        return self._listener.address
 
     def families(self) -> list[Family]:
-        """The figures; ready to be asked when the door has started."""
+        """The figures; ready to be asked when the service has started."""
         return self.figures.families()
 
     async def put(self, queue: str, data: bytes) -> str:
         """For the schedule's rules: why the item could not be put, or nothing."""
-        return await self.calls.put(queue, data)
+        reply = await self.writer.ask(Put(queue, 0, data))
+        if isinstance(reply, NotDone):
+            return reply.reason
+        if reply is STORED:
+            return ""
+        if reply is NOT_STORED:
+            return f"queue {queue} refused the item: it is full, or the item is too large"
+        reason = reply.reason if isinstance(reply, ServerError) else ""
+        return f"queue {queue} refused the item: {reason}"
 
     # -- start --
 
@@ -219,13 +157,8 @@ class FanOutServer:
             for queue, note in self._journals.new_notes():
                 self._messages.warn(f"{note.kind}: {note.detail}", queue=queue, reader=note.key)
             self._build()
-            self._listener = await listen(
-                self.around,
-                self._plan.listen,
-                make_session=lambda: FanOutSession(self.around),
-                tls=self._access.tls,
-                handshake_timeout_s=self._plan.handshake_timeout_s,
-            )
+            kestrel = self._kestrel
+            await self._open_port(kestrel.listen, FanOutSession, kestrel.idle_timeout_ms)
         except BaseException:
             self._journals.close()
             raise
@@ -235,7 +168,6 @@ class FanOutServer:
             folder=self._journals.folder,
             took_ms=(self._clock.monotonic_ns() - begin_ns) // NS_PER_MS,
         )
-        self._messages.info(f"the fan-out queues listen on {self._listener.address}")
         self._plan_checkpoint()
 
     def _see_to_old_journals(self) -> None:
@@ -243,7 +175,7 @@ class FanOutServer:
         found = self._journals.old_journals
         if not found:
             return
-        self._engine.not_imported = frozenset(files.parent for files in found.values())
+        self._engine.hold_off(files.parent for files in found.values())
         listed = sorted(found)
         shown = ", ".join(listed[:SHOWN_OLD_JOURNALS])
         more = len(listed) - SHOWN_OLD_JOURNALS
@@ -267,75 +199,50 @@ class FanOutServer:
         self._engine.load(queue, next_id=journal.next_id, created_ms=now_ms, readers=readers)
 
     def _build(self) -> None:
-        plan = self._plan
+        engine = self._engine
         sessions: set[FanOutSession] = set()
         self.figures = FanOutMetrics(
-            self._engine.stats,
-            lambda: self._engine.counts,
-            sessions,
-            self._engine.queues.values,
+            engine.stats, lambda: engine.counts, sessions, engine.queues.values
         )
-        self.facts = FanOutFacts(
-            self._engine, self._clock, lambda: self.around, self.figures, self._journals.size_of
-        )
+        self.facts = FanOutFacts(engine, self._clock, self.figures, self._journals.size_of)
         self.writer = FanOutWriter(
+            self,
             self._loop,
             self._clock,
-            self._engine,
+            engine,
             self._journals,
-            facts=self.facts.answer,
-            usual=self.facts.usual,
-            on_effect=self._on_effect,
-            on_batch=self._on_batch,
-            on_trouble=self._on_trouble,
-            on_failure=self._on_failure,
-            on_unread=self._on_unread,
-            on_told=self.facts.told,
-            max_waiting=plan.waiting_commands,
+            self.facts,
+            max_waiting=self._settings.limits.waiting_commands,
         )
-        self.calls = FanOutCalls(self._loop, self.writer)
-        self.around = FanOutSurroundings(
-            self._loop,
-            self.writer,
-            self._messages,
-            unsent_bytes=plan.unsent_bytes,
-            max_connections=plan.max_connections,
-            sessions=sessions,
-            shared=self._shared,
-            access=self._access,
-        )
-        self._idle = IdleWatch(self._loop, sessions, plan.idle_timeout_ms / 1000)
-        self._ticker = Ticker(
-            self._loop,
-            self._clock,
-            self._engine.next_due_ns,
-            self.writer.submit_due,
-            framerate=FRAMERATE,
-        )
+        self.around = self.facts.around = self._port_context(FanOutContext, sessions=sessions)
+        self._build_ticker(engine.next_due_ns, FRAMERATE)
 
     # -- while it runs --
 
-    def _on_batch(self) -> None:
+    def on_batch(self) -> None:
         self._ticker.look()
-        interval = self._plan.sync is SyncMode.INTERVAL
+        interval = self._kestrel.sync is WorkqSync.INTERVAL
         if interval and self._sync_timer is None and self._journals.is_unsynced:
-            delay_s = self._plan.sync_interval_ms / 1000
+            delay_s = self._kestrel.sync_interval_ms / 1000
             self._sync_timer = self._loop.call_later(delay_s, self._sync)
 
     def _sync(self) -> None:
         self._sync_timer = None
         self.writer.run_between(self._journals.sync)
 
-    def _on_effect(self, effect: Effect) -> None:
+    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
+        self.figures.told(requests, outcomes)
+
+    def on_effect(self, effect: Effect) -> None:
         if isinstance(effect, SaveCheckpoint):
             self._to_save[effect.queue, effect.reader] = effect
             self._loop.call_soon(self._save)
         elif isinstance(effect, StopServer):
             self._messages.info("a client asked for shutdown")
-            self._stop_server()
+            self._context.stop_server()
 
     def _plan_checkpoint(self) -> None:
-        delay_s = self._plan.checkpoint_ms / 1000
+        delay_s = self._kestrel.checkpoint_interval_ms / 1000
         self._checkpoint_timer = self._loop.call_later(delay_s, self._checkpoint)
 
     def _checkpoint(self) -> None:
@@ -374,31 +281,10 @@ class FanOutServer:
         if error is None and self._to_save:
             self._save()
 
-    def _on_trouble(self, error: JourneymanError | None) -> None:
-        if error is None:
-            self._messages.info("the journals can be written again")
-            self._in_trouble = False
-        else:
-            if not self._in_trouble:  # once, not for every command
-                self._messages.error("a journal cannot be written: puts are refused", reason=error)
-            self._in_trouble = True
-            self._ticker.hold_off(RETRY_S)
-
-    def _on_unread(self, error: Exception) -> None:
+    def on_unread(self, error: Exception) -> None:
         self._messages.warn("items could not be read; that is tried again", reason=error)
 
-    def _on_failure(self, error: BaseException) -> None:
-        self._ticker.stop()
-        self._messages.error("the fan-out queues cannot go on", reason=str(error) or repr(error))
-        self._failed(error)
-
     # -- stop --
-
-    async def stop(self) -> None:
-        """Take no more connections and commands; answer what was received."""
-        self._listener.close()
-        self._idle.stop()
-        await close_sessions(self.around.sessions)
 
     async def close(self) -> None:
         """Write what is left, and let go of the journals."""
@@ -409,8 +295,7 @@ class FanOutServer:
                 timer.cancel()
         if self.writer.failure is None:
             self.writer.submit_own(Checkpoint())
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
+        await self._finish_writing()
         self.writer.close()
         await self._loop.run_in_executor(None, self._saver.shutdown)
         await asyncio.sleep(0)  # what came of the last save is told now

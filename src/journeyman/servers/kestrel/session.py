@@ -12,15 +12,13 @@ The flow of bytes, commands and answers, and its bounds, are in connection.py. H
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from journeyman.engines.kestrel.messages import Reply
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.kestrel import KestrelParser
-from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.commands import (
     Confirm,
     DeleteQueue,
@@ -38,28 +36,21 @@ from journeyman.protocols.kestrel.commands import (
     ShowStats,
     Version,
 )
-from journeyman.servers.core.access import Access
-from journeyman.servers.core.guarded import Guarded
-from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.shared import Shared
+from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, reply_bytes
+from journeyman.servers.core.connection import Connection, PortContext
 from journeyman.servers.kestrel.writer import item_bytes
-
-if TYPE_CHECKING:
-    from journeyman.servers.kestrel.writer import FanOutWriter
-
-# ----------------------------------------
-# What a token with a namespace may ask of the fan-out queues: only its own are there for it.
-#
-#     a queue by its name            outside the namespace: refused
-#     stats, dump_stats              show the queues of the namespace
-#     all queues, or the server      flush_all, status WORD, reload, shutdown: refused
 
 _OUTSIDE = RefusedRequest("the queue is outside the namespace of the token")
 _FOR_ALL = RefusedRequest("this is for tokens of all namespaces")
 
 
 def in_scope(event: Event, prefix: str) -> Event:
-    """The event, or what is left of it for a token whose queues begin with ``prefix``."""
+    """The event, or what is left of it for a token whose queues begin with ``prefix``.
+
+    a queue by its name            outside the namespace: refused
+    stats, dump_stats              show the queues of the namespace
+    all queues, or the server      flush_all, status WORD, reload, shutdown: refused
+    """
     if isinstance(event, Put | PutTooLarge):
         return event if event.queue.startswith(prefix) else _OUTSIDE
     if isinstance(event, ShowStats | DumpStats):
@@ -71,45 +62,40 @@ def in_scope(event: Event, prefix: str) -> Event:
     return event if event == ServerStatus(None) else _FOR_ALL
 
 
+SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
+_STORED = reply_bytes(STORED)
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
-_FOR_THE_DOOR = (HangUp, Foreign, Auth, AuthRequired)
+_FOR_THE_SESSION = (HangUp, Foreign, Auth, AuthRequired)
 _TOO_MUCH = RefusedRequest("too many large items are on their way", hangup=True)
 
 
 @dataclass(slots=True)
-class FanOutSurroundings:
-    """What all sessions of the door share."""
+class FanOutContext(PortContext):
+    """What all sessions of the fan-out queues share."""
 
-    loop: asyncio.AbstractEventLoop
-    writer: FanOutWriter
-    messages: ServerLog
-    unsent_bytes: int = 1024 * 1024
-    max_connections: int = 1024
-    access: Access = field(default_factory=Access)
-    sessions: set[FanOutSession] = field(default_factory=set)
     total_connections: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     kept_bytes: int = 0  # of items that are not whole yet
-    shared: Shared = field(kw_only=True)
 
 
-class FanOutSession(Guarded):
+class FanOutSession(Connection):
     """See the module's docstring. Made by the listener, once a connection."""
 
-    __slots__ = ("_around", "_kept", "_load", "_parser", "is_lost")
+    __slots__ = ("_kept", "_load", "_parser", "is_lost")
+
+    _around: FanOutContext
 
     window_bytes = LOAD_BYTES
-    welcome = words.STORED
+    welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
     secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
 
-    def __init__(self, around: FanOutSurroundings) -> None:
-        super().__init__(around, around.access)
-        self._around = around
+    def __init__(self, around: FanOutContext) -> None:
+        super().__init__(around)
         self._parser = KestrelParser(auth_required=around.access.tokens is not None)
         self._kept = 0  # bytes of an item that is not whole yet
         self._load = 0  # bytes of items in flight, at most
@@ -144,8 +130,8 @@ class FanOutSession(Guarded):
             largest._backlog.append(refused)
             around.loop.call_soon(largest._advance)
 
-    def _is_for_the_door(self, event: Any) -> bool:
-        return type(event) in _FOR_THE_DOOR
+    def _is_for_the_session(self, event: Any) -> bool:
+        return type(event) in _FOR_THE_SESSION
 
     def _handle(self, event: Any) -> None:
         if type(event) is Auth:
@@ -170,14 +156,14 @@ class FanOutSession(Guarded):
         return self._load >= LOAD_BYTES
 
     def _take_run(self, batch: list[Any], window: int) -> None:
-        """The same as that of all doors, with what _stands_alone asks written out: for speed."""
+        """The same as that of all sessions, with what _stands_alone asks written out: for speed."""
         backlog = self._backlog
         in_flight = self._in_flight
         load = self._load if in_flight else 0
         while backlog and in_flight < window and not self._alone:
             event = backlog[0]
             kind = type(event)
-            if kind in _FOR_THE_DOOR:
+            if kind in _FOR_THE_SESSION:
                 break
             batch.append(backlog.popleft())
             in_flight += 1
@@ -251,13 +237,12 @@ class FanOutSession(Guarded):
             return
         said: list[bytes] = []
         for reply, is_last in answers:
-            if reply.item:
+            if type(reply) is ItemFound and len(reply.data) >= SHARED_BYTES:
                 self._say(said)
                 said = []
-                self._around.bytes_written += reply.size
-                self._out.append(reply.whole)
+                self._out.append(partial(self._word_large, reply))
             else:
-                said.append(reply.data)
+                said.append(_STORED if reply is STORED else reply_bytes(reply))
             self._in_flight -= is_last
             if reply.hangup:
                 self._ending = True
@@ -269,6 +254,11 @@ class FanOutSession(Guarded):
         self._pump()
         if self._backlog or self._unparsed or self._ending:
             self._advance()
+
+    def _word_large(self, reply: ItemFound) -> bytes:
+        data = reply_bytes(reply)
+        self._around.bytes_written += len(data)
+        return data
 
     def _say(self, said: list[bytes]) -> None:
         """Small answers at once, unless a large one is still to be sent before them."""

@@ -16,28 +16,26 @@ talk to servers of a major version 0, and older clients choose commands by it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from journeyman import __version__
 from journeyman.clock import Clock
 from journeyman.engines.kestrel.engine import FanOutEngine
-from journeyman.engines.kestrel.messages import FORBIDDEN, Reply
-from journeyman.engines.kestrel.queue import ItemQueue
-from journeyman.engines.kestrel.reader import FanReader
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
+from journeyman.protocols.kestrel.replies import Reply, ServerError, ServerLines
 from journeyman.servers.kestrel.journals import JournalSize
 from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.kestrel.session import FanOutSurroundings
+from journeyman.servers.kestrel.session import FanOutContext
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
 STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
 VERSION = f"2.4.1-journeyman-{__version__}"
 
-_NOT_RELOADED = Reply(words.server_error("settings are read when the server starts"))
-_BAD_STATUS = Reply(words.CLIENT_ERROR, hangup=True)
+_NOT_RELOADED = ServerError("settings are read when the server starts")
 _CHANGES = (ask.Put, ask.PutTooLarge, ask.DeleteQueue, ask.Flush, ask.FlushAll)
 _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
 _USUAL: frozenset[type] = frozenset({ask.Put, ask.GetItem, ask.Confirm})
@@ -53,27 +51,23 @@ class Described(NamedTuple):
 
 
 class FanOutFacts:
-    """Made once a door."""
+    """Made once a server."""
 
     def __init__(
         self,
         engine: FanOutEngine,
         clock: Clock,
-        around: Callable[[], FanOutSurroundings],
         figures: FanOutMetrics,
         size_of: Callable[[str], JournalSize],
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._around = around
         self._size_of = size_of
+        self.around: FanOutContext  # as soon as there is one
+        self.usual = _USUAL  # commands for the queues that may be done now: no need for ``answer``
         self.figures = figures
         self._started_ns = clock.monotonic_ns()
         self.status = UP
-
-    def usual(self) -> frozenset[type]:
-        """The commands that are for the queues and may be done now: no need for ``answer``."""
-        return _USUAL if self.status in (UP, WRITEAVOID) else _NONE
 
     def answer(self, request: Any) -> Reply | None:
         """The answer, if the request is for the server; None: it is for the queues."""
@@ -81,13 +75,13 @@ class FanOutFacts:
         if kind is ask.RefusedRequest:
             return self._refused(request)
         if kind is ask.ShowStats:
-            return Reply(words.stat_lines(self._all_figures(request.prefix)))
+            return words.stat_lines(self._all_figures(request.prefix))
         if kind is ask.DumpStats:
-            return Reply(words.queue_dump(self._dumped(request.queues, request.prefix)))
+            return words.queue_dump(self._dumped(request.queues, request.prefix))
         if kind is Described:
-            return Reply(self._described(request))
+            return ServerLines(self._described(request))
         if kind is ask.Version:
-            return Reply(words.version(VERSION))
+            return words.line(f"VERSION {VERSION}")
         if kind is ask.Reload:
             return _NOT_RELOADED
         if kind is ask.ServerStatus:
@@ -97,30 +91,27 @@ class FanOutFacts:
     def _refused(self, refused: ask.RefusedRequest) -> Reply:
         """The client hears what the original says; why is for whoever reads the messages."""
         if refused.hangup:  # no client can say more than one of these
-            self._around().messages.info("connection refused", reason=refused.reason)
-        return Reply(words.CLIENT_ERROR, refused.hangup)
+            self.around.messages.info("connection refused", reason=refused.reason)
+        return words.CLIENT_ERROR_AND_CLOSE if refused.hangup else words.CLIENT_ERROR
 
     def _tell_status(self, word: str | None) -> Reply:
         if word is None:
-            return Reply(words.word(self.status))
+            return words.line(self.status)
         if word not in STATUSES:
-            return _BAD_STATUS
+            return words.CLIENT_ERROR_AND_CLOSE
         self.status = word
+        self.usual = _USUAL if word in (UP, WRITEAVOID) else _NONE
         self._engine.gives_items = word != QUIESCENT
-        return Reply(words.END)
+        return words.END
 
     def _forbidden(self, kind: type) -> Reply | None:
         changes = kind in _CHANGES or kind in _CHANGES_MORE
-        return FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
-
-    def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], _: int) -> None:
-        """A batch was answered."""
-        self.figures.told(requests, outcomes)
+        return words.FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
 
     # -- figures --
 
     def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
-        stats, around, counts = self._engine.stats(), self._around(), self._engine.counts
+        stats, around, counts = self._engine.stats(), self.around, self._engine.counts
         figures: list[tuple[str, object]] = [
             ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
             ("time", self._clock.now_ns() // NS_PER_S),

@@ -5,7 +5,7 @@
     a client went  --Gone------> |        | --Fetch----> a thread that reads --Fetched--> here again
     checkpoints    --Checkpoint> +--------+ --Save-----> a thread that writes them
 
-How batches are made, written and taken back is in group_commit.py and queue_writer.py. Here:
+How batches are made, written and taken back is in group_commit.py. Here:
 
 - Many gets of one connection may be decided in one batch. One that has to wait holds up those
   behind it: they are kept aside, and come back when it is answered.
@@ -21,10 +21,11 @@ How batches are made, written and taken back is in group_commit.py and queue_wri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
+from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import (
     Append,
@@ -35,14 +36,19 @@ from journeyman.engines.kestrel.messages import (
     KestrelDue,
     KestrelGone,
     KestrelOutcome,
-    Reply,
     StopWaiting,
 )
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel import commands as ask
-from journeyman.protocols.kestrel import replies as words
-from journeyman.servers.core.group_commit import Batch, Submitter, Told
-from journeyman.servers.core.queue_writer import QueueWriter
+from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
+from journeyman.servers.core.group_commit import (
+    Batch,
+    Call,
+    GroupCommit,
+    NotDone,
+    Submitter,
+    WriterOwner,
+)
 from journeyman.servers.kestrel.journals import ItemFetcher, Journals, PartlyWritten
 from journeyman.servers.kestrel.metrics import HELD
 
@@ -52,8 +58,7 @@ MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same wa
 _LONG_ANSWERS = (ask.GetItem, ask.Monitor, ask.ShowStats, ask.DumpStats)  # or maybe so
 MAX_CHANGES = 8  # queues and readers that one batch makes or removes
 NOT_FOR_THE_LOST = (ask.GetItem, ask.Monitor, ask.Confirm)
-NO_ROOM = Reply(words.server_error("the journal cannot be written"))
-STORED = Reply(words.STORED)
+NO_ROOM = ServerError("the journal cannot be written")
 
 
 def item_bytes(request: Any) -> int:
@@ -88,49 +93,47 @@ class KestrelSubmitter(Submitter, Protocol):
         ...
 
 
-class FanOutWriter(QueueWriter):
+class FanOutOwner(WriterOwner, Protocol):
+    """The service, as its writer sees it."""
+
+    def on_effect(self, effect: Effect) -> None:
+        """It is durable."""
+        ...
+
+    def on_unread(self, error: Exception) -> None:
+        """Items could not be read; that is tried again."""
+        ...
+
+
+class Facts(Protocol):
+    """Who answers what is asked of the server, and refuses what its status forbids."""
+
+    usual: frozenset[type]  # commands of clients for which it need not be asked now
+
+    def answer(self, request: Any) -> Reply | None: ...
+
+
+class FanOutWriter(GroupCommit):
     """See the module's docstring. All methods are called on the event loop."""
 
     max_waiting_bytes = MAX_WAITING_BYTES
+    has_stopped = "the fan-out queues have stopped"
 
     def __init__(
         self,
+        owner: FanOutOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         engine: FanOutEngine,
         journals: Journals,
+        facts: Facts,
         *,
-        facts: Callable[[Any], Reply | None],
-        usual: Callable[[], frozenset[type]] = frozenset,
-        on_effect: Callable[[Effect], None],
-        on_batch: Callable[[], None],
-        on_trouble: Callable[[JourneymanError | None], None],
-        on_failure: Callable[[BaseException], None],
-        on_unread: Callable[[Exception], None] = lambda _: None,
-        on_told: Told | None = None,
         max_waiting: int = 10_000,
     ) -> None:
-        """``facts`` answers what is asked of the server, and refuses what its status forbids.
-
-        ``usual`` are the commands of clients for which it need not be asked now. ``on_unread``:
-        items could not be read; that is tried again.
-        """
-        super().__init__(
-            loop,
-            clock,
-            engine,
-            is_recorded=True,
-            on_batch=on_batch,
-            on_trouble=on_trouble,
-            on_failure=on_failure,
-            on_told=on_told,
-            max_waiting=max_waiting,
-        )
+        super().__init__(owner, loop, clock, engine, is_recorded=True, max_waiting=max_waiting)
         self._fan_out = engine
         self._journals = journals
         self._facts = facts
-        self._usual = usual
-        self._on_effect = on_effect
         self._held: dict[Any, list[Any]] = {}  # what stands behind a command that waits
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
@@ -138,7 +141,11 @@ class FanOutWriter(QueueWriter):
         self._all_said = 0  # to all of them
         self._changes = 0  # queues and readers that it makes or removes
         self._fetcher = ItemFetcher(
-            loop, journals.read_after, self.submit_own, on_unread=on_unread, on_failure=self._fail
+            loop,
+            journals.read_after,
+            self.submit_own,
+            on_unread=owner.on_unread,
+            on_failure=self._fail,
         )
 
     # -- from clients and from the server itself --
@@ -153,6 +160,16 @@ class FanOutWriter(QueueWriter):
         if client in self._put_off:
             self._release(_Released(client))
             self._set_turn()
+
+    async def ask(self, command: Any, *, namespace: str = ALL_NAMESPACES) -> Reply | NotDone:
+        call = Call(self._loop, namespace, self.has_stopped)
+        self.submit(call, [command])
+        found: tuple[Reply, bool] | NotDone = await call.reply
+        if isinstance(found, NotDone):
+            return found
+        if found[0].hangup:
+            self.leave(call)
+        return found[0]
 
     def close(self) -> None:
         super().close()
@@ -176,7 +193,7 @@ class FanOutWriter(QueueWriter):
         self._all_said = 0
         self._changes = 0
         decide, held, said = self._fan_out.decide, self._held, self._said
-        usual, outcomes = self._usual(), batch.outcomes
+        usual, outcomes = self._facts.usual, batch.outcomes
         last, is_well = None, False
         for client, request in batch.requests:
             if client is not last:  # it comes with many at a time, and does not change meanwhile
@@ -193,7 +210,7 @@ class FanOutWriter(QueueWriter):
                 or self._changes >= MAX_CHANGES
             ):
                 outcomes.append(self._decide_one(batch, client, request, now_ns))
-                usual = self._usual()  # it may have been a change of status
+                usual = self._facts.usual  # it may have been a change of status
                 continue
             # The same as _decide_one does, without all that it need not ask.
             outcome = decide(request, now_ns, client)
@@ -232,7 +249,7 @@ class FanOutWriter(QueueWriter):
                 batch.effects.append(_Released(client))
             return HELD
         else:
-            reply = self._facts(request)
+            reply = self._facts.answer(request)
             if reply is not None:
                 self._say(batch, client, reply, final=True)
                 return reply
@@ -311,7 +328,7 @@ class FanOutWriter(QueueWriter):
             elif type(effect) is _Released:
                 self._release(effect)
             else:
-                self._on_effect(effect)
+                self._owner.on_effect(effect)
 
     def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         self._changes = 0

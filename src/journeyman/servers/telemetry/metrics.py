@@ -1,66 +1,44 @@
-"""The server's figures: what is counted while it runs, and all of them as one list of families.
+"""Figures with names, kinds and labels, and those about the disk.
 
-    writer     --told-->              counters ---+
-    runs       --run_ended-->         histograms -+--> families --+--> render(): Prometheus' text
-    compaction --compaction_ended-->  counters ---+               +--> telemetry: OTLP
-    STAT's figures, read when somebody asks ------+
+A figure has one name here, ``jobs.scheduled``, and each of the two who read it see it in the dress
+that is usual there:
 
-Nothing is formatted or looked up while commands are served: a batch of commands is counted by the
-types of its requests and replies, in one call. Labels have few values each, all of them words of
-ours: no identifier ever becomes one. Counters start at zero with the process.
+    OTLP         ztick.jobs.scheduled                   ztick.execution.duration_ms
+    Prometheus   journeyman_jobs_scheduled_total        journeyman_execution_duration_seconds
 
-Counting is done on the event loop. ``families`` may be called in any thread: it copies first, and
-at worst two figures differ by what happened in between.
+See otlp.py and prometheus.py. What a service counts is in its metrics.py.
+
+About the disk: how long syncs take, how large the logs are, how much room is left.
+
+    logs --sync--> MeasuredDisk     every sync of a log is timed, whichever thread does it
+    watch() --a thread, every SAMPLE_S--> bytes of each log, free bytes of its file system
+
+Sizes are sampled in a thread, because a directory may hold thousands of files and a file system may
+be slow; who asks for the figures gets the last sample. A log is known by its service: ``schedule``,
+``workq`` or ``kestrel``.
 """
 
 from __future__ import annotations
 
-import platform
+import asyncio
+import os
+import threading
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from journeyman import __version__
-from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, RuleNotFound
-from journeyman.errors import JourneymanError
-from journeyman.formats.ztick import Runner
-from journeyman.formats.ztick.runners import runner_word
-from journeyman.protocols.ztick import (
-    AuthNotNeeded,
-    ErrorCode,
-    Get,
-    ListRules,
-    Query,
-    RefusedCommand,
-    Remove,
-    RemoveRule,
-    Set,
-    SetRule,
-    Stat,
-)
-from journeyman.protocols.ztick import Metrics as StatFigures
-from journeyman.units import NS_PER_MS, NS_PER_S
+from journeyman.clock import Clock
+from journeyman.config import Persistence, Settings, WorkqPersistence
+from journeyman.disk import AppendFile, RealAppendFile, RealDisk
+from journeyman.logs.segments import ZtickNames
+from journeyman.units import NS_PER_MS
 
-# ----------------------------------------
-# Figures with names, kinds and labels, and how they look as text.
-#
-# A figure has one name here, ``jobs.scheduled``, and each of the two who read it see it in the
-# dress that is usual there:
-#
-#     OTLP         ztick.jobs.scheduled                   ztick.execution.duration_ms
-#     Prometheus   journeyman_jobs_scheduled_total        journeyman_execution_duration_seconds
-#
-# This module knows the second; the first is in otlp.py.
-
+SAMPLE_S = 5.0
 BOUNDS_MS = (
     *(1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0),
     *(1_000.0, 2_500.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0, 300_000.0, 3_600_000.0),
 )
-
-_PREFIX = "journeyman_"
 
 Labels: TypeAlias = dict[str, str | bool]
 
@@ -115,237 +93,132 @@ def of_queues(family: Family, prefix: str) -> Family:
     return replace(family, points=points)
 
 
-def text_of(families: Iterable[Family]) -> bytes:
-    """The text format of Prometheus, version 0.0.4."""
-    return "".join(line for family in families for line in _lines(family)).encode()
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    log_bytes: int
+    free_bytes: int
 
 
-def _lines(family: Family) -> Iterator[str]:
-    name = _PREFIX + family.name.replace(".", "_")
-    if family.kind == "counter":
-        name += "_total"
-    elif family.kind == "histogram":
-        name = name.removesuffix("_ms") + "_seconds"
-    yield f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind}\n"
-    for point in family.points:
-        if isinstance(point.value, Histogram):
-            yield from _histogram_lines(name, point.labels, point.value)
-        else:
-            yield f"{name}{_braces(point.labels)} {point.value}\n"
+class MeasuredDisk(RealDisk):
+    """The machine's file system, with a clock at the syncs of the logs."""
 
+    def __init__(self, clock: Clock, places: Mapping[str, str]) -> None:
+        """``places``: the path of each service's log."""
+        super().__init__()
+        self._clock = clock
+        self._places = {name: os.path.abspath(path) for name, path in places.items()}
+        self._lock = threading.Lock()
+        self._syncs = {name: Histogram() for name in places}
+        self.samples: dict[str, _Sample] = {}
 
-def _histogram_lines(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
-    total = 0
-    for bound_ms, count in zip((*BOUNDS_MS, None), histogram.counts, strict=True):
-        total += count
-        bound = "+Inf" if bound_ms is None else f"{bound_ms / 1000:g}"
-        yield f"{name}_bucket{_braces({**labels, 'le': bound})} {total}\n"
-    yield f"{name}_sum{_braces(labels)} {histogram.sum_ms / 1000}\n"
-    yield f"{name}_count{_braces(labels)} {total}\n"
+    def open_append(self, path: str) -> AppendFile:
+        service = self._service_of(os.path.abspath(path))
+        if service is None:
+            return super().open_append(path)
+        return _TimedFile(path, self.append_descriptor(path), self, service)
 
+    def timed_sync(self, service: str, fd: int) -> None:
+        begin_ns = self._clock.monotonic_ns()
+        os.fdatasync(fd)
+        took_ns = self._clock.monotonic_ns() - begin_ns
+        with self._lock:
+            self._syncs[service].add(took_ns / NS_PER_MS)
 
-def _braces(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_word(value)}"' for name, value in labels.items()) + "}"
+    async def watch(self) -> None:
+        """Sample sizes, again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self.samples = await loop.run_in_executor(None, self.sample)
+            await asyncio.sleep(SAMPLE_S)
 
+    def sample(self) -> dict[str, _Sample]:
+        """The sizes now; those that cannot be told are left out. Blocks."""
+        found = {}
+        for service, path in self._places.items():
+            try:
+                system = os.statvfs(_existing(path))
+                found[service] = _Sample(_size_of(path), system.f_bavail * system.f_frsize)
+            except OSError:
+                continue  # gone for a moment, or not made yet: the next sample sees it
+        return found
 
-def _word(value: str | bool) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    # The name of a queue in a log of another program may hold anything.
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-COMMAND_WORDS: dict[type, str] = {
-    Set: "set",
-    SetRule: "rule_set",
-    Get: "get",
-    Query: "query",
-    Remove: "remove",
-    RemoveRule: "remove_rule",
-    ListRules: "list_rules",
-    Stat: "stat",
-    RefusedCommand: "refused",
-    AuthNotNeeded: "auth",
-}
-
-_OK = "ok"
-_COMPACTION_STATES = ("idle", "running", "success", "failure")
-_REQUEST = itemgetter(1)
-
-
-def outcome_word(reply_type: type) -> str:
-    """``ok``, or the word behind ERROR in the answer that this type of reply becomes."""
-    if reply_type in (JobNotFound, RuleNotFound):
-        return ErrorCode.NOT_FOUND.value
-    if reply_type is OutOfScope:
-        return ErrorCode.AUTH_DENIED.value
-    if reply_type is type(None):  # only what was refused has no reply
-        return ErrorCode.INVALID_ARGS.value
-    return ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
-
-
-class ServerMetrics:
-    """Made once a server. ``others`` are figures that somebody else counts, door by door."""
-
-    def __init__(self, *others: Callable[[], list[Family]]) -> None:
-        self._others = others
-        self._commands: Counter[tuple[type, type]] = Counter()
-        self._durations: dict[tuple[str, bool], Histogram] = {}
-        self._lateness = Histogram()
-        self._compactions = {True: 0, False: 0}
-        self._batches = 0
-        self._without_rule = 0
-        self.spans_crowded_out = 0  # too many waited
-        self.spans_not_taken = 0  # by the collector; both are telemetry's, from two threads
-        self.exports: Counter[tuple[str, bool]] = Counter()  # by signal and success
-
-    # -- counting --
-
-    def told(self, requests: Iterable[tuple[Any, object]], outcomes: Iterable[object]) -> None:
-        """A batch was answered: (client, request), and in the same order what each came to."""
-        self._batches += 1
-        self._commands.update(
-            zip(map(type, map(_REQUEST, requests)), map(type, outcomes), strict=False)
-        )
-
-    def run_ended(self, runner: Runner, success: bool, duration_ns: int, late_ns: int) -> None:
-        key = (runner_word(runner), success)
-        histogram = self._durations.get(key)
-        if histogram is None:
-            histogram = self._durations[key] = Histogram()
-        histogram.add(duration_ns / NS_PER_MS)
-        self._lateness.add(max(late_ns, 0) / NS_PER_MS)  # early: the wall clock was set back
-
-    def run_without_rule(self) -> None:
-        self._without_rule += 1
-
-    def compaction_ended(self, success: bool) -> None:
-        self._compactions[success] += 1
-
-    # -- telling --
-
-    def families(self, stat: StatFigures) -> list[Family]:
-        """All figures, together with those that STAT tells."""
-        commands = self._command_counts()
-        durations = {key: each.copy() for key, each in self._durations.copy().items()}
-        runs: list[tuple[Labels, Histogram]] = [
-            ({"runner": word, "success": success}, each)
-            for (word, success), each in durations.items()
-        ]
-        by_status = {
-            "planned": stat.jobs_planned,
-            "triggered": stat.jobs_triggered,
-            "executed": stat.jobs_executed,
-            "failed": stat.jobs_failed,
-        }
+    def families(self) -> list[Family]:
+        with self._lock:
+            syncs = {name: each.copy() for name, each in self._syncs.items()}
+        samples = self.samples
         return [
             Family(
-                "build_info",
-                "gauge",
-                "1, with the versions as labels.",
-                [Point({"version": __version__, "python": platform.python_version()}, 1)],
-            ),
-            _counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
-            Family(
-                "jobs.executed",
-                "counter",
-                "Runs of jobs that have ended.",
-                [Point(labels, sum(each.counts)) for labels, each in runs],
-            ),
-            _counter(
-                "jobs.without_rule",
-                "Jobs that were due and failed because no rule matched.",
-                self._without_rule,
-            ),
-            _counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
-            Family(
-                "persistence.compactions",
-                "counter",
-                "Compactions of the log that have ended.",
-                [Point({"success": good}, n) for good, n in self._compactions.copy().items()],
-            ),
-            Family(
-                "execution.duration_ms",
+                "sync.duration_ms",
                 "histogram",
-                "How long runs took.",
-                [Point(labels, each) for labels, each in runs],
+                "How long a sync of a log took.",
+                [Point(_of(name), each) for name, each in syncs.items()],
                 unit="ms",
             ),
             Family(
-                "execution.lateness_ms",
-                "histogram",
-                "How long after its time a run began.",
-                [Point({}, self._lateness.copy())],
-                unit="ms",
-            ),
-            _gauge("rules.active", "Rules.", stat.rules_total),
-            _gauge(
-                "connections.active", "Open connections of the ztick protocol.", stat.connections
-            ),
-            Family(
-                "commands",
-                "counter",
-                "Commands answered.",
-                [Point({"command": c, "outcome": o}, n) for (c, o), n in sorted(commands.items())],
-            ),
-            _counter("batches", "Batches of commands, each written at once.", self._batches),
-            Family(
-                "jobs",
+                "log.bytes",
                 "gauge",
-                "Jobs by status.",
-                [Point({"status": word}, n) for word, n in by_status.items()],
+                "Size of a log on the disk.",
+                [Point(_of(name), each.log_bytes) for name, each in samples.items()],
             ),
-            _gauge("runs.waiting", "Runs that wait for a slot.", stat.executions_pending),
-            _gauge("runs.running", "Runs under way.", stat.executions_inflight),
             Family(
-                "compression",
+                "disk.free_bytes",
                 "gauge",
-                "State of the log's compaction: 1 for the present one.",
-                [Point({"state": s}, int(s == stat.compression)) for s in _COMPACTION_STATES],
+                "Room left on the file system of a log.",
+                [Point(_of(name), each.free_bytes) for name, each in samples.items()],
             ),
-            _gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"),
-            Family(
-                "telemetry.spans_dropped",
-                "counter",
-                "Spans of the sample that no collector got.",
-                [
-                    Point({"reason": "queue_full"}, self.spans_crowded_out),
-                    Point({"reason": "export_failed"}, self.spans_not_taken),
-                ],
-            ),
-            Family(
-                "telemetry.exports",
-                "counter",
-                "Requests to the collector.",
-                [
-                    Point({"signal": signal, "success": good}, n)
-                    for (signal, good), n in sorted(dict(self.exports).items())
-                ],
-            ),
-            *(family for families in self._others for family in families()),
         ]
 
-    def render(self, stat: StatFigures, prefix: str = "") -> bytes:
-        """All figures in the text format of Prometheus, version 0.0.4.
-
-        Of those that name a queue only the ones whose names begin with ``prefix``.
-        """
-        return text_of(of_queues(family, prefix) for family in self.families(stat))
-
-    def _command_counts(self) -> Counter[tuple[str, str]]:
-        """By words. What the server itself submits has no word and is not counted."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for (request_type, reply_type), count in dict(self._commands).items():
-            if request_type in COMMAND_WORDS:
-                counts[COMMAND_WORDS[request_type], outcome_word(reply_type)] += count
-        return counts
+    def _service_of(self, path: str) -> str | None:
+        for name, place in self._places.items():
+            if path == place or path.startswith((place + ".", place + os.sep)):
+                return name
+        return None
 
 
-def _counter(name: str, meaning: str, value: int) -> Family:
-    return Family(name, "counter", meaning, [Point({}, value)])
+class _TimedFile(RealAppendFile):
+    def __init__(self, path: str, fd: int, disk: MeasuredDisk, service: str) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+        self._service = service
+
+    def sync(self) -> None:
+        self._disk.timed_sync(self._service, self._open_fd())
 
 
-def _gauge(name: str, meaning: str, value: float, *, unit: str = "") -> Family:
-    return Family(name, "gauge", meaning, [Point({}, value)], unit)
+def places_of(settings: Settings) -> dict[str, str]:
+    """Where the open services keep their logs; those in memory have none."""
+    places = {}
+    if settings.database.persistence is Persistence.LOGFILE:
+        places["schedule"] = settings.database.logfile_path
+    if settings.workq.enabled and settings.workq.persistence is WorkqPersistence.LOG:
+        places["workq"] = settings.workq.cmdlog_path
+    if settings.kestrel.enabled:
+        places["kestrel"] = settings.kestrel.queue_path
+    return places
+
+
+def _of(service: str) -> Labels:
+    return {"log": service}
+
+
+def _existing(path: str) -> str:
+    return path if os.path.exists(path) else os.path.dirname(path)
+
+
+def _size_of(path: str) -> int:
+    """Of all files of a log: those of a directory, or a ztick log with what is beside it."""
+    if os.path.isdir(path):
+        return sum(_sizes_in(path))
+    names = ZtickNames(path)
+    files = (names.active, names.compressed, names.to_compress)
+    return sum(os.stat(file).st_size for file in files if os.path.exists(file))
+
+
+def _sizes_in(directory: str) -> Iterator[int]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # removed since

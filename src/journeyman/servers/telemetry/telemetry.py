@@ -30,15 +30,11 @@ from journeyman.clock import Clock
 from journeyman.config import TelemetrySettings
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Runner
-from journeyman.formats.ztick.runners import runner_word
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.protocols.ztick import Metrics as StatFigures
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metrics import (
-    COMMAND_WORDS,
-    Family,
-    ServerMetrics,
-    outcome_word,
-)
+from journeyman.servers.telemetry.metrics import Family
+from journeyman.servers.ztick.metrics import COMMAND_WORDS, ServerMetrics, outcome_word
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.units import NS_PER_S
 

@@ -24,10 +24,9 @@ import pyarrow as pa
 from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.disk import Disk, RealDisk
-from journeyman.engines.workq.bulk import BulkLoader
 from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.job import BIAS, HAS_TIME, HEAD_BYTES, IS_SCHEDULE, TOP_PRIORITY
-from journeyman.engines.workq.loading import WorkqLoader
+from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.formats.framing import Buffer, Stop
 from journeyman.formats.workq import CODEC, Command
 from journeyman.logs.recovery import FileReport, RecoveryReport

@@ -54,8 +54,9 @@ from journeyman.protocols.workq.replies import (
     Reply,
     id_text,
 )
+from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.api import ApiError, read_body, read_number, send_list
-from journeyman.servers.workq.calls import NotDone, WorkqCalls
+from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Page, Storage
 
 _LISTS: dict[str, Callable[[str, int, int], Command]] = {
@@ -67,8 +68,8 @@ _STATES = ("new", "completed", "failed", "pending", "leased")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def add_work_routes(app: web.Application, calls: WorkqCalls) -> None:
-    api = _WorkApi(calls)
+def add_work_routes(app: web.Application, writer: WorkqWriter) -> None:
+    api = _WorkApi(writer)
     routes: tuple[tuple[str, str, _Handler], ...] = (
         ("GET", "/queues", api.queues),
         ("GET", "/queues/{name}", api.queue),
@@ -82,8 +83,8 @@ def add_work_routes(app: web.Application, calls: WorkqCalls) -> None:
 
 
 class _WorkApi:
-    def __init__(self, calls: WorkqCalls) -> None:
-        self._calls = calls
+    def __init__(self, writer: WorkqWriter) -> None:
+        self._writer = writer
 
     async def queues(self, request: web.Request) -> web.Response:
         listing = await self._ask(request, InspectQueues(*_page(request)))
@@ -124,7 +125,7 @@ class _WorkApi:
 
     async def _ask(self, request: web.Request, command: Command) -> Reply:
         all_namespaces(request)
-        reply = await self._calls.ask(command)
+        reply: Reply | NotDone = await self._writer.ask(command)
         if isinstance(reply, NotDone):
             raise ApiError(503, f"internal: {reply.reason}")
         if isinstance(reply, JobMissing):

@@ -19,9 +19,8 @@ from typing import Protocol
 from journeyman.clock import Clock
 from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
-from journeyman.engines.workq.bulk import BulkLoader
 from journeyman.engines.workq.engine import WorkQueueEngine
-from journeyman.engines.workq.loading import WorkqLoader
+from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport

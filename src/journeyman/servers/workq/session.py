@@ -15,11 +15,10 @@ So that the end of a connection is seen while its command waits, a little is rea
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from journeyman.protocols.authentication import Auth, AuthRequired
 from journeyman.protocols.foreign import Foreign
@@ -46,15 +45,8 @@ from journeyman.protocols.workq.replies import (
     job_list_parts,
     reply_bytes,
 )
-from journeyman.servers.core.access import Access
-from journeyman.servers.core.guarded import Guarded
-from journeyman.servers.core.sending import Answer
-from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.connection import Answer, Connection, PortContext
 from journeyman.servers.workq.writer import CAN_WAIT, payload_bytes
-
-if TYPE_CHECKING:
-    from journeyman.servers.workq.writer import WorkqWriter
 
 LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
@@ -69,28 +61,22 @@ _ALONE = CAN_WAIT | {
     InspectQueues,
     InspectPausedQueues,
 }
-_FOR_THE_DOOR = (Hangup, Foreign, Auth, AuthRequired)
+_FOR_THE_SESSION = (Hangup, Foreign, Auth, AuthRequired)
 
 
 @dataclass(slots=True)
-class WorkqSurroundings:
-    """What all sessions of the door share."""
+class WorkqContext(PortContext):
+    """What all sessions of the work queue share."""
 
-    loop: asyncio.AbstractEventLoop
-    writer: WorkqWriter
-    messages: ServerLog
-    started_ns: int
-    unsent_bytes: int = 1024 * 1024
-    max_connections: int = 1024
-    access: Access = field(default_factory=Access)
-    sessions: set[WorkqSession] = field(default_factory=set)
-    shared: Shared = field(kw_only=True)
+    started_ns: int = field(kw_only=True)
 
 
-class WorkqSession(Guarded):
+class WorkqSession(Connection):
     """See the module's docstring. Made by the listener, once a connection."""
 
-    __slots__ = ("_around", "_is_finishing", "_load", "_parser", "_waits_for_result", "is_lost")
+    __slots__ = ("_is_finishing", "_load", "_parser", "_waits_for_result", "is_lost")
+
+    _around: WorkqContext
 
     window_bytes = LOAD_BYTES
 
@@ -98,9 +84,8 @@ class WorkqSession(Guarded):
     secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
     secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
 
-    def __init__(self, around: WorkqSurroundings) -> None:
-        super().__init__(around, around.access)
-        self._around = around
+    def __init__(self, around: WorkqContext) -> None:
+        super().__init__(around)
         self._parser = WorkqParser(auth_required=around.access.tokens is not None)
         self._load = 0  # bytes of payload in flight, at most
         self._waits_for_result = False  # the command that stands alone is a result
@@ -110,8 +95,8 @@ class WorkqSession(Guarded):
     def _parse(self, data: bytes) -> list[Event]:
         return self._parser.feed(data)
 
-    def _is_for_the_door(self, event: Any) -> bool:
-        return type(event) in _FOR_THE_DOOR
+    def _is_for_the_session(self, event: Any) -> bool:
+        return type(event) in _FOR_THE_SESSION
 
     def _handle(self, event: Any) -> None:
         if type(event) is Auth:

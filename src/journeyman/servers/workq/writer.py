@@ -4,7 +4,7 @@
     ticker         --Due-------------------> | writer | --answers--> clients, also those that waited
     a client went  --Gone------------------> +--------+ --paused---> beside them
 
-How batches are made, written and taken back is in group_commit.py and queue_writer.py. Here:
+How batches are made, written and taken back is in group_commit.py. Here:
 
 - A command may wait (lease, result, run). Its client has nothing else in flight then; the answer
   comes out of a later decision, and leaves when that one's records are durable.
@@ -49,32 +49,29 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
-from journeyman.servers.core.group_commit import Batch, Submitter, Told
-from journeyman.servers.core.queue_writer import QueueWriter
+from journeyman.servers.core.group_commit import Batch, GroupCommit, Submitter, WriterOwner
 from journeyman.servers.workq.scope import REFUSALS, in_scope
-
-# ----------------------------------------
-# The command log, as the writer of the work queue sees it: a batch goes in, and is as durable as
-# the policy says when ``write`` returns.
-#
-#     always      written and synced                       in the writer's thread
-#     interval    written; synced by the clock, see sync   here and now: nothing waits for the disk
-#     os          written                                  here and now
-#
-# Here and now, unless that would wait after all: for the sync of a segment that is full, or for the
-# lock while the log is cleaned. ``is_quick`` tells.
-#
-# The names of paused queues belong to a batch like its records. They are prepared before the
-# records are written and put in place behind them, so a batch that finds no room changes neither.
 
 
 def policy_of(sync: WorkqSync) -> SyncPolicy:
     """What the log itself has to do; intervals are kept by whoever calls ``sync``."""
-    return SyncPolicy.always() if sync is WorkqSync.ALWAYS else SyncPolicy.os()
+    return SyncPolicy.ALWAYS if sync is WorkqSync.ALWAYS else SyncPolicy.OS
 
 
 class WorkqJournal:
-    """``write`` and ``sync`` never run at the same time: the writer sees to that."""
+    """The command log: a batch goes in, and is as durable as the policy says on return.
+
+    always      written and synced                       in the writer's thread
+    interval    written; synced by the clock, see sync   here and now: nothing waits for the disk
+    os          written                                  here and now
+
+    Here and now, unless that would wait after all: for the sync of a segment that is full, or for
+    the lock while the log is cleaned. ``is_quick`` tells.
+
+    The names of paused queues belong to a batch like its records. They are prepared before the
+    records are written and put in place behind them, so a batch that finds no room changes neither.
+    ``write`` and ``sync`` never run at the same time: the writer sees to that.
+    """
 
     def __init__(
         self, log: WorkqLog, disk: Disk, directory: str, *, sync: WorkqSync, segment_bytes: int
@@ -116,9 +113,7 @@ class WorkqJournal:
     def _append(self, records: Sequence[Record]) -> None:
         # One piece, not one a record: nobody asks where in the log a record of a batch stands.
         data = b"".join([CODEC.encode(record) for record in records])
-        future = self._log.appender.append(data)
-        self._log.commit()
-        begin = future.result()  # nobody else commits, so it has been decided by now
+        (begin,) = self._log.appender.append([data])
         self._end = begin.offset + len(data)
         self.is_unsynced = True
 
@@ -188,35 +183,25 @@ class WorkqRecorder(Protocol):
         ...
 
 
-class WorkqWriter(QueueWriter):
+class WorkqWriter(GroupCommit):
     """See the module's docstring. All methods are called on the event loop."""
 
     max_waiting_bytes = MAX_WAITING_BYTES
+    has_stopped = "the work queue has stopped"
 
     def __init__(
         self,
+        owner: WriterOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         queue: WorkQueueEngine,
         journal: WorkqRecorder | None,
         *,
-        on_batch: Callable[[], None],
-        on_trouble: Callable[[JourneymanError | None], None],
-        on_failure: Callable[[BaseException], None],
-        on_told: Told | None = None,
         max_waiting: int = 10_000,
     ) -> None:
-        """``journal`` None: memory only. ``on_trouble``: a batch was taken back; None: over."""
+        """``journal`` None: memory only."""
         super().__init__(
-            loop,
-            clock,
-            queue,
-            is_recorded=journal is not None,
-            on_batch=on_batch,
-            on_trouble=on_trouble,
-            on_failure=on_failure,
-            on_told=on_told,
-            max_waiting=max_waiting,
+            owner, loop, clock, queue, is_recorded=journal is not None, max_waiting=max_waiting
         )
         self._queue = queue
         self._journal = journal

@@ -11,10 +11,16 @@ read the careful way from the beginning. So damage never stops a server: it is p
 ``recovery`` says what was found.
 
 Under both ways the log's lock is held before a byte is read.
+
+Files that ztick has left may belong to the log and are not found by its name: it compacts into
+``logfile.compressed`` in its working directory, whatever its log is called, and sets the log aside
+as ``logfile.to_compress`` meanwhile. Under these names they may as well belong to another log, so
+they are not read: what was found is said, and how to have it read.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,15 +35,17 @@ from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
-from journeyman.logs.sealing import in_blocks
+from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
+from journeyman.servers.core.server_log import ServerLog
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
 
 _FILE, _JOBS, _RULES, _REPORT = range(4)  # what is read in bulk comes in pieces of these kinds
 _OF_JOBS = (JOB, JOB_REMOVAL)
+_OF_ZTICK = ZtickNames("logfile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +53,6 @@ class OpenedSchedule:
     log: ZtickLog
     schedule: ScheduleEngine
     in_bulk: bool
-
-
-class LogJournal:
-    """What the writer writes to."""
-
-    def __init__(self, log: ZtickLog) -> None:
-        self._log = log
-
-    def write(self, records: Sequence[Record]) -> None:
-        # Pieces of a block, not one a record: nobody asks where in the log a record stands.
-        blocks = in_blocks([CODEC.encode(record) for record in records])
-        future = self._log.appender.append_many([b"".join(block) for block in blocks])
-        self._log.commit()
-        future.result()  # the writer is the only one who commits, so it has been decided by now
 
 
 def open_log(
@@ -183,3 +177,21 @@ def _numbers(column: Any) -> list[int]:
     """Plain whole numbers, 0 where there is none."""
     numbers: list[int] = column.fill_null(0).to_numpy(zero_copy_only=False).tolist()
     return numbers
+
+
+def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:
+    """Warn of such files in the working directory and beside the log at ``path``."""
+    own = ZtickNames(path)
+    for name, where_it_is_read in (
+        (_OF_ZTICK.compressed, own.compressed),
+        (_OF_ZTICK.to_compress, own.to_compress),
+    ):
+        for found in dict.fromkeys((name, os.path.join(os.path.dirname(path), name))):
+            if os.path.abspath(found) == os.path.abspath(where_it_is_read):
+                continue
+            if disk.exists(found):
+                messages.warn(
+                    f"{found} is there and was not read: ztick writes this name whatever its log "
+                    f"is called; if it belongs to {path}, stop the server and move it to "
+                    f"{where_it_is_read}"
+                )

@@ -25,8 +25,8 @@ from journeyman.disk import Disk
 from journeyman.engines.ztick.messages import RunFinished, StartRun
 from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.formats.ztick.layout import runner_word
 from journeyman.formats.ztick.run_history import CUT_OFF, EXECUTED, FAILED, RunLine, encode
-from journeyman.formats.ztick.runners import runner_word
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, RunFiles, last_runs
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog

@@ -15,18 +15,12 @@ A failed sync stops it at once, without step 2: nothing that is said would be tr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from journeyman.clock import Clock
-from journeyman.config import (
-    Configuration,
-    Interrupted,
-    Overdue,
-    Persistence,
-)
-from journeyman.disk import Disk
+from journeyman.config import Interrupted, Overdue, Persistence
 from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.messages import (
@@ -38,29 +32,23 @@ from journeyman.engines.ztick.messages import (
     ScheduleStats,
     StartRun,
 )
-from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.ztick.compaction import Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import Metrics
 from journeyman.runners.contract import Runner
-from journeyman.servers.core.access import Access
-from journeyman.servers.core.group_commit import RETRY_S
-from journeyman.servers.core.idle import IdleWatch
-from journeyman.servers.core.listener import ANSWER_LIMIT_S, Listener, close_sessions, listen
-from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.core.shared import Shared
-from journeyman.servers.core.ticker import Ticker
-from journeyman.servers.telemetry.metrics import Family, ServerMetrics
+from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.server_log import tell_recovery
+from journeyman.servers.core.service import Service, ServiceContext
+from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.telemetry.telemetry import Telemetry
-from journeyman.servers.ztick.answers import ServerFacts
 from journeyman.servers.ztick.compaction import CompactionWatch
-from journeyman.servers.ztick.loading import LogJournal, open_log
+from journeyman.servers.ztick.loading import open_log, tell_of_ztick_files
+from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, remembered
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
-from journeyman.servers.ztick.writer import Writer
-from journeyman.servers.ztick.ztick_files import tell_of_ztick_files
+from journeyman.servers.ztick.writer import ZtickJournal, ZtickWriter
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpPort
@@ -68,69 +56,90 @@ if TYPE_CHECKING:
     from journeyman.servers.workq.service import WorkQueueServer
 
 
-class ScheduleServer:
-    """One running schedule. ``failed`` is called, once, when it cannot go on."""
+@dataclass(slots=True)
+class ServerFacts:
+    """What STAT tells: the engine's figures together with those that only the server knows.
+
+    Made once a server; ``compression`` is asked each time, it changes in another thread.
+    """
+
+    clock: Clock
+    started_ns: int  # monotonic
+    connections: Sized
+    persistence: Literal["logfile", "memory"]
+    compression: Callable[[], Literal["idle", "running", "success", "failure"]]
+    auth_enabled: bool
+    tls_enabled: bool
+    framerate: int
+
+    def metrics(self, stats: ScheduleStats) -> Metrics:
+        return Metrics(
+            uptime_ns=self.clock.monotonic_ns() - self.started_ns,
+            connections=len(self.connections),
+            jobs_total=stats.jobs_total,
+            jobs_planned=stats.jobs_planned,
+            jobs_triggered=stats.jobs_triggered,
+            jobs_executed=stats.jobs_executed,
+            jobs_failed=stats.jobs_failed,
+            rules_total=stats.rules_total,
+            executions_pending=stats.executions_pending,
+            executions_inflight=stats.executions_inflight,
+            persistence=self.persistence,
+            compression=self.compression(),
+            auth_enabled=self.auth_enabled,
+            tls_enabled=self.tls_enabled,
+            framerate=self.framerate,
+        )
+
+
+class ScheduleServer(Service):
+    """One running schedule."""
+
+    name = "the schedule"
+    listens = "the schedule listens"
+    refusal = "the log cannot be written: commands are refused"
+    recovery = "the log can be written again"
+
+    writer: ZtickWriter
+    around: ZtickContext
+    runs: Runs
 
     def __init__(
         self,
-        configuration: Configuration,
-        disk: Disk,
-        clock: Clock,
-        log: ServerLog,
+        context: ServiceContext,
         runner: Runner[RunnerRecord],
         *,
-        failed: Callable[[BaseException], None],
-        shared: Shared,
-        access: Access,
         work: WorkQueueServer | None = None,
         fan_out: FanOutServer | None = None,
         more_figures: Callable[[], list[Family]] | None = None,
     ) -> None:
-        """``work`` and ``fan_out`` are the other doors, where open: they share the HTTP port.
+        """``work`` and ``fan_out`` are the other services, if enabled: they share the HTTP port.
 
-        ``more_figures`` are told together with those of the doors.
+        ``more_figures`` are told together with those of the services.
         """
-        self._settings = configuration.settings
-        self._disk = disk
-        self._clock = clock
-        self._log = log
+        super().__init__(context)
         self._runner = runner
-        self._failed = failed
-        self._shared = shared
-        self._access = access
         self._work = work
         self._fan_out = fan_out
-        self._loop = asyncio.get_running_loop()
         self._ztick_log: ZtickLog | None = None
-        self._listener: Listener | None = None
         self._http: HttpPort | None = None
         self._compaction: CompactionWatch | None = None
-        self._in_trouble = False
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
-        others = [door.families for door in (work, fan_out) if door is not None]
+        others = [service.families for service in (work, fan_out) if service is not None]
         self.figures = ServerMetrics(*others, *([more_figures] if more_figures else []))
-        self.around: ZtickContext
-        self.writer: Writer
-        self.runs: Runs
 
     # -- start --
 
     async def start(self) -> None:
         """Load and listen. Raises what stands in the way; nothing is left open then."""
-        controller, limits = self._settings.controller, self._settings.limits
+        controller = self._settings.controller
         schedule = self._open_log()
         try:
             self._build(schedule)
             if controller.enabled:
-                self._listener = await listen(
-                    self.around,
-                    controller.listen,
-                    make_session=lambda: ZtickSession(self.around),
-                    tls=self._access.tls,
-                    handshake_timeout_s=limits.handshake_timeout_ms / 1000,
-                )
-                self._log.info(f"the schedule listens on {self._listener.address}")
+                idle_ms = self._settings.limits.idle_timeout_ms
+                await self._open_port(controller.listen, ZtickSession, idle_ms)
             await self._open_http()
         except BaseException:
             if self._ztick_log is not None:
@@ -157,24 +166,24 @@ class ScheduleServer:
             address,
             timeout_s=limits.http_timeout_ms / 1000,
             body_bytes=limits.http_body_bytes,
-            work=None if self._work is None else self._work.calls,
-            fan_out=None if self._fan_out is None else self._fan_out.calls,
+            work=None if self._work is None else self._work.writer,
+            fan_out=None if self._fan_out is None else self._fan_out.writer,
             store=None if self._work is None else self._work.store,
             allowed_hosts=self._settings.access.allowed_hosts,
             handshake_timeout_s=limits.handshake_timeout_ms / 1000,
         )
-        self._log.info(f"HTTP listens on {self._http.address}")
+        self._messages.info(f"HTTP listens on {self._http.address}")
 
     def _open_log(self) -> ScheduleEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
             if self._settings.controller.enabled:
-                self._log.warn(
+                self._messages.warn(
                     'the schedule is in memory only (database.persistence = "memory"): '
                     "its jobs and rules end with the process"
                 )
             return ScheduleEngine(max_runs=max_runs)
-        sync = SyncPolicy.always() if database.fsync_on_persist else SyncPolicy.os()
+        sync = SyncPolicy.ALWAYS if database.fsync_on_persist else SyncPolicy.OS
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
             self._disk,
@@ -187,12 +196,12 @@ class ScheduleServer:
         self._ztick_log = opened.log
         self._tell_recovery(opened.log)
         stats = opened.schedule.stats()
-        self._log.info(
+        self._messages.info(
             f"loaded {stats.jobs_total} jobs, {stats.rules_total} rules",
             log=database.logfile_path,
             took_ms=(self._clock.monotonic_ns() - begin_ns) // 1_000_000,
         )
-        tell_of_ztick_files(self._disk, database.logfile_path, self._log)
+        tell_of_ztick_files(self._disk, database.logfile_path, self._messages)
         self._tell_overdue(opened.schedule)
         return opened.schedule
 
@@ -202,42 +211,27 @@ class ScheduleServer:
             return
         what = f"{overdue} planned jobs were due before this start"
         if self._settings.schedule.overdue is Overdue.SKIP:
-            self._log.warn(f'{what}: they are failed, not run (schedule.overdue = "skip")')
+            self._messages.warn(f'{what}: they are failed, not run (schedule.overdue = "skip")')
         else:
-            self._log.info(f'{what}: they run now (schedule.overdue = "run")')
+            self._messages.info(f'{what}: they run now (schedule.overdue = "run")')
 
     def _tell_recovery(self, log: ZtickLog) -> None:
         path = self._settings.database.logfile_path
-        tell_recovery(self._log, log.recovery, path=path)
+        tell_recovery(self._messages, log.recovery, path=path)
         if log.leftover_error is not None:
-            self._log.warn(
+            self._messages.warn(
                 "a compaction that was cut short could not be finished", reason=log.leftover_error
             )
 
     def _build(self, schedule: ScheduleEngine) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
-        journal = LogJournal(self._ztick_log) if self._ztick_log is not None else None
+        journal = ZtickJournal(self._ztick_log) if self._ztick_log is not None else None
+        access = self._context.access
         self.runs = self._build_runs()
-        self.writer = Writer(
-            loop,
-            self._clock,
-            schedule,
-            journal,
-            start_runs=self.runs.start,
-            on_batch=self._on_batch,
-            on_trouble=self._on_trouble,
-            on_failure=self._on_failure,
-            on_reply=self._on_reply,
-            on_told=self._on_told,
-            max_waiting=limits.waiting_commands,
+        self.writer = ZtickWriter(
+            self, loop, self._clock, schedule, journal, max_waiting=limits.waiting_commands
         )
-        self._ticker = Ticker(
-            loop,
-            self._clock,
-            schedule.next_due_ns,
-            self.writer.submit_due,
-            framerate=settings.database.framerate,
-        )
+        self._build_ticker(schedule.next_due_ns, settings.database.framerate)
         if self._ztick_log is not None:
             self._compaction = CompactionWatch(
                 loop,
@@ -247,32 +241,22 @@ class ScheduleServer:
                     interval_s=settings.database.compression_interval_s,
                     now_ns=self._clock.monotonic_ns(),
                 ),
-                self._log,
+                self._messages,
                 log_is_poisoned=lambda: (
                     self._ztick_log is not None and self._ztick_log.appender.poisoned is not None
                 ),
-                on_failure=self._on_failure,
+                on_failure=self.on_failure,
                 on_end=self.figures.compaction_ended,
             )
-        self.around = ZtickContext(
-            loop,
-            self.writer,
-            self._log,
-            self._metrics,
-            self._access,
-            unsent_bytes=limits.unsent_bytes,
-            max_connections=limits.connections,
-            shared=self._shared,
-        )
-        self._idle = IdleWatch(loop, self.around.sessions, limits.idle_timeout_ms / 1000)
+        self.around = self._port_context(ZtickContext, metrics=self._metrics)
         self.facts = ServerFacts(
             self._clock,
             self._clock.monotonic_ns(),
             self.around.sessions,
             "memory" if self._ztick_log is None else "logfile",
             lambda: self._compaction.status if self._compaction is not None else "idle",
-            auth_enabled=self._access.tokens is not None,
-            tls_enabled=self._access.tls is not None,
+            auth_enabled=access.tokens is not None,
+            tls_enabled=access.tls is not None,
             framerate=settings.database.framerate,
         )
         if settings.telemetry.enabled:
@@ -281,7 +265,7 @@ class ScheduleServer:
                 self.figures,
                 lambda: self.facts.metrics(schedule.stats()),
                 self._clock,
-                self._log,
+                self._messages,
             )
 
     def _build_runs(self) -> Runs:
@@ -289,13 +273,13 @@ class ScheduleServer:
         before: list[EndedRun] = []
         if history.enabled and self._ztick_log is not None:
             directory = directory_of(history, database)
-            before = remembered(self._disk, directory, self._log)
-            self._history = RunHistory(history, directory, self._disk, self._clock, self._log)
+            before = remembered(self._disk, directory, self._messages)
+            self._history = RunHistory(history, directory, self._disk, self._clock, self._messages)
         return Runs(
             self._loop,
             self._clock,
             self._runner,
-            self._log,
+            self._messages,
             self._finished,
             self._ended,
             without_rule=self._without_rule,
@@ -305,8 +289,8 @@ class ScheduleServer:
 
     # -- while it runs --
 
-    def _on_batch(self) -> None:
-        self._ticker.look()
+    def start_runs(self, effects: Sequence[StartRun]) -> None:
+        self.runs.start(effects)
 
     def _metrics(self, stats: ScheduleStats) -> Metrics:
         return self.facts.metrics(stats)
@@ -327,51 +311,30 @@ class ScheduleServer:
         if self._history is not None:
             self._history.without_rule(run)
 
-    def _on_told(
-        self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object], begun_ns: int
-    ) -> None:
+    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
         self.figures.told(requests, outcomes)
         if self._telemetry is not None:
             self._telemetry.requests(requests, outcomes, begun_ns)
 
-    def _on_reply(self, reply: Reply) -> None:
+    def on_reply(self, reply: Reply) -> None:
         if isinstance(reply, NotRun):
             self.runs.note_without_rule(reply.without_rule)
         if isinstance(reply, Resumed):
             for note in notes(reply):
-                self._log.warn(note)
-
-    def _on_trouble(self, error: JourneymanError | None) -> None:
-        if error is None:
-            self._log.info("the log can be written again")
-            self._in_trouble = False
-        else:
-            if not self._in_trouble:  # once, not for every command
-                self._log.error("the log cannot be written: commands are refused", reason=error)
-            self._in_trouble = True
-            self._ticker.hold_off(RETRY_S)
-
-    def _on_failure(self, error: BaseException) -> None:
-        self._ticker.stop()
-        self._log.error("cannot go on", reason=str(error) or repr(error))
-        self._failed(error)
+                self._messages.warn(note)
 
     # -- stop --
 
-    async def stop(self, hurry: asyncio.Event) -> int:
+    async def stop_all(self, hurry: asyncio.Event) -> int:
         """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
-        self._idle.stop()
-        if self._listener is not None:
-            self._listener.close()
         self._ticker.stop()
         if self._compaction is not None:
             self._compaction.stop()
-        await close_sessions(self.around.sessions)
+        await self.stop()
         if self._http is not None:
             await self._http.close()
         cut_off = await self.runs.stop(self._settings.limits.stop_timeout_ms / 1000, hurry)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
+        await self._finish_writing()
         self.writer.close()
         if self._ztick_log is not None:
             self._ztick_log.close()

@@ -1,19 +1,35 @@
-"""One ztick connection: AUTH first where tokens are asked for, then commands to the writer.
+"""One ztick connection: AUTH first where tokens are asked for, commands to the writer, answers.
 
 The flow of bytes, commands and answers, and its bounds, are in connection.py. The session decides
-nothing about jobs. Who may do what is checked by the writer, with the token that AUTH brought; that
-AUTH comes first and in time is checked in guarded.py.
+nothing about jobs. Who may do what is checked by the writer, with the token that AUTH brought.
+
+Short answers are bytes. Lists may be as long as the schedule, so they are iterators of bytes, to
+be sent slice by slice; each slice is made when it is asked for, from a listing that shows the
+moment of the command. The OK behind a list goes with its last slice, in one write: clients that
+take a single read for the whole answer get all of a short list.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.ztick.messages import DONE, Reply, ScheduleStats
+from journeyman.engines.ztick.messages import (
+    DONE,
+    Accepted,
+    JobListing,
+    JobNotFound,
+    OutOfScope,
+    Reply,
+    Reserved,
+    RuleListing,
+    RuleNotFound,
+    ScheduledJobState,
+    ScheduleStats,
+)
 from journeyman.protocols.foreign import Foreign
 from journeyman.protocols.ztick import (
     AUTH_FAILED,
@@ -22,6 +38,7 @@ from journeyman.protocols.ztick import (
     SETTLED,
     Auth,
     AuthRequired,
+    Command,
     ErrorCode,
     Event,
     ListRules,
@@ -31,57 +48,55 @@ from journeyman.protocols.ztick import (
     SetRule,
     TooLong,
     ZtickParser,
+    auth_denied,
     internal,
+    job_lines,
+    job_not_found,
+    job_state,
+    metric_lines,
     ok,
+    reserved,
+    rule_line,
+    rule_not_found,
     settled,
 )
-from journeyman.servers.core.access import Access
-from journeyman.servers.core.guarded import Guarded
-from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.shared import Shared
-from journeyman.servers.ztick.answers import Answer, answer
+from journeyman.servers.core.connection import Answer, Connection, PortContext
 
 if TYPE_CHECKING:
-    from journeyman.servers.ztick.writer import Request, Writer
+    from journeyman.servers.ztick.writer import Request
 
-_GATE_EVENTS = (Auth, AuthRequired, TooLong, Foreign)
+_FOR_THE_SESSION = (Auth, AuthRequired, TooLong, Foreign)
 _LISTS = (Query, ListRules)
+RULES_A_SLICE = 100
 
 
 @dataclass(slots=True)
-class ZtickContext:
-    """What all sessions of a server share."""
+class ZtickContext(PortContext):
+    """What all sessions of the schedule share. ``metrics`` adds the server's figures to STAT's."""
 
-    loop: asyncio.AbstractEventLoop
-    writer: Writer
-    messages: ServerLog
-    metrics: Callable[[ScheduleStats], Metrics]
-    access: Access = field(default_factory=Access)
-    unsent_bytes: int = 1024 * 1024
-    max_connections: int = 1024
-    sessions: set[ZtickSession] = field(default_factory=set)
-    shared: Shared = field(kw_only=True)
+    metrics: Callable[[ScheduleStats], Metrics] = field(kw_only=True)
 
 
-class ZtickSession(Guarded):
+class ZtickSession(Connection):
     """See the module's docstring. Made by the listener, once a connection."""
 
-    __slots__ = ("_around", "_parser")
+    __slots__ = ("_parser",)
+
+    _around: ZtickContext
 
     welcome = AUTH_OK
     secret_is_wrong = AUTH_FAILED
     secret_is_missing = AUTH_REQUIRED
 
     def __init__(self, around: ZtickContext) -> None:
-        super().__init__(around, around.access)
-        self._around = around
+        super().__init__(around)
         self._parser = ZtickParser(auth_required=around.access.tokens is not None)
 
     def _parse(self, data: bytes) -> list[Event]:
         return self._parser.feed(data)
 
-    def _is_for_the_door(self, event: Any) -> bool:
-        return isinstance(event, _GATE_EVENTS)
+    def _is_for_the_session(self, event: Any) -> bool:
+        return isinstance(event, _FOR_THE_SESSION)
 
     def _stands_alone(self, event: Any) -> bool:
         return isinstance(event, _LISTS)
@@ -107,10 +122,9 @@ class ZtickSession(Guarded):
     def render_failure(self, request: Request) -> Answer:
         return internal(request.request_id)
 
-    # -- the gate --
+    # -- about the connection itself --
 
     def _handle(self, event: Any) -> None:
-        around = self._around
         if isinstance(event, Auth):
             self._authenticate(event.secret)
         elif isinstance(event, AuthRequired):
@@ -118,6 +132,57 @@ class ZtickSession(Guarded):
         elif isinstance(event, Foreign):
             self._turn_away(event)
         else:
-            around.messages.debug("a line is too long: closing", client=self._peer)
+            self._around.messages.debug("a line is too long: closing", client=self._peer)
             self._drop_input()
             self._ending = True
+
+
+def answer(
+    command: Command, reply: Reply | None, metrics: Callable[[ScheduleStats], Metrics]
+) -> Answer:
+    """``metrics`` adds to the engine's figures those of the server."""
+    request_id = command.request_id
+    if isinstance(reply, Accepted):
+        return ok(request_id)
+    if isinstance(reply, ScheduledJobState):
+        return job_state(request_id, reply.status, reply.execution_ns)
+    if isinstance(reply, JobNotFound):
+        return job_not_found(request_id, reply.identifier)
+    if isinstance(reply, Reserved):
+        return reserved(request_id, reply.identifier)
+    if isinstance(reply, RuleNotFound):
+        return rule_not_found(request_id, reply.identifier)
+    if isinstance(reply, OutOfScope):
+        return auth_denied(request_id)
+    if isinstance(reply, JobListing):
+        return _jobs(request_id, reply)
+    if isinstance(reply, RuleListing):
+        return _rules(request_id, reply)
+    if isinstance(reply, ScheduleStats):
+        return metric_lines(request_id, metrics(reply)) + ok(request_id)
+    raise AssertionError(f"no client can be told {reply!r}")
+
+
+def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:
+    return _with_ok(request_id, (job_lines(request_id, rows) for rows in listing))
+
+
+def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
+    rules = iter(listing.rules)
+    slices = iter(lambda: list(islice(rules, RULES_A_SLICE)), [])
+    return _with_ok(
+        request_id,
+        (
+            b"".join(rule_line(request_id, r.identifier, r.pattern, r.runner) for r in some)
+            for some in slices
+        ),
+    )
+
+
+def _with_ok(request_id: bytes, slices: Iterator[bytes]) -> Iterator[bytes]:
+    """The slices, the last one with the final OK: a short list is a single write."""
+    held_back = b""
+    for each in slices:
+        yield held_back
+        held_back = each
+    yield held_back + ok(request_id)

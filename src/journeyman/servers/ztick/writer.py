@@ -13,7 +13,7 @@ Not here: what commands do (the engine), how answers look (the clients render th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
@@ -27,6 +27,9 @@ from journeyman.engines.ztick.messages import (
     TriggerDue,
 )
 from journeyman.errors import JourneymanError
+from journeyman.formats.ztick import CODEC, Record
+from journeyman.logs.appender import in_blocks
+from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import (
     SETTLED,
     Command,
@@ -42,7 +45,7 @@ from journeyman.servers.core.group_commit import (
     GroupCommit,
     Recorder,
     Submitter,
-    Told,
+    WriterOwner,
 )
 
 Request: TypeAlias = Command | Settled
@@ -70,48 +73,57 @@ class ZtickSubmitter(Submitter, Protocol):
         ...
 
 
-class Writer(GroupCommit):
+class ZtickOwner(WriterOwner, Protocol):
+    """The schedule, as its writer sees it."""
+
+    def start_runs(self, effects: Sequence[StartRun]) -> None:
+        """They are durable."""
+        ...
+
+    def on_reply(self, reply: Reply) -> None:
+        """What a command of the server itself came to."""
+        ...
+
+
+class ZtickJournal:
+    """The log, as the writer sees it."""
+
+    def __init__(self, log: ZtickLog) -> None:
+        self._append = log.appender.append
+
+    def write(self, records: Sequence[Record]) -> None:
+        # Pieces of a block, not one a record: nobody asks where in the log a record stands.
+        encode = CODEC.encode
+        self._append([b"".join(block) for block in in_blocks([encode(each) for each in records])])
+
+
+class ZtickWriter(GroupCommit):
     """See the module's docstring. All methods are called on the event loop."""
 
     def __init__(
         self,
+        owner: ZtickOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         schedule: ScheduleEngine,
         journal: Recorder | None,
         *,
-        start_runs: Callable[[Sequence[StartRun]], None],
-        on_batch: Callable[[], None],
-        on_trouble: Callable[[JourneymanError | None], None],
-        on_failure: Callable[[BaseException], None],
-        on_reply: Callable[[Reply], None],
-        on_told: Told | None = None,
         max_waiting: int = 10_000,
     ) -> None:
-        """``journal`` None: memory only. ``on_trouble``: a batch was taken back; None: over."""
+        """``journal`` None: memory only."""
         super().__init__(
+            owner,
             loop,
             clock,
             schedule,
             is_recorded=journal is not None,
-            on_batch=on_batch,
-            on_trouble=on_trouble,
-            on_failure=on_failure,
-            on_told=on_told,
             max_waiting=max_waiting,
         )
         self._schedule = schedule
         self._journal = journal
-        self._start_runs = start_runs
-        self._on_reply = on_reply
-        self._due_waits = False
 
-    def submit_due(self) -> None:
-        """What is due is due before whatever else waits."""
-        if not self._due_waits:
-            self._due_waits = True
-            self._waiting.appendleft((None, TriggerDue()))
-            self._set_turn()
+    def _due(self) -> TriggerDue:
+        return TriggerDue()
 
     def _decide(self, batch: Batch) -> None:
         decide, now_ns = self._schedule.decide, self._clock.now_ns()
@@ -147,9 +159,9 @@ class Writer(GroupCommit):
 
     def _carry_out(self, batch: Batch) -> None:
         if batch.effects:
-            self._start_runs(batch.effects)
+            self._owner.start_runs(batch.effects)
         for reply in batch.replies:
-            self._on_reply(reply)
+            self._owner.on_reply(reply)
 
     def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         anew = Batch(batch.requests)

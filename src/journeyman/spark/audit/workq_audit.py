@@ -3,7 +3,7 @@
     records --by job, in log order--> walk --> anomalies of records        -> findings
                                           \\-> needed bytes of each segment -> segments
 
-The walk is that of history (attempt_kernel), which follows the fold of docs/folds.md.
+The walk is that of history (columnar.workq.attempts), which follows the fold of docs/folds.md.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
+from journeyman.columnar.workq import attempts as at
 from journeyman.spark.audit.findings import as_findings, moment_text
-from journeyman.spark.history import attempt_kernel as at
 from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
 
 _DIALECT = "workq"

@@ -27,17 +27,16 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from journeyman.errors import EncodeError, FormatError
 from journeyman.formats.framing import Codec
-from journeyman.formats.kestrel.seals import SEALS as KESTREL_SEALS
+from journeyman.formats.kestrel.codec import SEALS as KESTREL_SEALS
 from journeyman.formats.seals import SealFormat
-from journeyman.formats.ztick.seals import SEALS as ZTICK_SEALS
+from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
+from journeyman.logs.catalog import Log
 from journeyman.spark import read
+from journeyman.spark.files import absolute, filesystem_of
 from journeyman.spark.maintenance.holding import logs_at
 from journeyman.spark.maintenance.reports import refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
-from journeyman.spark.sinks.stores import store_of
 from journeyman.spark.source.decoding import codec_of
-from journeyman.spark.source.filesystem import absolute, filesystem_of, read_range
-from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets
 
 MANIFEST: Final = "_log.json"
@@ -61,7 +60,7 @@ def log_to_parquet(
     )
     frame.write.mode("overwrite" if force else "errorifexists").parquet(place)
     manifest = json.dumps({"dialect": dialect, "logs": [_described(dialect, log) for log in logs]})
-    file = store_of(place).create(posixpath.join(place, MANIFEST))
+    file = filesystem_of(place).create(posixpath.join(place, MANIFEST))
     file.write(manifest.encode())
     file.close()
     return records
@@ -95,7 +94,7 @@ def _described(dialect: str, log: Log) -> dict[str, Any]:
 
 def _head_of(codec: Codec[Any], path: str, size: int) -> bytes:
     """What stands before the first record: the header, and seals. Nothing in a file of zeros."""
-    header = read_range(path, 0, min(size, len(codec.header)))
+    header = filesystem_of(path).read_at(path, 0, min(size, len(codec.header)))
     try:
         start = codec.check_header(header)
     except FormatError:
@@ -108,7 +107,7 @@ def _zeros_at_end(path: str, size: int) -> int:
     end = size
     while end:
         begin = max(0, end - _ZEROS_AT_A_TIME)
-        rest = read_range(path, begin, end - begin).rstrip(b"\0")
+        rest = filesystem_of(path).read_at(path, begin, end - begin).rstrip(b"\0")
         end = begin + len(rest)
         if rest:
             break

@@ -26,9 +26,8 @@ from journeyman.clock import SystemClock
 from journeyman.errors import LogError, UsageError
 from journeyman.logs.publication import put_in_place
 from journeyman.spark.convert.parquet import AFTER, MANIFEST, RAW
+from journeyman.spark.files import absolute, filesystem_of
 from journeyman.spark.sinks.staging import LocalDisk, remove_staging, staging_name
-from journeyman.spark.sinks.stores import store_of
-from journeyman.spark.source.filesystem import absolute, filesystem_of
 
 _ANSWER: Final = "file string, first_position long, path string, size long"
 
@@ -85,7 +84,7 @@ def _write_parts(
 ) -> dict[str, list[str]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
-        store = store_of(staging)
+        store = filesystem_of(staging)
         for batch in batches:
             for file, piece in _by_file(batch):
                 path = posixpath.join(staging, f"part-{secrets.token_hex(8)}")
@@ -161,7 +160,7 @@ def _assembled(
     built = {}
     for file in files:
         head = posixpath.join(staging, f"head-{file.name}")
-        part = store_of(staging).create(head)
+        part = filesystem_of(staging).create(head)
         part.write(bytes.fromhex(file.head))
         part.close()
         path = posixpath.join(building, file.name)

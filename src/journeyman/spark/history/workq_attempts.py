@@ -5,7 +5,7 @@
 
 The fold of a job needs its records in order, so they meet once: narrowed to numbers, shuffled by
 job and sorted inside a partition. Payloads and results do not travel. What is made of them there
-is compiled code (attempt_kernel), a few nanoseconds a record.
+is compiled code (columnar.workq.attempts), a few nanoseconds a record.
 
 Two adds of one id that differ in nothing but the bytes of their payload count as the same add.
 """
@@ -30,8 +30,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from journeyman.columnar.workq import attempts as at
 from journeyman.formats.workq import Command
-from journeyman.spark.history import attempt_kernel as at
 from journeyman.spark.history.columns import as_attempts, expired_by
 from journeyman.units import NS_PER_MS
 
@@ -164,7 +164,7 @@ def _walked(batches: list[pa.RecordBatch]) -> Followed:
     rows = np.empty((at.ROW_FIELDS, size), np.int64)
     owner = np.full(size, -1, np.int64)
     anomaly = np.zeros(size, np.int8)
-    count = at.walk(_first_of_jobs(table), records, rows, owner, anomaly)
+    count = at.walk_attempts(_first_of_jobs(table), records, rows, owner, anomaly)
     return Followed(table, rows[:, :count], owner, anomaly)
 
 

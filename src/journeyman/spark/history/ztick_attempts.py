@@ -24,9 +24,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.errors import UsageError
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, SUFFIX
+from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.history.columns import as_attempts
-from journeyman.spark.source.filesystem import absolute, filesystem_of
-from journeyman.spark.source.layout import find_logs
 from journeyman.spark.source.options import SourceOptions
 
 # ----------------------------------------

@@ -24,14 +24,15 @@ from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import SealFormat
+from journeyman.logs.catalog import Log
 from journeyman.logs.damage import Damage
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.sealed_reading import is_in_flight, read_file
 from journeyman.logs.sealing import has_seals
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
+from journeyman.spark.files import find_logs
 from journeyman.spark.sinks.commit import locked, settle_tail
 from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale, staging_name
-from journeyman.spark.source.layout import Log, find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
 

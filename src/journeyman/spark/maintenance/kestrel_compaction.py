@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.segments import kestrel_segments

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from journeyman.formats.framing import Buffer
 from journeyman.logs.publication import WRITE_BYTES
-from journeyman.spark.sinks.stores import PartFile, store_of
+from journeyman.spark.files import NewFile, filesystem_of
 
 Encode = Callable[[pa.RecordBatch], Iterable[Buffer]]  # what each row becomes: whole records
 
@@ -89,8 +89,8 @@ class _Parts:
     def __init__(self, name: str, header: bytes) -> None:
         self._name = name
         self._header = header
-        self._store = store_of(name)
-        self._file: PartFile | None = None
+        self._store = filesystem_of(name)
+        self._file: NewFile | None = None
         self._gathered = bytearray()
         self._records = 0
         self.written: list[PartWritten] = []
@@ -116,6 +116,6 @@ class _Parts:
             self.written.append(PartWritten(self._file.path, self._file.size, self._records))
         self._file, self._records = None, 0
 
-    def _flush(self, file: PartFile) -> None:
+    def _flush(self, file: NewFile) -> None:
         file.write(bytes(self._gathered))
         self._gathered.clear()

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.clock import Clock, SystemClock
 from journeyman.errors import JourneymanError, UsageError
+from journeyman.logs.catalog import Log
 from journeyman.spark import register
 from journeyman.spark.maintenance.holding import Hands, held, logs_at
 from journeyman.spark.maintenance.kestrel_compaction import compact_kestrel
@@ -24,7 +25,6 @@ from journeyman.spark.maintenance.ztick_compaction import compact_ztick
 from journeyman.spark.maintenance.ztick_rewriting import explained
 from journeyman.spark.session.failures import in_one_sentence
 from journeyman.spark.sinks.staging import LocalDisk, SinkDisk
-from journeyman.spark.source.layout import Log
 from journeyman.spark.tables import packets, states
 
 AT_ONCE: Final = 4

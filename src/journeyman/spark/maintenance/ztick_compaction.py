@@ -21,7 +21,7 @@ import posixpath
 from pyspark.sql import SparkSession
 
 from journeyman.disk import Disk
-from journeyman.formats.ztick.seals import SEALS
+from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.publication import put_in_place, remove_durably
 from journeyman.logs.replaced_files import identities, note_replacement
 from journeyman.logs.segments import ZtickNames

@@ -21,12 +21,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from journeyman.logs.catalog import Log
 from journeyman.spark.replay.merging import aligned, groups_of
 from journeyman.spark.replay.state_files import route_packets
 from journeyman.spark.sinks.log_sink import LogWriter, new_writer
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
-from journeyman.spark.source.layout import Log
 from journeyman.spark.source.packets import unpack
 from journeyman.spark.source.schemas import SEGMENT_SHIFT, arrow_schema
 

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.runners import RUNNER_WORDS
+from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.spark.replay.merging import extra_columns, with_constants
 from journeyman.spark.source.packets import Combiner, combiner_class
 from journeyman.spark.source.schemas import (

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.errors import FormatError, LogError, UsageError
 from journeyman.formats.framing import Codec
-from journeyman.spark.source.filesystem import filesystem_of
+from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.schemas import OFFSET_MASK
 
 _MAX_GAP_BYTES: Final = 64 * 1024  # read and thrown away rather than skipped

@@ -27,7 +27,7 @@ from journeyman.columnar.kestrel.decode import PUT, hop, iter_batches
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer, Codec, scan
 from journeyman.formats.kestrel import READER, WRITER, ReadDone, ReadHead
-from journeyman.formats.kestrel.seals import SEALS
+from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import stamp_of
 from journeyman.logs.publication import finish, journal_path, pending, write_whole
 from journeyman.logs.sealing import sealed

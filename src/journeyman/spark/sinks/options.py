@@ -21,7 +21,7 @@ from typing import Final
 
 from journeyman.errors import UsageError
 from journeyman.logs.segments import check_queue_name, check_reader_name
-from journeyman.spark.source.filesystem import absolute
+from journeyman.spark.files import absolute
 
 POSITION: Final = "_position"
 _DEFAULT_READER_WORD: Final = "default"

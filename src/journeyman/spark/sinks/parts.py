@@ -24,9 +24,9 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.segments import check_queue_name, check_reader_name
+from journeyman.spark.files import Filesystem, NewFile, filesystem_of
 from journeyman.spark.sinks.options import POSITION, SinkOptions
 from journeyman.spark.sinks.staging import OrderCheck, Part, PartsWritten, Stream
-from journeyman.spark.sinks.stores import PartFile, Store, store_of
 
 _LOG = "_log"
 _ALONE = Stream()
@@ -59,7 +59,7 @@ class _Task:
         self._options = options
         self._partition = partition
         self._name = posixpath.join(staging, f"part-{partition:05d}-{secrets.token_hex(4)}")
-        self._store = store_of(staging)
+        self._store = filesystem_of(staging)
         self._check = OrderCheck(options.order_by, strictly=options.dialect == "keyspace")
         self._runs: dict[Stream, _Run] = {}
         self._records = 0
@@ -127,7 +127,7 @@ class _Task:
 class _Run:
     """The parts of one stream, one after the other."""
 
-    def __init__(self, options: SinkOptions, stream: Stream, store: Store, name: str) -> None:
+    def __init__(self, options: SinkOptions, stream: Stream, store: Filesystem, name: str) -> None:
         self._stream = stream
         self._store = store
         self._name = name
@@ -136,7 +136,7 @@ class _Run:
         is_segmented = options.dialect != "ztick" and stream.reader is None
         self._limit = options.segment_bytes if is_segmented else None
         self._hop = _hop_of(options.dialect) if is_segmented else None
-        self._file: PartFile | None = None
+        self._file: NewFile | None = None
         self._parts: list[Part] = []
         self._rows = 0
 
@@ -163,7 +163,7 @@ class _Run:
         if self._file is not None:
             self._file.discard()
 
-    def _next_file(self) -> PartFile:
+    def _next_file(self) -> NewFile:
         self._file = self._store.create(f"{self._name}-{len(self._parts):05d}")
         self._file.write(self._header)
         return self._file

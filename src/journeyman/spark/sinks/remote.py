@@ -33,11 +33,11 @@ from journeyman.logs.segments import (
     workq_segments,
     workq_sequence,
 )
+from journeyman.spark.files import remote_of
 from journeyman.spark.sinks.keyspace_commit import SUFFIX, file_name
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import header_of
 from journeyman.spark.sinks.staging import Part, PartsWritten, Stream
-from journeyman.spark.sinks.stores import RemoteStore, root_of
 from journeyman.units import NS_PER_MS
 
 
@@ -51,7 +51,7 @@ def commit(
 
 
 def abort(staging: str) -> None:
-    RemoteStore(root_of(staging)).remove_tree(staging)
+    remote_of(staging).remove_tree(staging)
 
 
 class _Job:
@@ -59,7 +59,7 @@ class _Job:
         self, options: SinkOptions, overwrite: bool, staging: str, messages: Sequence[PartsWritten]
     ) -> None:
         self._staging = staging
-        self.store = RemoteStore(root_of(options.path))
+        self.store = remote_of(options.path)
         self._options = options
         self._path = options.path
         self._overwrite = overwrite
@@ -94,7 +94,7 @@ class _Job:
     def _ztick(self) -> None:
         names = ZtickNames(self._path)
         sources = [part.path for part in self._parts.get(Stream(), ())]
-        if not self._overwrite and self.store.exists(names.active):
+        if not self._overwrite and self.store.find(names.active) is not None:
             if not sources:
                 return
             # Not every store lets a file be read while another takes its place.
@@ -103,7 +103,7 @@ class _Job:
             sources = [together]
         self.store.write_whole(names.active, self._joined(sources, 0))
         for older in (names.compressed, names.to_compress):
-            if self._overwrite and self.store.exists(older):
+            if self._overwrite and self.store.find(older) is not None:
                 self.store.remove(older)
 
     def _place_all(self, names: Iterable[str], there: Sequence[str], header: bytes) -> None:

@@ -9,6 +9,23 @@ A job that was put stays put: there is nothing to roll back on a server. So a wr
 put some of its jobs, and to repeat it does no harm (see sending).
 
 Spark imports this module in every session, to see which formats there are; so it imports little.
+
+The options of ``write.format("journeyman")``: which server, how fast, and what if it says no.
+
+    door         ztick or workq: which of the server's protocols
+    address      HOST:PORT; by default 127.0.0.1 and the port of the door
+    token        the secret of a token
+    tls          true: speak TLS, trusting what the system trusts; tlsCa: trusting this file
+    batchSize    jobs on the way at a time, for each task (500)
+    rateLimit    jobs a second over all tasks together; then ``tasks`` is needed
+    tasks        how many tasks there are at most; each gets its share of the rate
+    maxRetries   how often a task connects anew before it gives up (5)
+    refused      fail (default): the write fails, behind all jobs that were taken; skip: it does not
+    report       a file on the driver's machine for the counts, as JSON
+    runId        workq: what ids are made of besides ``job_key``; say the same again to repeat a
+                 write that failed, and no job is added twice
+
+A name that nobody knows is an error.
 """
 
 from __future__ import annotations
@@ -37,25 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from journeyman.spark.sinks.sending import Sent
-
-# ----------------------------------------
-# The options of ``write.format("journeyman")``: which server, how fast, and what if it says no.
-#
-#     door         ztick or workq: which of the server's protocols
-#     address      HOST:PORT; by default 127.0.0.1 and the port of the door
-#     token        the secret of a token
-#     tls          true: speak TLS, trusting what the system trusts; tlsCa: trusting this file
-#     batchSize    jobs on the way at a time, for each task (500)
-#     rateLimit    jobs a second over all tasks together; then ``tasks`` is needed
-#     tasks        how many tasks there are at most; each gets its share of the rate
-#     maxRetries   how often a task connects anew before it gives up (5)
-#     refused      fail (default): the write fails, behind all jobs that were taken; skip: it does
-# not
-#     report       a file on the driver's machine for the counts, as JSON
-#     runId        workq: what ids are made of besides ``job_key``; say the same again to repeat a
-#                  write that failed, and no job is added twice
-#
-# A name that nobody knows is an error.
 
 DOORS: Final = {"ztick": ztick.DEFAULT_PORT, "workq": workq.DEFAULT_PORT}
 _ON_REFUSAL: Final = ("fail", "skip")

@@ -9,6 +9,19 @@ leave the file system. Hidden names are no part of any log, so readers never see
 A write that ends, well or badly, removes its staging directory. One that was killed cannot; what
 it leaves is removed by a later write to the same directory, once it is a day old: a younger one
 may belong to a write that is still running.
+
+What a task tells the driver about the part files it wrote. Only what is told counts.
+
+    task  --write-->  part files in the staging directory, synced
+          --message-> PartsWritten       collected by Spark, one a partition that succeeded
+
+A task that failed, or ran twice, leaves files that no message names; they go with the staging
+directory. So nothing is ever written twice.
+
+Whether rows come in the order that they claim: inside a batch, a task, and a whole DataFrame.
+
+The place of a row is the tuple of its order columns. They ascend as Spark's ``orderBy`` has them:
+nulls first, text and bytes by their bytes.
 """
 
 from __future__ import annotations
@@ -32,15 +45,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.units import NS_PER_MS
-
-# ----------------------------------------
-# What a task tells the driver about the part files it wrote. Only what is told counts.
-#
-#     task  --write-->  part files in the staging directory, synced
-#           --message-> PartsWritten       collected by Spark, one a partition that succeeded
-#
-# A task that failed, or ran twice, leaves files that no message names; they go with the staging
-# directory. So nothing is ever written twice.
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,6 @@ def in_order(
             )
     return found
 
-
-# ----------------------------------------
-# Whether rows come in the order that they claim: inside a batch, a task, and a whole DataFrame.
-#
-# The place of a row is the tuple of its order columns. They ascend as Spark's ``orderBy`` has them:
-# nulls first, text and bytes by their bytes.
 
 Place = tuple[Any, ...]
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.source.filesystem import absolute
+from journeyman.spark.files import absolute
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import DIALECTS
 from journeyman.spark.source.sources import SOURCES

@@ -25,13 +25,13 @@ from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
+from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
-from journeyman.spark.source.filesystem import Window
-from journeyman.spark.source.layout import LogFile
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, ZTICK
 from journeyman.spark.source.splits import Piece, Stretch
+from journeyman.spark.source.window import Window
 
 if TYPE_CHECKING:
     from journeyman.columnar.arrays import Column

@@ -45,10 +45,11 @@ from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.logs.sealed_reading import is_in_flight, sealed_inside, unsealed_end
+from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import FEW, Items, SealedReading, Step, walk_of
-from journeyman.spark.source.filesystem import Window, filesystem_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import Piece, Stretch
+from journeyman.spark.source.window import Window
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64

@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from journeyman.spark.source.layout import Log, find_logs, partition_columns
+from journeyman.logs.catalog import Log, partition_columns
+from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions, own_options
 from journeyman.spark.source.schemas import (
     PACKET_SCHEMA,

@@ -33,7 +33,7 @@ from pyspark.sql.datasource import InputPartition
 
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
-from journeyman.spark.source.layout import Log, LogFile
+from journeyman.logs.catalog import Log, LogFile
 from journeyman.spark.source.options import AsOfPosition, SourceOptions
 
 MAX_SPLIT_BYTES = 256 * 1024 * 1024

@@ -32,10 +32,10 @@ from pyspark.sql.types import StructType
 from journeyman.columnar.arrays import Bools, Column, binary, numbers
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
-from journeyman.formats.ztick.runners import RUNNER_WORDS
+from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.logs.damage import Damage
+from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import no_records, raw_numbers
-from journeyman.spark.source.filesystem import read_range
 from journeyman.spark.source.options import DROPMALFORMED, FAILFAST, SourceOptions
 from journeyman.spark.source.packets import combine
 from journeyman.spark.source.piece_reader import read_damages, read_piece, read_reduced
@@ -129,7 +129,8 @@ class _Task:
             elif self._options.mode == FAILFAST:
                 raise LogError(item.file, _complaint(item))
             elif self._options.mode != DROPMALFORMED:
-                raw = read_range(item.file, item.offset, min(item.length, MAX_CORRUPT_BYTES))
+                length = min(item.length, MAX_CORRUPT_BYTES)
+                raw = filesystem_of(item.file).read_at(item.file, item.offset, length)
                 yield self._maker.damage(piece.context, item, raw)
 
     def _rows_of(self, context: SplitContext, item: pa.RecordBatch | Chunk) -> pa.RecordBatch:

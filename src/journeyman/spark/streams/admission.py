@@ -27,8 +27,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from journeyman.errors import LogError
-from journeyman.spark.source.filesystem import filesystem_of
-from journeyman.spark.source.layout import LogFile
+from journeyman.logs.catalog import LogFile
+from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece, SplitContext
 from journeyman.spark.streams.boundaries import walk
@@ -79,13 +79,12 @@ def _pieces(stretch: BatchStretch, dialect: str, piece_bytes: int) -> Iterator[P
             "checkpoint, and set holdFiles=true",
         )
     file = LogFile(
-        path=path,
+        dialect,
+        path,
+        queue=stretch.place.queue,
         size=stretch.file.end,
-        modified_ns=None,
         identity=stretch.file.inode,
         segment=stretch.file.segment,
-        is_last=False,
-        queue=stretch.place.queue,
     )
     context = SplitContext(
         log=stretch.log,

@@ -44,10 +44,10 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from journeyman.errors import LogError
+from journeyman.logs.catalog import Log
 from journeyman.logs.replaced_files import replacement_of
 from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
-from journeyman.spark.source.filesystem import filesystem_of
-from journeyman.spark.source.layout import Log, find_logs
+from journeyman.spark.files import filesystem_of, find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, ZTICK
 from journeyman.spark.streams.holds import Holds, changed_ns, fingerprint, held_path, read_at

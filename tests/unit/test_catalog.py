@@ -12,16 +12,11 @@ from pyarrow import fs
 
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
+from journeyman.logs.catalog import Log, partition_columns
+from journeyman.logs.globs import expand, glob_pattern
 from journeyman.logs.kestrel.index import INDEX_DIRECTORY
-from journeyman.spark.source import filesystem
-from journeyman.spark.source.filesystem import (
-    absolute,
-    expand,
-    filesystem_of,
-    glob_pattern,
-    read_range,
-)
-from journeyman.spark.source.layout import Log, find_logs, partition_columns
+from journeyman.spark import files
+from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.source.options import SourceOptions
 
 
@@ -241,7 +236,10 @@ def test_a_glob_that_is_none_is_refused():
 
 def test_globs_reach_over_several_directories(tmp_path):
     make(tmp_path, "h1/log/000000001.log", "h2/log/000000001.log", "h3/other/000000001.log")
-    assert [found.path[len(str(tmp_path)) :] for found in expand(f"{tmp_path}/h*/log")] == [
+    assert [
+        found.path[len(str(tmp_path)) :]
+        for found in expand(filesystem_of("/"), f"{tmp_path}/h*/log")
+    ] == [
         "/h1/log",
         "/h2/log",
     ]
@@ -252,8 +250,8 @@ def test_globs_reach_over_several_directories(tmp_path):
 def remote(tmp_path, monkeypatch):
     """A filesystem of pyarrow that is not the local one, for ``arrow://here``."""
     inner = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
-    made = filesystem._Arrow(inner, "arrow://here", None)
-    monkeypatch.setattr(filesystem, "_remote", {"arrow://here": made}.__getitem__)
+    made = files.Remote(inner, "arrow://here", None)
+    monkeypatch.setattr(files, "_remote", {"arrow://here": made}.__getitem__)
     return tmp_path
 
 
@@ -267,7 +265,8 @@ def test_a_filesystem_of_pyarrow_is_listed_globbed_and_read_in_ranges(remote):
     ]
     assert found[0].files[0].size == 10
     assert found[0].files[0].modified_ns is not None
-    assert read_range("arrow://here/host=a/000000001.log", 3, 4) == b"3456"
+    path = found[0].files[0].path
+    assert filesystem_of(path).read_at(path, 3, 4) == b"3456"
     assert filesystem_of("arrow://here/x").find("arrow://here/none") is None
     with pytest.raises(FileNotFoundError):
         filesystem_of("arrow://here/x").open("arrow://here/none")
@@ -281,7 +280,7 @@ def test_what_pyarrow_does_not_know_is_opened_by_fsspec():
         (file,) = log.files
         assert file.path == "memory://logs/host=a/000000001.log"
         assert (file.size, dict(log.partitions)) == (10, {"host": "a"})
-        assert read_range(file.path, 8, 100) == b"89"
+        assert filesystem_of(file.path).read_at(file.path, 8, 100) == b"89"
     finally:
         memory.rm("/logs", recursive=True)
 

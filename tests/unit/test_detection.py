@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.cli.detection import find_logs, find_whole_logs
-from journeyman.cli.dialects import KESTREL, WORKQ, ZTICK, Log
-from journeyman.cli.directories import relisted
+from journeyman.cli.errors import warn
 from journeyman.errors import UsageError
 from journeyman.formats import ztick
+from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
+from journeyman.logs.detection import LogFinder, relist
 from tests.support.cli_commands import (
     DISK,
     GOLDEN,
@@ -23,7 +23,7 @@ from tests.support.cli_commands import (
 
 
 def find(*paths: object, dialect: str | None = None, queue: str | None = None) -> list[Log]:
-    return find_logs(DISK, [str(path) for path in paths], dialect=dialect, queue=queue)
+    return LogFinder(DISK, warn).find([str(path) for path in paths], dialect=dialect, queue=queue)
 
 
 def find_one(*paths: object, dialect: str | None = None, queue: str | None = None) -> Log:
@@ -212,7 +212,7 @@ def test_a_directory_with_one_ztick_log_means_that_log(tmp_path):
 def test_a_ztick_log_may_have_only_its_compacted_file(tmp_path):
     write_ztick(tmp_path / "schedule.compressed", job("b"))
 
-    log = relisted(DISK, find_one(tmp_path / "schedule"), compacted=True)
+    log = relist(DISK, find_one(tmp_path / "schedule"), compacted=True)
 
     assert names(log) == ["schedule.compressed"]
     assert find_one(tmp_path).where == str(tmp_path / "schedule")
@@ -259,4 +259,4 @@ def test_commands_that_change_a_log_refuse_a_part_of_it(tmp_path):
         (compressed, tmp_path / "ztick" / "log"),
     ]:
         with pytest.raises(UsageError, match=f"part of a log: give .*{whole.name}"):
-            find_whole_logs(DISK, str(part))
+            LogFinder(DISK, warn).find_whole(str(part))

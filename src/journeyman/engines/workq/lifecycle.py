@@ -1,0 +1,368 @@
+"""What happens to a job once it is there: it is leased, finished, tried again, or ended.
+
+    lease            a job is ready: leased at once, from a queue chosen by chance among those that
+                     have one; within a queue the first
+                     none is: the client waits, with its number in each of the queues
+    match            a job became ready: it goes to the client that has waited longest for its queue
+    complete, fail   the result is kept until the TTL, and all who wait for it get it now
+    fail, retried    back to the queue, at once or after a delay; nobody is answered
+    result           answered at once, or when the job is finished or ended
+    delete, expire   the job is not there any more
+    due              what the time brings, in this order:
+                     TTLs that are over                     expire
+                     TTRs that are over                     timeout-attempt; pending, or failed
+                     scheduled jobs, delays before a retry  no record: being due is no fact
+                     waits that are over                    no record
+
+After every decision a queue has ready jobs or clients that wait, not both. There are two
+exceptions. A paused queue gives nothing out. And a queue whose first jobs have all expired is
+*starved*: only so many of them are cleared away at a time, and ``WorkqDue`` goes on with it. That
+comes at once, for what has expired is due.
+
+Neither complete nor fail asks for a lease; both are taken once. A fail is retried if max-fails
+allows another one and max-attempts another attempt; that is written as the fail and a
+timeout-attempt of the same moment (folds.workq).
+
+Each step of ``due`` takes what is first in one of the orders. A million jobs may expire at one
+moment: a step ends after so many, and the next ``WorkqDue`` goes on, with the commands of clients
+in between. No kind of step starves another.
+
+A client that waits for a job that goes hears NOT_FOUND; the client of a run that is given up hears
+TIMED_OUT. Nothing is written of ``run`` jobs, and nothing is left of one that is finished.
+"""
+
+from __future__ import annotations
+
+from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.job import (
+    COMPLETED,
+    FAILED,
+    LEASED,
+    NEW,
+    PENDING,
+    UNFINISHED,
+    Entry,
+    Progress,
+    Spec,
+    begin_lease,
+    end_lease,
+    id_in,
+    is_run,
+    job_id_of,
+    keep_result,
+    lease_fields_of,
+    limits_of,
+    moment_of,
+    opened,
+    queue_of,
+    shown_payload_of,
+    spec_of,
+    try_again,
+)
+from journeyman.engines.workq.messages import Client, WorkqAnswer, WorkqDue, WorkqGone
+from journeyman.engines.workq.queues import JobQueue, Waiter
+from journeyman.engines.workq.state import WorkqState
+from journeyman.folds.workq import retry_of
+from journeyman.formats.workq import Command, JobEvent, JobFinished
+from journeyman.formats.workq.retry import max_fails_of
+from journeyman.protocols.workq.commands import (
+    AwaitResult,
+    Complaint,
+    Complete,
+    Delete,
+    Fail,
+    Lease,
+    RefusedLine,
+)
+from journeyman.protocols.workq.replies import (
+    DONE,
+    NOT_FOUND,
+    TIMED_OUT,
+    Finished,
+    Leased,
+    Reply,
+)
+from journeyman.units import NS_PER_MS
+
+_COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
+_START = Command.START_ATTEMPT
+_DUPLICATE = RefusedLine(Complaint.DUPLICATE_RESULT)
+EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
+
+
+# -- leases --
+
+
+def lease(state: WorkqState, command: Lease, client: Client) -> Reply | None:
+    names = command.names
+    if len(names) > 1:
+        names = tuple(dict.fromkeys(names))
+    found = [queue for name in names if (queue := state.queues.get(name)) is not None]
+    candidates = [queue for queue in found if queue.ready.size and not queue.paused]
+    while candidates:
+        queue = candidates[state.pick(len(candidates)) if len(candidates) > 1 else 0]
+        spec = _first_ready(state, queue)
+        if spec is not None:
+            return _give(state, spec, queue)
+        candidates.remove(queue)
+    if not command.wait_ms:
+        return TIMED_OUT
+    until_ns = state.now_ns + command.wait_ms * NS_PER_MS
+    queues = tuple(state.queues.watched(name) for name in names)
+    state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, queues))
+    return None
+
+
+def match(state: WorkqState, queue: JobQueue) -> None:
+    """A job of this queue may have become ready, or the queue been resumed."""
+    while queue.waiters.size and queue.ready.size and not queue.paused:
+        spec = _first_ready(state, queue)
+        if spec is None:
+            return
+        waiter = state.waiting[queue.waiters.first()]
+        state.waiting.remove(waiter)
+        state.effects.append(WorkqAnswer(waiter.client, _give(state, spec, queue)))
+
+
+def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
+    """The job to be leased next; those before it that have expired are ended."""
+    cleared = 0
+    while queue.ready.size:
+        spec = queue.ready.first()
+        if not state.is_expired(spec):
+            return spec
+        if cleared == EXPIRED_LIMIT:
+            state.starved.add(queue)
+            return None
+        job_id = job_id_of(spec)
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        expire(state, job_id, entry)
+        cleared += 1
+    return None
+
+
+def _give(state: WorkqState, spec: Spec, queue: JobQueue) -> Leased:
+    """Lease the ready job to whoever gets the reply."""
+    job_id, _, ttr_ms = lease_fields_of(spec)
+    entry = state.jobs.get(job_id)
+    assert entry is not None
+    state.jobs.lease_ready(job_id, entry, begin_lease(entry, ttr_ms, state.now_ns), queue)
+    if not is_run(spec):
+        state.records.append(JobEvent(state.instant, job_id, _START))
+    return Leased(job_id, queue.name, ttr_ms, shown_payload_of(spec))
+
+
+def time_out(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+    """The TTR of a lease is over."""
+    if is_run(spec_of(entry)):
+        give_up_run(state, job_id, entry)
+        return
+    state.record_event(job_id, Command.TIMEOUT_ATTEMPT)
+    _after_attempt(state, job_id, entry, end_lease(entry, state.now_ns))
+
+
+def _after_attempt(state: WorkqState, job_id: bytes, entry: Entry, after: Progress) -> None:
+    """An attempt has come to nothing: the job waits again, maybe not at once, or has failed."""
+    state.jobs.replace(job_id, entry, after)
+    spec, stage, _, _, _, ready_ns, _ = after
+    if stage != PENDING:
+        state.tell(job_id, Finished(job_id, False, b""))
+    elif not ready_ns:
+        match(state, state.queues.by_number[queue_of(spec)])
+
+
+# -- results --
+
+
+def complete(state: WorkqState, command: Complete, _client: Client) -> Reply:
+    job_id = command.job_id
+    entry = state.find(job_id)
+    if entry is None:
+        return NOT_FOUND
+    if opened(entry)[1] not in UNFINISHED:
+        return _DUPLICATE
+    finished = JobFinished(state.instant, job_id, _COMPLETE, command.result)
+    _finish(state, entry, finished, COMPLETED)
+    return DONE
+
+
+def fail(state: WorkqState, command: Fail, _client: Client) -> Reply:
+    job_id = command.job_id
+    entry = state.find(job_id)
+    if entry is None:
+        return NOT_FOUND
+    spec, stage, attempts, fails, _, _, _ = opened(entry)
+    if stage not in UNFINISHED:
+        return _DUPLICATE
+    if _may_retry(spec, attempts, fails):
+        retried = JobFinished(state.instant, job_id, _FAIL, command.result, hidden=True)
+        state.records += (retried, retry_of(retried, is_leased=stage == LEASED))
+        _after_attempt(state, job_id, entry, try_again(entry, state.now_ns))
+    else:
+        finished = JobFinished(state.instant, job_id, _FAIL, command.result)
+        _finish(state, entry, finished, FAILED)
+    return DONE
+
+
+def result(state: WorkqState, command: AwaitResult, client: Client) -> Reply | None:
+    job_id = command.job_id
+    entry = state.find(job_id)
+    if entry is None:
+        return NOT_FOUND
+    _, stage, _, _, _, _, outcome = opened(entry)
+    if outcome is not None:
+        return Finished(job_id, stage == COMPLETED, outcome)
+    if not command.wait_ms:
+        return TIMED_OUT
+    until_ns = state.now_ns + command.wait_ms * NS_PER_MS
+    number = state.waiting.next_number()
+    state.waiting.add(Waiter(number, client, until_ns, job_id=job_id))
+    return None
+
+
+def _finish(state: WorkqState, entry: Entry, finished: JobFinished, stage: int) -> None:
+    job_id, result = finished.job_id, finished.result
+    after = keep_result(entry, stage, state.now_ns, result)
+    if is_run(after[0]):
+        state.jobs.replace(job_id, entry, None)
+    else:
+        state.jobs.replace(job_id, entry, after)
+        state.records.append(finished)
+    if state.waiting.awaits(job_id):
+        state.tell(job_id, Finished(job_id, stage == COMPLETED, result))
+
+
+def _may_retry(spec: Spec, attempts: int, fails: int) -> bool:
+    max_attempts, max_fails = limits_of(spec)
+    return fails + 1 < max_fails_of(max_fails) and not 0 < max_attempts <= attempts
+
+
+# -- ends --
+
+
+def delete(state: WorkqState, command: Delete, _client: Client) -> Reply:
+    job_id = command.job_id
+    entry = state.find(job_id)
+    if entry is None:
+        return NOT_FOUND
+    state.jobs.replace(job_id, entry, None)
+    if not is_run(spec_of(entry)):
+        state.record_event(job_id, Command.DELETE)
+    state.tell(job_id, NOT_FOUND)
+    return DONE
+
+
+def expire(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+    """Its TTL is over."""
+    state.jobs.replace(job_id, entry, None)
+    state.record_event(job_id, Command.EXPIRE)
+    state.tell(job_id, NOT_FOUND)
+    if opened(entry)[1] in UNFINISHED:
+        state.evicted += 1
+
+
+def give_up_run(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+    """Nobody has finished it in time."""
+    state.jobs.replace(job_id, entry, None)
+    for waiter in state.waiting.of_job(job_id):
+        state.answer(waiter, TIMED_OUT if waiter.is_run else NOT_FOUND)
+
+
+def gone(state: WorkqState, command: WorkqGone, _client: Client) -> Reply:
+    """The client waits no longer. A run of it that no worker has begun goes as well; one that is
+    under way does not, for others may wait for its result."""
+    waiter = state.waiting.of_client(command.client)
+    if waiter is None:
+        return NOT_FOUND
+    state.waiting.remove(waiter)
+    if waiter.is_run:
+        entry = state.jobs.get(waiter.job_id)
+        if entry is not None and opened(entry)[1] != LEASED:
+            give_up_run(state, waiter.job_id, entry)
+    return DONE
+
+
+# -- what the time brings --
+
+
+def next_due_ns(state: WorkqState) -> int | None:
+    """The first moment at which there is something to do."""
+    jobs = state.jobs
+    firsts = [moment_of(order.first()) for order in (jobs.expiries, jobs.leases, jobs.due) if order]
+    if state.waiting.deadlines:
+        firsts.append(state.waiting.deadlines.first()[0])
+    return min(firsts, default=None)
+
+
+def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
+    steps = (_end_lives, _end_attempts, _awaken, _end_waits)
+    left = command.limit
+    share = max(left // len(steps), 1)
+    for limit in (share, left):  # first each its share; then what the others have left
+        for step in steps:
+            left -= step(state, min(limit, left))
+    while state.starved:
+        queue = state.starved.pop()
+        match(state, queue)
+        if queue in state.starved:
+            break
+    return DONE
+
+
+def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:
+    return order.size > 0 and moment_of(order.first()) <= state.now_ns
+
+
+def _end_lives(state: WorkqState, limit: int) -> int:
+    expiries, done = state.jobs.expiries, 0
+    while done < limit and _has_come(state, expiries):
+        job_id = id_in(expiries.first())
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        expire(state, job_id, entry)
+        done += 1
+    return done
+
+
+def _end_attempts(state: WorkqState, limit: int) -> int:
+    leases, done = state.jobs.leases, 0
+    while done < limit and _has_come(state, leases):
+        job_id = id_in(leases.first())
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        time_out(state, job_id, entry)
+        done += 1
+    return done
+
+
+def _awaken(state: WorkqState, limit: int) -> int:
+    waking, done = state.jobs.due, 0
+    while done < limit and _has_come(state, waking):
+        job_id = id_in(waking.first())
+        entry = state.jobs.get(job_id)
+        assert entry is not None
+        spec, stage, attempts, fails, started_ns, _, _ = opened(entry)
+        ready = spec if stage == NEW else (spec, stage, attempts, fails, started_ns, 0, None)
+        state.jobs.replace(job_id, entry, ready)
+        match(state, state.queues.by_number[queue_of(spec)])
+        done += 1
+    return done
+
+
+def _end_waits(state: WorkqState, limit: int) -> int:
+    deadlines, done = state.waiting.deadlines, 0
+    while done < limit and deadlines and deadlines.first()[0] <= state.now_ns:
+        waiter = state.waiting[deadlines.first()[1]]
+        done += 1
+        if not waiter.is_run:
+            state.answer(waiter, TIMED_OUT)
+            continue
+        entry = state.jobs.get(waiter.job_id)
+        assert entry is not None
+        if opened(entry)[1] == LEASED:  # a worker is at it: the TTR counts from now on
+            state.waiting.remove(waiter)
+            state.waiting.add(waiter._replace(until_ns=None))
+        else:
+            give_up_run(state, waiter.job_id, entry)
+    return done

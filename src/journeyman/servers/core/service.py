@@ -1,0 +1,216 @@
+"""A service: what the schedule, the work queue and the fan-out queues have in common.
+
+    settings, disk, clock ... --ServiceContext--> Service --PortContext--> its connections
+                                                   | ^
+                                       its writer <+ +-- on_batch, on_told, on_trouble, on_failure
+
+    start    each loads its log, then opens its port
+    batch    after each one the ticker looks when something is due next
+    trouble  the log has no room: told once, changes are refused, what is due waits a little
+    failure  a sync failed: the process stops
+    stop     no new connections; what was received is answered, connections are closed
+    close    what is left is written, the log is closed
+
+Idle connections say nothing, wait for nothing and are owed nothing: they are closed after a while.
+Whoever waits for a job, an item or a result is not idle, and neither is a client that has not
+fetched its replies: that is the budget's business (shared.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from journeyman.clock import Clock
+from journeyman.config import Address, Settings
+from journeyman.disk import Disk
+from journeyman.errors import JourneymanError
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.connection import PortContext
+from journeyman.servers.core.group_commit import RETRY_S, GroupCommit, Requests
+from journeyman.servers.core.listener import Listener, listen
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.ticker import Ticker
+
+ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
+FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
+LOOKS = 8  # at an idle connection within its timeout: it is closed at most one part of LOOKS late
+_CLOSING_LOOK_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceContext:
+    """What the process gives to each of its services."""
+
+    settings: Settings
+    disk: Disk
+    clock: Clock
+    messages: ServerLog
+    shared: Shared
+    access: Access
+    failed: Callable[[BaseException], None]  # called once, when a service cannot go on
+    stop_server: Callable[[], None] = lambda: None  # because a client asked for it
+
+
+_Context = TypeVar("_Context", bound=PortContext)
+
+
+class Service(ABC):
+    """See the module's docstring."""
+
+    name: ClassVar[str]  # in messages
+    listens: ClassVar[str]  # the same with a verb
+    refusal: str  # what is told when the log cannot be written
+    recovery: str  # what is told when it can again
+
+    writer: GroupCommit
+    around: PortContext
+    _ticker: Ticker
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._settings = context.settings
+        self._disk = context.disk
+        self._clock = context.clock
+        self._messages = context.messages
+        self._loop = asyncio.get_running_loop()
+        self._in_trouble = False
+        self._listener: Listener | None = None
+        self._idle: IdleWatch | None = None
+
+    @property
+    def address(self) -> Address:
+        assert self._listener is not None
+        return self._listener.address
+
+    # -- start --
+
+    def _build_ticker(self, next_due_ns: Callable[[], int | None], framerate: int) -> None:
+        self._ticker = Ticker(
+            self._loop, self._clock, next_due_ns, self.writer.submit_due, framerate=framerate
+        )
+
+    def _port_context(self, kind: type[_Context], **more: Any) -> _Context:
+        limits = self._settings.limits
+        return kind(
+            self._loop,
+            self.writer,
+            self._messages,
+            self._context.shared,
+            self._context.access,
+            unsent_bytes=limits.unsent_bytes,
+            max_connections=limits.connections,
+            **more,
+        )
+
+    async def _open_port(
+        self, address: Address, session: Callable[[Any], asyncio.Protocol], idle_ms: int
+    ) -> None:
+        self._listener = await listen(
+            self.around,
+            address,
+            make_session=lambda: session(self.around),
+            tls=self._context.access.tls,
+            handshake_timeout_s=self._settings.limits.handshake_timeout_ms / 1000,
+        )
+        self._idle = IdleWatch(self._loop, self.around.sessions, idle_ms / 1000)
+        self._messages.info(f"{self.listens} on {self._listener.address}")
+
+    # -- from the writer --
+
+    def on_batch(self) -> None:
+        self._ticker.look()
+
+    @abstractmethod
+    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
+        """A batch was answered."""
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        if error is None:
+            self._messages.info(self.recovery)
+            self._in_trouble = False
+            return
+        if not self._in_trouble:  # once, not for every command
+            self._messages.error(self.refusal, reason=error)
+        self._in_trouble = True
+        self._ticker.hold_off(RETRY_S)
+
+    def on_failure(self, error: BaseException) -> None:
+        self._ticker.stop()
+        self._messages.error(f"{self.name} cannot go on", reason=str(error) or repr(error))
+        self._context.failed(error)
+
+    # -- stop --
+
+    async def stop(self) -> None:
+        """Take no more connections and commands; answer what was received."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._idle is not None:
+            self._idle.stop()
+        await close_sessions(self.around.sessions)
+
+    async def _finish_writing(self) -> None:
+        """Until all that was submitted is durable, or for as long as a stop may take."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
+
+
+class Idler(Protocol):
+    def close_if_idle(self, looks: int) -> bool:
+        """Close it if it was idle in so many looks in a row, this one counted; whether it was."""
+        ...
+
+
+class IdleWatch:
+    """``sessions`` are the open ones of a port. A timeout of 0 watches nothing."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sessions: Collection[Idler], timeout_s: float
+    ) -> None:
+        self._loop = loop
+        self._sessions = sessions
+        self._look_s = timeout_s / LOOKS
+        self._timer: asyncio.TimerHandle | None = None
+        if timeout_s > 0:
+            self._timer = loop.call_later(self._look_s, self._look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        for session in list(self._sessions):
+            session.close_if_idle(LOOKS + 1)
+        self._timer = self._loop.call_later(self._look_s, self._look)
+
+
+class Closable(Protocol):
+    def finish(self) -> None:
+        """Take no more input; answer what was received, then close."""
+        ...
+
+    def drop(self) -> None: ...
+
+
+async def close_sessions(sessions: Collection[Closable]) -> None:
+    """``sessions`` are the open ones: they take themselves out of it when they close.
+
+    Those that have not closed within ANSWER_LIMIT_S are dropped.
+    """
+    for session in list(sessions):
+        session.finish()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(_all_closed(sessions), ANSWER_LIMIT_S)
+    for session in list(sessions):
+        session.drop()
+
+
+async def _all_closed(sessions: Collection[Closable]) -> None:
+    while sessions:
+        await asyncio.sleep(_CLOSING_LOOK_S)

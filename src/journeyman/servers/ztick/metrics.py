@@ -1,0 +1,235 @@
+"""The server's figures: what is counted while it runs, and all of them as one list of families.
+
+    writer     --told-->              counters ---+
+    runs       --run_ended-->         histograms -+--> families --+--> prometheus.py, for /metrics
+    compaction --compaction_ended-->  counters ---+               +--> telemetry: OTLP
+    STAT's figures, read when somebody asks ------+
+
+Nothing is formatted or looked up while commands are served: a batch of commands is counted by the
+types of its requests and replies, in one call. Labels have few values each, all of them words of
+ours: no identifier ever becomes one. Counters start at zero with the process.
+
+Counting is done on the event loop. ``families`` may be called in any thread: it copies first, and
+at worst two figures differ by what happened in between.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any
+
+from journeyman import __version__
+from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, RuleNotFound
+from journeyman.errors import JourneymanError
+from journeyman.formats.ztick import Runner
+from journeyman.formats.ztick.layout import runner_word
+from journeyman.protocols.ztick import (
+    AuthNotNeeded,
+    ErrorCode,
+    Get,
+    ListRules,
+    Query,
+    RefusedCommand,
+    Remove,
+    RemoveRule,
+    Set,
+    SetRule,
+    Stat,
+)
+from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.servers.telemetry.metrics import (
+    Family,
+    Histogram,
+    Labels,
+    Point,
+)
+from journeyman.units import NS_PER_MS, NS_PER_S
+
+COMMAND_WORDS: dict[type, str] = {
+    Set: "set",
+    SetRule: "rule_set",
+    Get: "get",
+    Query: "query",
+    Remove: "remove",
+    RemoveRule: "remove_rule",
+    ListRules: "list_rules",
+    Stat: "stat",
+    RefusedCommand: "refused",
+    AuthNotNeeded: "auth",
+}
+
+_OK = "ok"
+_COMPACTION_STATES = ("idle", "running", "success", "failure")
+_REQUEST = itemgetter(1)
+
+
+def outcome_word(reply_type: type) -> str:
+    """``ok``, or the word behind ERROR in the answer that this type of reply becomes."""
+    if reply_type in (JobNotFound, RuleNotFound):
+        return ErrorCode.NOT_FOUND.value
+    if reply_type is OutOfScope:
+        return ErrorCode.AUTH_DENIED.value
+    if reply_type is type(None):  # only what was refused has no reply
+        return ErrorCode.INVALID_ARGS.value
+    return ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
+
+
+class ServerMetrics:
+    """Made once a server. ``others`` are figures that somebody else counts."""
+
+    def __init__(self, *others: Callable[[], list[Family]]) -> None:
+        self._others = others
+        self._commands: Counter[tuple[type, type]] = Counter()
+        self._durations: dict[tuple[str, bool], Histogram] = {}
+        self._lateness = Histogram()
+        self._compactions = {True: 0, False: 0}
+        self._batches = 0
+        self._without_rule = 0
+        self.spans_crowded_out = 0  # too many waited
+        self.spans_not_taken = 0  # by the collector; both are telemetry's, from two threads
+        self.exports: Counter[tuple[str, bool]] = Counter()  # by signal and success
+
+    # -- counting --
+
+    def told(self, requests: Iterable[tuple[Any, object]], outcomes: Iterable[object]) -> None:
+        """A batch was answered: (client, request), and in the same order what each came to."""
+        self._batches += 1
+        self._commands.update(
+            zip(map(type, map(_REQUEST, requests)), map(type, outcomes), strict=False)
+        )
+
+    def run_ended(self, runner: Runner, success: bool, duration_ns: int, late_ns: int) -> None:
+        key = (runner_word(runner), success)
+        histogram = self._durations.get(key)
+        if histogram is None:
+            histogram = self._durations[key] = Histogram()
+        histogram.add(duration_ns / NS_PER_MS)
+        self._lateness.add(max(late_ns, 0) / NS_PER_MS)  # early: the wall clock was set back
+
+    def run_without_rule(self) -> None:
+        self._without_rule += 1
+
+    def compaction_ended(self, success: bool) -> None:
+        self._compactions[success] += 1
+
+    # -- telling --
+
+    def families(self, stat: StatFigures) -> list[Family]:
+        """All figures, together with those that STAT tells."""
+        commands = self._command_counts()
+        durations = {key: each.copy() for key, each in self._durations.copy().items()}
+        runs: list[tuple[Labels, Histogram]] = [
+            ({"runner": word, "success": success}, each)
+            for (word, success), each in durations.items()
+        ]
+        by_status = {
+            "planned": stat.jobs_planned,
+            "triggered": stat.jobs_triggered,
+            "executed": stat.jobs_executed,
+            "failed": stat.jobs_failed,
+        }
+        return [
+            Family(
+                "build_info",
+                "gauge",
+                "1, with the versions as labels.",
+                [Point({"version": __version__, "python": platform.python_version()}, 1)],
+            ),
+            _counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
+            Family(
+                "jobs.executed",
+                "counter",
+                "Runs of jobs that have ended.",
+                [Point(labels, sum(each.counts)) for labels, each in runs],
+            ),
+            _counter(
+                "jobs.without_rule",
+                "Jobs that were due and failed because no rule matched.",
+                self._without_rule,
+            ),
+            _counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
+            Family(
+                "persistence.compactions",
+                "counter",
+                "Compactions of the log that have ended.",
+                [Point({"success": good}, n) for good, n in self._compactions.copy().items()],
+            ),
+            Family(
+                "execution.duration_ms",
+                "histogram",
+                "How long runs took.",
+                [Point(labels, each) for labels, each in runs],
+                unit="ms",
+            ),
+            Family(
+                "execution.lateness_ms",
+                "histogram",
+                "How long after its time a run began.",
+                [Point({}, self._lateness.copy())],
+                unit="ms",
+            ),
+            _gauge("rules.active", "Rules.", stat.rules_total),
+            _gauge(
+                "connections.active", "Open connections of the ztick protocol.", stat.connections
+            ),
+            Family(
+                "commands",
+                "counter",
+                "Commands answered.",
+                [Point({"command": c, "outcome": o}, n) for (c, o), n in sorted(commands.items())],
+            ),
+            _counter("batches", "Batches of commands, each written at once.", self._batches),
+            Family(
+                "jobs",
+                "gauge",
+                "Jobs by status.",
+                [Point({"status": word}, n) for word, n in by_status.items()],
+            ),
+            _gauge("runs.waiting", "Runs that wait for a slot.", stat.executions_pending),
+            _gauge("runs.running", "Runs under way.", stat.executions_inflight),
+            Family(
+                "compression",
+                "gauge",
+                "State of the log's compaction: 1 for the present one.",
+                [Point({"state": s}, int(s == stat.compression)) for s in _COMPACTION_STATES],
+            ),
+            _gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"),
+            Family(
+                "telemetry.spans_dropped",
+                "counter",
+                "Spans of the sample that no collector got.",
+                [
+                    Point({"reason": "queue_full"}, self.spans_crowded_out),
+                    Point({"reason": "export_failed"}, self.spans_not_taken),
+                ],
+            ),
+            Family(
+                "telemetry.exports",
+                "counter",
+                "Requests to the collector.",
+                [
+                    Point({"signal": signal, "success": good}, n)
+                    for (signal, good), n in sorted(dict(self.exports).items())
+                ],
+            ),
+            *(family for families in self._others for family in families()),
+        ]
+
+    def _command_counts(self) -> Counter[tuple[str, str]]:
+        """By words. What the server itself submits has no word and is not counted."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for (request_type, reply_type), count in dict(self._commands).items():
+            if request_type in COMMAND_WORDS:
+                counts[COMMAND_WORDS[request_type], outcome_word(reply_type)] += count
+        return counts
+
+
+def _counter(name: str, meaning: str, value: int) -> Family:
+    return Family(name, "counter", meaning, [Point({}, value)])
+
+
+def _gauge(name: str, meaning: str, value: float, *, unit: str = "") -> Family:
+    return Family(name, "gauge", meaning, [Point({}, value)], unit)

@@ -1,0 +1,238 @@
+"""Files wherever they are, to read and to write: the one place that opens a path or a URI.
+
+    /var/log/ztick/logfile, file:///var/...     local
+    s3://bucket/logs, gs://, hdfs://, ...       pyarrow.fs.FileSystem.from_uri
+    memory://, sftp://, abfs://, ...            fsspec, where it is installed
+
+A path keeps its scheme everywhere outside of this module, so that a worker on another machine can
+open what the planner found. Files are opened as plain seekable binary files: the only calls made
+are ``seek`` and ``readinto``, so a part of a file is read without the rest of it.
+
+A new local file is synced when it is closed. Elsewhere closing it is all there is: an object store
+shows a file when it is closed, whole, and not before.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, BinaryIO, Protocol, cast
+
+from journeyman.errors import UsageError
+from journeyman.formats.framing import Buffer
+from journeyman.logs import catalog
+from journeyman.logs.globs import FoundFile
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://([^/]*)")
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+class NewFile:
+    """A new file being written."""
+
+    def __init__(self, path: str, file: Any, *, is_local: bool) -> None:
+        self.path = path
+        self.size = 0
+        self._file = file
+        self._is_local = is_local
+
+    def write(self, data: Buffer) -> None:
+        left = memoryview(data)
+        self.size += len(left)
+        while left:
+            left = left[self._file.write(left) or len(left) :]
+
+    def close(self) -> None:
+        """The file is whole; on a local disk it is also durable."""
+        if self._is_local:
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+    def discard(self) -> None:
+        """Nobody will ask for this file."""
+        self._file.close()
+        if self._is_local:
+            with suppress(FileNotFoundError):
+                os.remove(self.path)
+
+
+class Filesystem(catalog.Files, Protocol):
+    """A place where files are: found, listed, read and made."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Seekable and unbuffered. Raises FileNotFoundError."""
+        ...
+
+    def create(self, path: str) -> NewFile:
+        """A new file; the directory above it is made."""
+        ...
+
+
+class _Local:
+    def find(self, path: str) -> FoundFile | None:
+        try:
+            return _found(path, os.stat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list_dir(self, path: str) -> list[FoundFile]:
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed while we looked
+                    found.append(_found(entry.path, entry.stat()))
+        return sorted(found, key=lambda each: each.path)
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        return _read(self.open(path), offset, length)
+
+    def open(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", open(path, "rb", buffering=0))
+
+    def create(self, path: str) -> NewFile:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return NewFile(path, open(path, "xb", buffering=0), is_local=True)
+
+
+def _found(path: str, status: os.stat_result) -> FoundFile:
+    is_dir = stat.S_ISDIR(status.st_mode)
+    return FoundFile(path, is_dir, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def _read(file: BinaryIO, offset: int, length: int) -> bytes:
+    with file:
+        file.seek(offset)
+        return file.read(length)
+
+
+class Remote:
+    """A filesystem of pyarrow, or of fsspec by way of it, whose own paths lack the beginning of
+    ours.
+
+    ``ours`` and ``theirs`` are what we and it call the same root: ``s3://bucket`` and ``bucket``;
+    ``hdfs://name`` and the empty string, its paths beginning with a slash; None, theirs do not.
+    """
+
+    def __init__(self, filesystem: Any, ours: str, theirs: str | None) -> None:
+        self._filesystem = filesystem
+        self._ours = ours
+        self._theirs = theirs
+
+    def find(self, path: str) -> FoundFile | None:
+        return self._found(self._filesystem.get_file_info(self._inner(path)))
+
+    def list_dir(self, path: str) -> list[FoundFile]:
+        return self._list(path, allow_not_found=False)
+
+    def names(self, directory: str) -> list[str]:
+        """Names of the files in a directory; none if it is not there."""
+        listed = self._list(directory, allow_not_found=True)
+        return [each.name for each in listed if not each.is_dir]
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        return _read(self.open(path), offset, length)
+
+    def open(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", self._filesystem.open_input_file(self._inner(path)))
+
+    def read(self, path: str, offset: int = 0) -> Iterator[bytes]:
+        """The file from ``offset`` on, in pieces."""
+        with self.open(path) as file:
+            file.seek(offset)
+            while piece := file.read(_COPY_BYTES):
+                yield piece
+
+    def create(self, path: str) -> NewFile:
+        inner = self._inner(path)
+        if above := inner.rpartition("/")[0]:
+            self._filesystem.create_dir(above, recursive=True)
+        return NewFile(path, self._filesystem.open_output_stream(inner), is_local=False)
+
+    def write_whole(self, path: str, pieces: Iterable[Buffer]) -> None:
+        file = self.create(path)
+        for piece in pieces:
+            file.write(piece)
+        file.close()
+
+    def remove(self, path: str) -> None:
+        self._filesystem.delete_file(self._inner(path))
+
+    def remove_tree(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_dir(self._inner(path))
+
+    def _list(self, path: str, *, allow_not_found: bool) -> list[FoundFile]:
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(self._inner(path), allow_not_found=allow_not_found)
+        infos = self._filesystem.get_file_info(selector)
+        found = [each for info in infos if (each := self._found(info)) is not None]
+        return sorted(found, key=lambda each: each.path)
+
+    def _found(self, info: Any) -> FoundFile | None:
+        from pyarrow.fs import FileType
+
+        if info.type == FileType.NotFound:
+            return None
+        is_dir = info.type == FileType.Directory
+        return FoundFile(self._outer(info.path), is_dir, info.size or 0, info.mtime_ns)
+
+    def _inner(self, path: str) -> str:
+        below = path.removeprefix(self._ours).strip("/")
+        return f"{self._theirs}/{below}".rstrip("/") if self._theirs is not None else below
+
+    def _outer(self, path: str) -> str:
+        return f"{self._ours}/{path.removeprefix(self._theirs or '').strip('/')}"
+
+
+_LOCAL = _Local()
+
+
+def filesystem_of(path: str) -> Filesystem:
+    """The filesystem that this absolute path is on."""
+    return _LOCAL if _SCHEME.match(path) is None else remote_of(path)
+
+
+def remote_of(uri: str) -> Remote:
+    """The filesystem of a URI. Raises UsageError."""
+    match = _SCHEME.match(uri)
+    if match is None:
+        raise UsageError(f"{uri} is no URI")
+    return _remote(match[0])
+
+
+@lru_cache(maxsize=64)
+def _remote(root: str) -> Remote:
+    """``root`` is scheme and authority: ``s3://bucket``."""
+    import pyarrow as pa
+    from pyarrow import fs
+
+    # With a name behind it, since not every filesystem takes its bare root.
+    try:
+        filesystem, inner = fs.FileSystem.from_uri(root + "/_")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
+        try:
+            core: Any = import_module("fsspec.core")  # installed by those who need it
+            other, inner = core.url_to_fs(root + "/_")
+        except (ImportError, ValueError) as error:
+            raise UsageError(f"{root} cannot be opened: {refused}; fsspec: {error}") from None
+        handler: Any = fs.FSSpecHandler  # its stub calls it abstract
+        filesystem = fs.PyFileSystem(handler(other))
+    return Remote(filesystem, root, inner.removesuffix("/_") if inner != "_" else None)
+
+
+def absolute(path: str) -> str:
+    """The path as it is meant on every machine: with a scheme, or from the root of local files."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return path if _SCHEME.match(path) else os.path.abspath(path)
+
+
+def find_logs(options: catalog.LogQuery) -> list[catalog.Log]:
+    """The logs that the options of a read stand for. Raises UsageError when there are none."""
+    return catalog.find_logs(options, map(absolute, options.paths), filesystem_of)
