@@ -23,9 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark import read
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.point_reads import with_payloads
+from journeyman.spark.source.api import open_logs
 from journeyman.spark.source.schemas import DAMAGE_KIND, REDUCERS
 
 Replay = Callable[[DataFrame], DataFrame]
@@ -69,7 +69,7 @@ def packets(
     if dialect not in TABLES:
         raise UsageError(f"{dialect} has no state tables: it is a state itself")
     listed = [paths] if isinstance(paths, str) else list(paths)
-    return read(spark, dialect, *listed, reduce=REDUCERS[dialect], **options)
+    return open_logs(spark, dialect, listed, {"reduce": REDUCERS[dialect], **options})
 
 
 def fetch_packets(packets: DataFrame) -> tuple[DataFrame, int]:
