@@ -18,7 +18,7 @@ PROGRAM = """
 import os, sys, threading
 from uuid import UUID
 from journeyman.formats.keyspace.values import JobRecord
-from journeyman.storage import Remove, SetStatus, Storage, Upsert
+from journeyman.storage import RemoveJob, SetStatus, Storage, Upsert
 
 engine, directory, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
 storage = Storage.open(engine, directory)
@@ -30,7 +30,7 @@ def job(number):
 def write(lane):
     for number in range(first + lane, 10**9, 2):
         storage.apply([Upsert(job(number)), Upsert(job(number + 10**9))])
-        operations = [SetStatus(UUID(int=number), "active"), Remove(UUID(int=number + 10**9))]
+        operations = [SetStatus(UUID(int=number), "active"), RemoveJob(UUID(int=number + 10**9))]
         storage.apply(operations)
         os.write(1, b"%d\\n" % number)
 

@@ -190,7 +190,7 @@ def _read(disk: Disk, journal: str) -> Publication:
         version, renames, removes = content["version"], content["renames"], content["removes"]
         publication = Publication(dict(renames), tuple(removes))
     except (ValueError, KeyError, TypeError) as error:
-        raise LogError(journal, f"is no journal of a publication: {error}") from error
+        raise LogError(journal, f"is not the journal of a publication: {error}") from error
     if version != _VERSION:
         raise LogError(journal, f"is of version {version}, and this program knows {_VERSION}")
     return publication
