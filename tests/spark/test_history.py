@@ -17,7 +17,6 @@ from journeyman.spark.history.columns import ATTEMPTS, grouped_by
 from journeyman.spark.history.summaries import (
     STATES,
     bucket_for,
-    bucket_words,
     changes,
     depth,
     latency,
@@ -279,12 +278,10 @@ def test_rows_are_grouped_by_queue_rule_prefix_or_log(spark):
         grouped_by("colour")
 
 
-def test_buckets_are_read_written_and_chosen():
+def test_buckets_are_read_and_chosen():
     assert parse_bucket("1m") == MINUTE_NS
     assert parse_bucket("250 ms") == 250_000_000
-    assert [bucket_words(parse_bucket(text)) for text in ("60s", "90s", "1d", "36h")] == [
-        *("1m", "90s", "1d", "36h"),
-    ]
+    assert parse_bucket("36h") == 36 * 60 * MINUTE_NS
     for text in ("", "0s", "1", "m", "-1s", "1.5h", "1w"):
         with pytest.raises(UsageError, match="length of time such as"):
             parse_bucket(text)

@@ -230,7 +230,7 @@ def test_globs_are_those_of_hadoop(glob, yes, no):
 
 
 def test_a_glob_that_is_none_is_refused():
-    with pytest.raises(UsageError, match="no glob"):
+    with pytest.raises(UsageError, match="is not a glob"):
         glob_pattern("{a")
 
 

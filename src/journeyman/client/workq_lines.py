@@ -107,7 +107,7 @@ def as_id(job_id: JobId) -> UUID:
     except ValueError:
         raise InvalidRequest(f"job_id must be a UUID, not {checks.shown(job_id)}") from None
     if found.version != 4:
-        raise InvalidRequest(f"{found} is no UUID of version 4, and workq takes no other")
+        raise InvalidRequest(f"{found} is not a UUID of version 4, the only kind that workq takes")
     return found
 
 

@@ -10,8 +10,8 @@
     TextList()        ["-c"]             ["-c"], a TOML array
     ListenAddress()   "localhost:5678"   localhost:5678
 
-Reading is strict, as ztick is: a number in quotes is no number. What does not fit is a ValueError;
-its text, if any, says more than ``allowed`` does.
+Reading is strict, as ztick is: a number in quotes is not a number. What does not fit is a
+ValueError; its text, if any, says more than ``allowed`` does.
 
 An address is written in the ways that people write it. The port is behind the last colon; port 0
 lets the system choose one. A missing host is refused: whether ``:5678`` means this machine or the
@@ -73,7 +73,7 @@ def _ipv4(host: str) -> str:
     try:
         IPv4Address(host)
     except AddressValueError:
-        raise ValueError(f"{host!r} is no IPv4 address") from None
+        raise ValueError(f"{host!r} is not an IPv4 address") from None
     return host
 
 
@@ -81,7 +81,7 @@ def _ipv6(host: str) -> str:
     try:
         IPv6Address(host)
     except AddressValueError:
-        raise ValueError(f"{host!r} is no IPv6 address") from None
+        raise ValueError(f"{host!r} is not an IPv6 address") from None
     return host
 
 

@@ -114,4 +114,4 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(pieces), re.DOTALL)
     except re.error:
-        raise UsageError(f"{glob!r} is no glob: a bracket or brace is not closed") from None
+        raise UsageError(f"{glob!r} is not a glob: a bracket or brace is not closed") from None

@@ -25,9 +25,6 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructTy
 
 from journeyman.errors import UsageError
 
-TEXT_FORMATS = ("table", "csv", "json")
-FILE_FORMATS = ("parquet", "csv", "json")
-
 _MEASURED_ROWS = 1000  # rows whose widths decide how wide the columns of a table are
 _WIDEST = 120  # characters; a longer cell is cut in a table
 _MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"

@@ -202,7 +202,7 @@ def remote_of(uri: str) -> Remote:
     """The filesystem of a URI. Raises UsageError."""
     match = _SCHEME.match(uri)
     if match is None:
-        raise UsageError(f"{uri} is no URI")
+        raise UsageError(f"{uri} is not a URI")
     return _remote(match[0])
 
 

@@ -121,7 +121,7 @@ def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[
         wanted: list[tuple[bytes, bytes]] = []
         for key, raw in batch:
             uuid = uuid_of_job_key(key)
-            record = "its key is no uuid" if uuid is None else read_job(uuid, raw)
+            record = "its key is not a UUID" if uuid is None else read_job(uuid, raw)
             if isinstance(record, str):
                 yield Problem(key, f"the record cannot be read: {record}")
                 continue

@@ -268,7 +268,7 @@ class Storage:
         with self._backend.view() as view:
             for key, raw in view.scan(*prefix_range(JOBS)):
                 uuid = uuid_of_job_key(key)
-                found = "its key is no uuid" if uuid is None else read_job(uuid, raw)
+                found = "its key is not a UUID" if uuid is None else read_job(uuid, raw)
                 yield Unreadable(key, found) if isinstance(found, str) else found
 
     def list_jobs(

@@ -425,5 +425,5 @@ def _place(cursor: str, *sizes: int) -> bytes:
     except ValueError:
         place = b""
     if len(place) not in sizes:
-        raise UsageError(f"{cursor[:80]!r} is no cursor of this listing")
+        raise UsageError(f"{cursor[:80]!r} is not a cursor of this listing")
     return place

@@ -16,7 +16,7 @@ from journeyman.errors import JourneymanError, UsageError
 def prepare() -> None:
     """Make later commands of the pipeline start in half the time.
 
-    Writes an archive of the classes that Spark loads, about 150 MB in the cache directory. It takes
+    Writes an archive of the classes that Spark loads, about 190 MB in the cache directory. It takes
     about a minute, once per Java and Spark; without it commands are only slower.
     """
     from journeyman.spark.session.java import prepare_launch

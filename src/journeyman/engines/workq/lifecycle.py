@@ -33,6 +33,8 @@ TIMED_OUT. Nothing is written of ``run`` jobs, and nothing is left of one that i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import (
     COMPLETED,
@@ -296,7 +298,7 @@ def next_due_ns(state: WorkqState) -> int | None:
 
 
 def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
-    steps = (_end_lives, _end_attempts, _awaken, _end_waits)
+    steps = (_end_lives, _end_attempts, _wake_up, _end_waits)
     left = command.limit
     share = max(left // len(steps), 1)
     for limit in (share, left):  # first each its share; then what the others have left
@@ -315,37 +317,37 @@ def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:
 
 
 def _end_lives(state: WorkqState, limit: int) -> int:
-    expiries, done = state.jobs.expiries, 0
-    while done < limit and _has_come(state, expiries):
-        job_id = id_in(expiries.first())
-        entry = state.jobs.get(job_id)
-        assert entry is not None
-        expire(state, job_id, entry)
-        done += 1
-    return done
+    return _treat_first(state, state.jobs.expiries, limit, expire)
 
 
 def _end_attempts(state: WorkqState, limit: int) -> int:
-    leases, done = state.jobs.leases, 0
-    while done < limit and _has_come(state, leases):
-        job_id = id_in(leases.first())
-        entry = state.jobs.get(job_id)
-        assert entry is not None
-        time_out(state, job_id, entry)
-        done += 1
-    return done
+    return _treat_first(state, state.jobs.leases, limit, time_out)
 
 
-def _awaken(state: WorkqState, limit: int) -> int:
-    waking, done = state.jobs.due, 0
-    while done < limit and _has_come(state, waking):
-        job_id = id_in(waking.first())
+def _wake_up(state: WorkqState, limit: int) -> int:
+    return _treat_first(state, state.jobs.due, limit, _make_ready)
+
+
+def _make_ready(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+    spec, stage, attempts, fails, started_ns, _, _ = opened(entry)
+    ready = spec if stage == NEW else (spec, stage, attempts, fails, started_ns, 0, None)
+    state.jobs.replace(job_id, entry, ready)
+    match(state, state.queues.by_number[queue_of(spec)])
+
+
+def _treat_first(
+    state: WorkqState,
+    order: SortedSet[bytes],
+    limit: int,
+    treat: Callable[[WorkqState, bytes, Entry], object],
+) -> int:
+    """Treat the jobs whose moment has come; each leaves the order by that. How many they were."""
+    done = 0
+    while done < limit and _has_come(state, order):
+        job_id = id_in(order.first())
         entry = state.jobs.get(job_id)
         assert entry is not None
-        spec, stage, attempts, fails, started_ns, _, _ = opened(entry)
-        ready = spec if stage == NEW else (spec, stage, attempts, fails, started_ns, 0, None)
-        state.jobs.replace(job_id, entry, ready)
-        match(state, state.queues.by_number[queue_of(spec)])
+        treat(state, job_id, entry)
         done += 1
     return done
 

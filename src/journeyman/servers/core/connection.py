@@ -37,14 +37,13 @@ import asyncio
 import socket
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.protocols.foreign import Foreign
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.group_commit import Submitter
 from journeyman.servers.core.server_log import ServerLog, address_of
 from journeyman.servers.core.shared import Shared
 
@@ -60,23 +59,12 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  
 Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
 
 
-class TakesCommands(Protocol):
-    """The writer, as a connection sees it."""
-
-    @property
-    def has_room(self) -> bool: ...
-
-    def tell_when_room(self, client: Submitter) -> None: ...
-
-    def submit(self, client: Any, requests: Sequence[Any]) -> None: ...
-
-
 @dataclass(slots=True)
 class PortContext:
     """What the connections of one port share."""
 
     loop: asyncio.AbstractEventLoop
-    writer: Any  # TakesCommands; each dialect asks a little more of its own
+    writer: Any  # the GroupCommit of the dialect
     messages: ServerLog
     shared: Shared
     access: Access = field(default_factory=Access)

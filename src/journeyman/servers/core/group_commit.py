@@ -131,10 +131,16 @@ def is_over(error: BaseException) -> bool:
 
 
 class Call:
-    """One command from inside the process, as a client of a writer. It never waits for anything."""
+    """One command from inside the process, as a client of a writer. It never waits for anything.
 
-    prefix = ""
-    is_leaving = is_lost = is_slow = is_held_back = False
+    So it shows all that writers ask of a client; the others are the sessions of the dialects.
+    """
+
+    prefix = ""  # what the names of its queues must begin with
+    is_leaving = False  # its connection ends
+    is_lost = False  # it takes no answers any more
+    is_slow = False  # it does not fetch its answers; ``resume`` is called when it has
+    is_held_back = False  # all clients together have too much unsent; likewise
 
     def __init__(self, loop: asyncio.AbstractEventLoop, namespace: str, has_stopped: str) -> None:
         self.namespace = namespace
@@ -142,15 +148,18 @@ class Call:
         self._has_stopped = has_stopped
 
     def denies(self, rule: Any) -> None:
-        """Whoever asks has looked at that."""
+        """What to answer instead, if it may not have such a rule: whoever asks has looked."""
 
     def gives_up(self, request: Any) -> bool:  # noqa: ARG002 - it never waits
+        """Whether it takes answers, but does not wait for one to this request."""
         return False
 
     def render(self, *request_and_reply: Any) -> Any:
+        """What ``answered`` is given."""
         return request_and_reply[-1]
 
     def render_failure(self, *_: Any) -> NotDone:
+        """The same, when the command could not be recorded."""
         return NotDone("the change could not be recorded")
 
     def answered(self, answers: list[Any]) -> None:

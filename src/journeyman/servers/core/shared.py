@@ -37,7 +37,6 @@ from journeyman.servers.core.server_log import ServerLog
 LOOK_S = 0.05  # between two looks while more than half of the budget is used
 GRACE_S = 1.0  # a client that reads takes something within this time
 SLOW_S = 5.0  # for those that read a little now and then
-DEFAULT_TOTAL_BYTES = 64 * 1024 * 1024
 
 
 class Sender(Protocol):

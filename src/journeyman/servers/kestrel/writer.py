@@ -46,7 +46,6 @@ from journeyman.servers.core.group_commit import (
     Call,
     GroupCommit,
     NotDone,
-    Submitter,
     WriterOwner,
 )
 from journeyman.servers.kestrel.journals import ItemFetcher, Journals, PartlyWritten
@@ -71,26 +70,6 @@ class _Released(NamedTuple):
 
     client: Any
     goes_on: bool = True
-
-
-class KestrelSubmitter(Submitter, Protocol):
-    """Whoever submits commands; ``answered`` is given (reply, whether it is the last) pairs."""
-
-    @property
-    def is_leaving(self) -> bool: ...
-
-    @property
-    def is_lost(self) -> bool: ...
-
-    @property
-    def is_slow(self) -> bool:
-        """It does not fetch its answers; ``resume`` is called when it has."""
-        ...
-
-    @property
-    def is_held_back(self) -> bool:
-        """The clients together have too much unsent; ``resume`` is called when they have not."""
-        ...
 
 
 class FanOutOwner(WriterOwner, Protocol):

@@ -18,49 +18,34 @@ from typing import Any
 from journeyman.clock import Clock
 from journeyman.engines.workq.messages import QueueFigures, WorkStats
 from journeyman.errors import JourneymanError
-from journeyman.protocols.workq.commands import (
-    Add,
-    AwaitResult,
-    Complete,
-    Delete,
-    Fail,
-    InspectDeadJobs,
-    InspectJob,
-    InspectJobs,
-    InspectPausedQueues,
-    InspectQueue,
-    InspectQueues,
-    InspectScheduledJobs,
-    InspectServer,
-    Lease,
-    PauseQueue,
-    RefusedLine,
-    Requeue,
-    ResumeQueue,
-    Run,
-    ScheduleJob,
-)
+from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
 from journeyman.servers.telemetry.metrics import Family, Point
 from journeyman.units import NS_PER_S
 
 _WORDS: dict[type, str] = {
-    Add: "add",
-    ScheduleJob: "schedule",
-    Run: "run",
-    AwaitResult: "result",
-    Lease: "lease",
-    Complete: "complete",
-    Fail: "fail",
-    Delete: "delete",
-    Requeue: "requeue",
-    PauseQueue: "pause",
-    ResumeQueue: "resume",
-    RefusedLine: "refused",
+    commands.Add: "add",
+    commands.ScheduleJob: "schedule",
+    commands.Run: "run",
+    commands.AwaitResult: "result",
+    commands.Lease: "lease",
+    commands.Complete: "complete",
+    commands.Fail: "fail",
+    commands.Delete: "delete",
+    commands.Requeue: "requeue",
+    commands.PauseQueue: "pause",
+    commands.ResumeQueue: "resume",
+    commands.RefusedLine: "refused",
     **dict.fromkeys(
         (
-            *(InspectServer, InspectQueue, InspectQueues, InspectPausedQueues, InspectJob),
-            *(InspectJobs, InspectScheduledJobs, InspectDeadJobs),
+            *(
+                commands.InspectServer,
+                commands.InspectQueue,
+                commands.InspectQueues,
+                commands.InspectPausedQueues,
+                commands.InspectJob,
+            ),
+            *(commands.InspectJobs, commands.InspectScheduledJobs, commands.InspectDeadJobs),
         ),
         "inspect",
     ),
@@ -79,7 +64,7 @@ def _outcome_word(reply_type: type) -> str:
         return "not_found"
     if reply_type is WaitTimedOut:
         return "timeout"
-    if reply_type is RefusedLine:
+    if reply_type is commands.RefusedLine:
         return "client_error"
     return "server_error" if issubclass(reply_type, JourneymanError) else "ok"
 

@@ -14,43 +14,41 @@ from typing import Any
 
 from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.messages import WorkqGone
-from journeyman.protocols.workq.commands import (
-    Add,
-    AwaitResult,
-    Complaint,
-    Complete,
-    Delete,
-    Fail,
-    InspectDeadJobs,
-    InspectJob,
-    InspectJobs,
-    InspectPausedQueues,
-    InspectQueue,
-    InspectQueues,
-    InspectScheduledJobs,
-    InspectServer,
-    Lease,
-    PauseQueue,
-    RefusedLine,
-    Requeue,
-    ResumeQueue,
-    Run,
-    ScheduleJob,
-)
+from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import NOT_FOUND, JobMissing
 
-REFUSALS = (RefusedLine, JobMissing)
+REFUSALS = (commands.RefusedLine, JobMissing)
 
-_OUTSIDE = RefusedLine(Complaint.SCOPE)
+_OUTSIDE = commands.RefusedLine(commands.Complaint.SCOPE)
 _OF_A_NAME = frozenset(
     {
-        *(Add, ScheduleJob, Run, PauseQueue, ResumeQueue),
-        *(InspectQueue, InspectJobs, InspectScheduledJobs, InspectDeadJobs),
+        *(
+            commands.Add,
+            commands.ScheduleJob,
+            commands.Run,
+            commands.PauseQueue,
+            commands.ResumeQueue,
+        ),
+        *(
+            commands.InspectQueue,
+            commands.InspectJobs,
+            commands.InspectScheduledJobs,
+            commands.InspectDeadJobs,
+        ),
     }
 )
-_OF_AN_ID = frozenset({AwaitResult, Complete, Fail, Delete, InspectJob, Requeue})
-_HARMLESS = frozenset({InspectServer, RefusedLine, WorkqGone})
-_LISTS = frozenset({InspectQueues, InspectPausedQueues})
+_OF_AN_ID = frozenset(
+    {
+        commands.AwaitResult,
+        commands.Complete,
+        commands.Fail,
+        commands.Delete,
+        commands.InspectJob,
+        commands.Requeue,
+    }
+)
+_HARMLESS = frozenset({commands.InspectServer, commands.RefusedLine, WorkqGone})
+_LISTS = frozenset({commands.InspectQueues, commands.InspectPausedQueues})
 
 
 def in_scope(queue: WorkQueueEngine, request: Any, prefix: str) -> Any:
@@ -63,7 +61,7 @@ def in_scope(queue: WorkQueueEngine, request: Any, prefix: str) -> Any:
         return request
     if kind in _OF_A_NAME:
         return request if request.name.startswith(prefix) else _OUTSIDE
-    if kind is Lease:
+    if kind is commands.Lease:
         return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
     if kind in _OF_AN_ID:
         name = queue.queue_of(request.job_id)

@@ -48,8 +48,8 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
-from journeyman.protocols.workq.replies import DONE, TIMED_OUT, Reply
-from journeyman.servers.core.group_commit import Batch, GroupCommit, Submitter, WriterOwner
+from journeyman.protocols.workq.replies import DONE, TIMED_OUT
+from journeyman.servers.core.group_commit import Batch, GroupCommit, WriterOwner
 from journeyman.servers.workq.scope import REFUSALS, in_scope
 
 
@@ -144,30 +144,6 @@ def payload_bytes(request: Any) -> int:
     """How much memory a request takes, beyond a little."""
     payload = _PAYLOADS.get(type(request))
     return len(payload(request)) if payload is not None else 0
-
-
-class WorkqSubmitter(Submitter, Protocol):
-    """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
-
-    def gives_up(self, request: Request) -> bool:
-        """Whether it takes answers, but does not wait for one to this request."""
-        ...
-
-    @property
-    def is_lost(self) -> bool:
-        """It takes no answers any more."""
-        ...
-
-    @property
-    def prefix(self) -> str:
-        """What the names of its queues must begin with."""
-        ...
-
-    def render(self, reply: Reply) -> Any: ...
-
-    def render_failure(self) -> Any:
-        """The command could not be recorded."""
-        ...
 
 
 class WorkqRecorder(Protocol):

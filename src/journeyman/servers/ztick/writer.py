@@ -33,7 +33,6 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import (
     SETTLED,
     Command,
-    RefusedCommand,
     Remove,
     RemoveRule,
     Set,
@@ -44,7 +43,6 @@ from journeyman.servers.core.group_commit import (
     Batch,
     GroupCommit,
     Recorder,
-    Submitter,
     WriterOwner,
 )
 
@@ -52,25 +50,6 @@ Request: TypeAlias = Command | Settled
 
 _CHANGES = (Set, Remove, SetRule, RemoveRule)
 _OWN = (TriggerDue, RunFinished, Resume)
-
-
-class ZtickSubmitter(Submitter, Protocol):
-    """Whoever submits commands. ``render`` makes of a reply whatever ``answered`` wants."""
-
-    @property
-    def namespace(self) -> str: ...
-
-    def denies(self, rule: SetRule) -> RefusedCommand | None:
-        """What to answer instead, if the client may not have such a rule."""
-        ...
-
-    def render(self, request: Request, reply: Reply | None) -> Any:
-        """``reply`` is None for what is Settled."""
-        ...
-
-    def render_failure(self, request: Request) -> Any:
-        """The command could not be recorded."""
-        ...
 
 
 class ZtickOwner(WriterOwner, Protocol):

@@ -86,7 +86,7 @@ def _entries_of(jobs: DataFrame) -> DataFrame:
 
 def _field_losses(when: Column) -> list[Loss]:
     is_json = F.try_parse_json(F.decode("payload", "UTF-8")).isNotNull()
-    changed = "it is no JSON, and became a JSON string"
+    changed = "it is not JSON, and became a JSON string"
     return [
         *(Loss(name, F.col(name), _NO_PLACE, when) for name in _FIELDS),
         Loss("payload", F.length("payload"), changed, when & ~F.coalesce(is_json, F.lit(False))),

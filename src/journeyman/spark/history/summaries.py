@@ -45,14 +45,6 @@ def bucket_for(span_ns: int, most: int) -> int:
     return _ROUND_NS[-1] * (span_ns // (_ROUND_NS[-1] * max(most - 2, 1)) + 1)
 
 
-def bucket_words(bucket_ns: int) -> str:
-    """The length as ``parse_bucket`` reads it, in the largest unit that fits."""
-    for unit, length_ns in reversed(_UNITS_NS.items()):
-        if bucket_ns % length_ns == 0:
-            return f"{bucket_ns // length_ns}{unit}"
-    return f"{bucket_ns}ns"
-
-
 def bucket_of(ns: Column, bucket_ns: int) -> Column:
     """Where the bucket of a moment begins, in nanoseconds; rounds down before 1970 too."""
     return ns - F.pmod(ns, F.lit(bucket_ns))

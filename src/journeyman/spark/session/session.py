@@ -135,7 +135,7 @@ def end_session(spark: SparkSession) -> None:
 
 
 def cancel_all(spark: SparkSession) -> None:
-    """Cancel what runs in this session; may be called from any thread. A Spark that is gone is."""
+    """Cancel what runs in this session; any thread may. That Spark has gone is not an error."""
     with suppress(PySparkException, Py4JError, ConnectionError):
         spark.interruptAll()
 

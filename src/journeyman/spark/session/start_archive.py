@@ -7,7 +7,7 @@
 
 Java calls this class data sharing. An archive fits one Java and one set of jars, and its name is a
 digest of both; Java checks that again, and goes on without an archive that does not fit. It takes
-about 150 MB in the cache directory. JOURNEYMAN_START_ARCHIVE=off does without it. An archive that
+about 190 MB in the cache directory. JOURNEYMAN_START_ARCHIVE=off does without it. An archive that
 was not used for a month is removed when the next one is built.
 """
 

@@ -58,7 +58,7 @@ class DamageFound(NamedTuple):
 
 
 def register_formats(spark: SparkSession, *formats: str) -> None:
-    """Make these formats, or all, known to this session. Of each Spark asks a Python process."""
+    """Make these formats, or all, known to this session. Each one costs a Python process once."""
     known = _known_to.setdefault(spark, set())
     wanted: list[type[DataSource]] = [
         source for source in SOURCES if not formats or source.name() in formats

@@ -143,7 +143,7 @@ def _towards(begin: StreamOffset, target: StreamOffset) -> StreamOffset:
 
 def _check(options: SourceOptions) -> None:
     if options.dialect == KEYSPACE:
-        raise UsageError("a keyspace is no log: it can be read, not streamed")
+        raise UsageError("a keyspace is not a log: it can be read, not streamed")
     refused = {
         "asOf": options.as_of_ns or options.as_of_position,
         "reduce": options.reduce,
