@@ -11,8 +11,18 @@ import pytest
 from pyarrow import fs
 
 from journeyman.errors import LogError, UsageError
+from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
-from journeyman.logs.catalog import Log, partition_columns
+from journeyman.formats.keyspace import file as keyspace_file
+from journeyman.logs.catalog import (
+    KESTREL,
+    KEYSPACE,
+    WORKQ,
+    ZTICK,
+    Log,
+    LogFile,
+    partition_columns,
+)
 from journeyman.logs.globs import expand, glob_pattern
 from journeyman.logs.kestrel.index import INDEX_DIRECTORY
 from journeyman.spark import files
@@ -294,3 +304,18 @@ def test_a_directory_in_the_middle_of_a_change_is_not_read(tmp_path):
     make(tmp_path, "000000001.log", "_publication.json")
     with pytest.raises(LogError, match="cut short"):
         logs("workq", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "codec"),
+    [
+        (LogFile(ZTICK, "/log/file"), ztick.CODEC),
+        (LogFile(WORKQ, "/log/file"), workq.CODEC),
+        (LogFile(KEYSPACE, "/log/file"), keyspace_file.CODEC),
+        (LogFile(KESTREL, "/log/file"), kestrel.WRITER),
+        (LogFile(KESTREL, "/log/file", "a reader"), kestrel.READER),
+    ],
+    ids=lambda value: value.dialect if isinstance(value, LogFile) else "",
+)
+def test_every_file_knows_what_judges_its_bytes(file, codec):
+    assert file.codec is codec

@@ -78,7 +78,7 @@ class LogFile:
 
     @property
     def codec(self) -> Codec[Any]:
-        """What reads a log of a server."""
+        """What judges the bytes of this file. Imported when asked for: names alone need none."""
         if self.dialect == ZTICK:
             from journeyman.formats import ztick
 
@@ -87,6 +87,10 @@ class LogFile:
             from journeyman.formats import workq
 
             return workq.CODEC
+        if self.dialect == KEYSPACE:
+            from journeyman.formats.keyspace import file
+
+            return file.CODEC
         from journeyman.formats import kestrel
 
         return kestrel.WRITER if self.reader is None else kestrel.READER

@@ -36,7 +36,6 @@ from journeyman.spark.files import absolute, filesystem_of
 from journeyman.spark.maintenance.holding import logs_at
 from journeyman.spark.maintenance.reports import refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
-from journeyman.spark.source.decoding import codec_of
 from journeyman.spark.tables import packets
 
 MANIFEST: Final = "_log.json"
@@ -59,7 +58,7 @@ def log_to_parquet(
         read(spark, dialect, *paths, payloads=True, mode="DROPMALFORMED"), dialect
     )
     frame.write.mode("overwrite" if force else "errorifexists").parquet(place)
-    manifest = json.dumps({"dialect": dialect, "logs": [_described(dialect, log) for log in logs]})
+    manifest = json.dumps({"dialect": dialect, "logs": [_described(log) for log in logs]})
     file = filesystem_of(place).create(posixpath.join(place, MANIFEST))
     file.write(manifest.encode())
     file.close()
@@ -79,12 +78,12 @@ def rows_with_raw(frame: DataFrame, dialect: str) -> DataFrame:
     return frame.mapInArrow(task, schema)
 
 
-def _described(dialect: str, log: Log) -> dict[str, Any]:
+def _described(log: Log) -> dict[str, Any]:
     files = [
         {
             "path": file.path,
             "size": file.size,
-            "head": _head_of(codec_of(dialect, file), file.path, file.size).hex(),
+            "head": _head_of(file.codec, file.path, file.size).hex(),
             "zeros": _zeros_at_end(file.path, file.size),
         }
         for file in log.files

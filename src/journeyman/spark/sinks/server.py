@@ -8,9 +8,8 @@
 A job that was put stays put: there is nothing to roll back on a server. So a write that fails has
 put some of its jobs, and to repeat it does no harm (see sending).
 
-Spark imports this module in every session, to see which formats there are; so it imports little.
-
-The options of ``write.format("journeyman")``: which server, how fast, and what if it says no.
+Spark imports this module in every session, to see which formats there are. So it imports little;
+a client only where a port or a connection is needed. The options:
 
     door         ztick or workq: which of the server's protocols
     address      HOST:PORT; by default 127.0.0.1 and the port of the door
@@ -35,6 +34,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -45,7 +45,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from journeyman.client import workq, ztick
 from journeyman.errors import JourneymanError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
     from journeyman.spark.sinks.sending import Sent
 
-DOORS: Final = {"ztick": ztick.DEFAULT_PORT, "workq": workq.DEFAULT_PORT}
+DOORS: Final = ("ztick", "workq")
 _ON_REFUSAL: Final = ("fail", "skip")
 
 
@@ -94,7 +93,7 @@ class ServerOptions:
         door = values.pop("door", None)
         if door is None:
             raise UsageError("format('journeyman') needs the option door: ztick or workq")
-        host, port = parse_address(address, DOORS[door])
+        host, port = parse_address(address, _default_port(door))
         values.setdefault("run_id", str(uuid4()))
         options = cls(door, host, port, **values)
         if options.rate_limit is not None and options.tasks is None:
@@ -107,6 +106,11 @@ class ServerOptions:
     @property
     def where(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+def _default_port(door: str) -> int:
+    port: int = import_module(f"journeyman.client.{door}").DEFAULT_PORT
+    return port
 
 
 def parse_address(text: str | None, default_port: int) -> tuple[str, int]:

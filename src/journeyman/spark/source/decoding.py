@@ -25,7 +25,6 @@ from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
-from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.sealed_reading import bad_block, is_in_flight
 from journeyman.spark.source.options import SourceOptions
@@ -51,16 +50,6 @@ class Step(NamedTuple):
     chunk: Chunk | None
     next_offset: int
     ending: Ending | None  # None: there may be more in the window
-
-
-def codec_of(dialect: str, file: LogFile) -> Codec[Any]:
-    """The codec that judges this file."""
-    if dialect == KESTREL:
-        from journeyman.formats import kestrel
-
-        return kestrel.WRITER if file.reader is None else kestrel.READER
-    codec: Codec[Any] = import_module(f"journeyman.formats.{_codec_module(dialect)}").CODEC
-    return codec
 
 
 def bulk_decoder(dialect: str, codec: Codec[Any], *, payloads: bool) -> BulkDecoder:
@@ -93,10 +82,6 @@ def seals_of(dialect: str) -> SealKernels | None:
     return KERNELS[dialect]
 
 
-def _codec_module(dialect: str) -> str:
-    return "keyspace.file" if dialect == KEYSPACE else dialect
-
-
 def _decoding(dialect: str) -> Any:
     module = "file" if dialect == KEYSPACE else "decode"
     return import_module(f"journeyman.columnar.{dialect}.{module}")
@@ -107,7 +92,7 @@ class SealedReading:
 
     def __init__(self, window: Window, piece: Piece, options: SourceOptions) -> None:
         self._window = window
-        self._codec = codec_of(options.dialect, piece.file)
+        self._codec = piece.file.codec
         self._bulk = bulk_decoder(options.dialect, self._codec, payloads=options.payloads)
         self._format = self._codec.seals
         self._seals = seals_of(options.dialect)
