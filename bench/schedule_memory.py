@@ -35,9 +35,9 @@ import pyarrow.compute as pc
 from bench import report
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.engines.ztick.engine import ScheduleEngine
-from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.jobs import REMOVED, JobListing
 from journeyman.engines.ztick.loading import ZtickLoader
-from journeyman.engines.ztick.messages import JobListing, RunFinished, StartRun, TriggerDue
+from journeyman.engines.ztick.messages import RunFinished, StartRun, TriggerDue
 from journeyman.formats.ztick import CODEC, JobSet, Shell, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.protocols.ztick import ZtickParser, ok

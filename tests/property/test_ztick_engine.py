@@ -17,16 +17,13 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from journeyman.engines.ztick import jobs as ztick_due
-from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
-from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.jobs import REMOVED, JobListing, JobRow
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
-    JobListing,
     JobNotFound,
-    JobRow,
     Resume,
     Resumed,
     RuleListing,
@@ -164,7 +161,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         # So that few jobs are enough to meet everything that is done for many.
         self.patches.setattr(ztick_due, "SLACK", 2)
         self.patches.setattr(ztick_due, "MOVES", 2)
-        self.patches.setattr(messages, "SLICE_JOBS", 1)
+        self.patches.setattr(ztick_due, "SLICE_JOBS", 1)
         self.schedule = ScheduleEngine(max_runs=MAX_RUNS)
         self.model = Model()
         self.log: list[Record] = []
@@ -483,9 +480,9 @@ def test_the_matching_rule_is_the_one_that_a_scan_finds(
     for identifier, pattern, is_set in changes:
         if is_set:
             plain[identifier] = RuleSet(identifier, pattern, Shell(pattern))
-            book.put(plain[identifier])
+            book.replace(identifier, plain[identifier])
         else:
-            assert book.remove(identifier) == (plain.pop(identifier, None) is not None)
+            assert book.replace(identifier, None) == plain.pop(identifier, None)
     model = Model(rules=plain)
     assert book.match(job) == model.rule_of(job)
     assert all(book.get(identifier) == plain.get(identifier) for identifier in NAMES)

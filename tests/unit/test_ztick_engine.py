@@ -9,23 +9,23 @@ import pytest
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.ztick import jobs as due
 from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
-from journeyman.engines.ztick.job import (
+from journeyman.engines.ztick.jobs import (
     PLANNED,
     REMOVED,
+    SLICE_JOBS,
+    DueQueue,
+    JobListing,
     execution_ns_of,
     identifier_of,
     order_of,
     pack,
 )
-from journeyman.engines.ztick.jobs import DueQueue
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import (
     DONE,
     DUE_LIMIT,
     OUT_OF_SCOPE,
-    SLICE_JOBS,
     Ended,
-    JobListing,
     JobNotFound,
     NotRun,
     Resume,
@@ -306,7 +306,7 @@ def test_a_run_ends_only_once(server: Server):
 def rule_for(job: str, *rules: tuple[str, str]) -> str | None:
     book = RuleBook()
     for identifier, pattern in rules:
-        book.put(RuleSet(identifier, pattern, RUN))
+        book.replace(identifier, RuleSet(identifier, pattern, RUN))
     found = book.match(job)
     return found.identifier if found else None
 
@@ -339,8 +339,8 @@ def test_patterns_are_prefixes_of_characters_not_of_bytes():
 
 def test_a_replaced_rule_no_longer_matches_by_its_old_pattern():
     book = RuleBook()
-    book.put(RuleSet("r", "old", RUN))
-    book.put(RuleSet("r", "new", RUN))
+    book.replace("r", RuleSet("r", "old", RUN))
+    book.replace("r", RuleSet("r", "new", RUN))
     assert book.match("old.job") is None
     assert book.match("new.job") == RuleSet("r", "new", RUN)
     assert len(book) == 1

@@ -8,18 +8,17 @@ All three engines have one shape. ``decide`` looks the command up in a table of 
 takes the state, adds records and effects to it, and returns a reply, which is a value: a protocol
 makes bytes of it. A dialect's folder has
 
-    engine.py     the way in: the table, ``decide``, ``next_due_ns``, batches
-    state.py      what all decisions share
+    engine.py     the way in: the table, ``decide``, ``next_due_ns``, batches; the decisions, but
+                  for those of workq
+    state.py      what all decisions share (ztick: in engine.py)
     messages.py   what goes in besides the commands of clients, and what comes out
     loading.py    a log -> an engine (kestrel: ``FanOutEngine.load``, one queue at a time)
 
-    ztick/        jobs.py all jobs and which is due next, job.py one of them packed into bytes,
-                  rules.py which rule a job runs by, runs.py what waits and what runs
-    workq/        adding.py, lifecycle.py, views.py the decisions; jobs.py all jobs and the orders
-                  that they stand in, job.py one of them and its transitions; queues.py queues and
-                  who waits
-    kestrel/      delivery.py items put, given out, confirmed, given back, too old; whole_queues.py
-                  flush, delete, sweep, checkpoint; queue.py a queue and its readers; settings.py
+    ztick/        jobs.py all jobs and which is due next; rules.py which rule a job runs by
+    workq/        adding.py, lifecycle.py, views.py the decisions; job.py a job and its transitions;
+                  queues.py queues and who waits
+    kestrel/      whole_queues.py flush, delete, checkpoint; queue.py a queue and its readers;
+                  settings.py
 
     sorted_set.py, sharded_dict.py   what they are made of
 """

@@ -1,27 +1,223 @@
-"""What all decisions share: the parts of the state, the moment, and the draft of the outcome.
+"""The state of the work queue: all jobs and the orders they stand in, and what decisions share.
 
-    jobs, queues, waiting      see jobs.py and queues.py
+    jobs                       WorkJobTable, below
+    queues, waiting            see queues.py
     now_ns, instant            the moment of the decision, and the same for a record
-    records, effects           what it has come to so far
+    records, effects           the outcome so far
 
 The moment is the caller's time, except that it does not go back by less than a second, and that
-every add has a moment of its own, a nanosecond after whatever was recorded before it. So jobs that
-are added within one batch keep their order, and the times in the log do not run backwards.
+every add has a moment of its own, a nanosecond after the last recorded one. So jobs that are added
+within one batch keep their order, and the times in the log do not run backwards.
 
-A job whose TTL is over is not there for anyone, though it may be a little while until ``WorkqDue``
-comes to it and records that.
+A job whose TTL is over does not exist for clients, although it may take a little while until
+``WorkqDue`` gets to it and records that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
-from journeyman.engines.workq.job import Entry, expires_ns_of, is_run, spec_of
-from journeyman.engines.workq.jobs import WorkJobTable
+from journeyman.engines.sharded_dict import ShardedDict
+from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.job import (
+    COMPLETED,
+    LEASED,
+    WAITING,
+    Entry,
+    Progress,
+    Spec,
+    expires_ns_of,
+    is_run,
+    moment_key,
+    moment_of,
+    queue_of,
+    spec_of,
+)
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.replies import Reply
+
+_Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
+
+NEVER_NS = 2**90
+
+
+class WorkJobTable:
+    """The jobs by id, in a sharded dict, and in their orders:
+
+    job                      its orders
+    -----------------------  ------------------------------------------------
+    any but a run            expiries: by the end of its TTL
+    new, pending: ready      ready of its queue
+    new, pending: not yet    scheduled of its queue, and due: by when it is ready
+    leased                   leases: by the end of its TTR
+    failed                   dead of its queue
+    completed                no other
+
+    ``replace`` is the only way to create, change or end a job: it takes the old state out of its
+    orders and puts the new one in. So a job is always in exactly the orders it belongs to, and a
+    batch is undone by replacing once more, the last change first.
+    """
+
+    __slots__ = (
+        "_changes",
+        "_entries",
+        "_queues",
+        "_shard_of",
+        "calm_until_ns",
+        "due",
+        "expiries",
+        "get",
+        "leases",
+        "runs",
+    )
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._entries: ShardedDict[bytes, Entry] = ShardedDict()
+        self._shard_of = self._entries.shard_of
+        self.get = self._entries.get
+        self._changes: list[_Change] | None = None  # of the open batch
+        self.expiries: SortedSet[bytes] = SortedSet()
+        self.leases: SortedSet[bytes] = SortedSet()
+        self.due: SortedSet[bytes] = SortedSet()
+        self.runs = 0  # jobs without a TTL
+        self.calm_until_ns = 0  # no job expires before; see look_for_calm
+
+    def __len__(self) -> int:
+        return len(self.expiries) + self.runs
+
+    def __iter__(self) -> Iterator[tuple[bytes, Entry]]:
+        return self._entries.items()
+
+    def replace(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
+        """``before`` is the present state; None: there is no such job, or shall be none."""
+        if self._changes is not None:
+            self._changes.append((job_id, before))
+        self._put(job_id, before, after)
+
+    def add_ready(self, job_id: bytes, spec: Spec, queue: JobQueue, expires_ns: int) -> None:
+        """``replace(job_id, None, spec)``, for one who knows what stands in the spec."""
+        if self._changes is not None:
+            self._changes.append((job_id, None))
+        self._shard_of(job_id)[job_id] = spec
+        queue.ready.add(spec)
+        self.expiries.add(moment_key(expires_ns, job_id))
+        if expires_ns < self.calm_until_ns:
+            self.calm_until_ns = expires_ns
+
+    def lease_ready(self, job_id: bytes, ready: Entry, leased: Progress, queue: JobQueue) -> None:
+        """``replace(job_id, ready, leased)``, for one who knows both."""
+        if self._changes is not None:
+            self._changes.append((job_id, ready))
+        self._shard_of(job_id)[job_id] = leased
+        queue.ready.remove(leased[0])
+        self.leases.add(moment_key(leased[5], job_id))
+
+    def look_for_calm(self) -> int:
+        """No job expires before this."""
+        self.calm_until_ns = moment_of(self.expiries.first()) if self.expiries.size else NEVER_NS
+        return self.calm_until_ns
+
+    # -- loading: what is laid in is in no order yet --
+
+    def lay(self, job_id: bytes, entry: Entry) -> None:
+        self._shard_of(job_id)[job_id] = entry
+
+    def lay_all(self, jobs: Iterable[tuple[bytes, Entry]]) -> list[bytes]:
+        """Many new ones; the ids that are there already, of which nothing is changed."""
+        known = []
+        for job_id, entry in jobs:
+            shard = self._shard_of(job_id)
+            if job_id in shard:
+                known.append(job_id)
+            else:
+                shard[job_id] = entry
+        return known
+
+    def lift(self, job_id: bytes) -> Entry | None:
+        return self._shard_of(job_id).pop(job_id, None)
+
+    # -- inside --
+
+    def _put(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
+        shard = self._shard_of(job_id)
+        if before is not None:
+            self._leave(job_id, before)
+        if after is not None:
+            shard[job_id] = after
+            self._enter(job_id, after)
+            if before is None:
+                self._begin(job_id, spec_of(after))
+        elif before is not None:
+            del shard[job_id]
+            self._end(job_id, spec_of(before))
+
+    def _begin(self, job_id: bytes, spec: Spec) -> None:
+        if is_run(spec):
+            self.runs += 1
+            return
+        expires_ns = expires_ns_of(spec)
+        self.expiries.add(moment_key(expires_ns, job_id))
+        self.calm_until_ns = min(self.calm_until_ns, expires_ns)
+
+    def _end(self, job_id: bytes, spec: Spec) -> None:
+        if is_run(spec):
+            self.runs -= 1
+        else:
+            self.expiries.remove(moment_key(expires_ns_of(spec), job_id))
+
+    def _enter(self, job_id: bytes, entry: Entry) -> None:
+        if isinstance(entry, bytes):
+            self._queues.by_number[queue_of(entry)].ready.add(entry)
+            return
+        spec, stage, _, _, _, moment_ns, _ = entry
+        if stage == LEASED:
+            self.leases.add(moment_key(moment_ns, job_id))
+        elif stage in WAITING:
+            queue = self._queues.by_number[queue_of(spec)]
+            if moment_ns:
+                queue.scheduled.add(spec)
+                self.due.add(moment_key(moment_ns, job_id))
+            else:
+                queue.ready.add(spec)
+        elif stage != COMPLETED:
+            self._queues.by_number[queue_of(spec)].dead.add(spec)
+
+    def _leave(self, job_id: bytes, entry: Entry) -> None:
+        if isinstance(entry, bytes):
+            self._queues.by_number[queue_of(entry)].ready.remove(entry)
+            return
+        spec, stage, _, _, _, moment_ns, _ = entry
+        if stage == LEASED:
+            self.leases.remove(moment_key(moment_ns, job_id))
+        elif stage in WAITING:
+            queue = self._queues.by_number[queue_of(spec)]
+            if moment_ns:
+                queue.scheduled.remove(spec)
+                self.due.remove(moment_key(moment_ns, job_id))
+            else:
+                queue.ready.remove(spec)
+        elif stage != COMPLETED:
+            self._queues.by_number[queue_of(spec)].dead.remove(spec)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._changes = []
+
+    def commit_batch(self) -> None:
+        self._changes = None
+
+    def undo_batch(self) -> None:
+        changes, self._changes = self._changes or (), None
+        for job_id, before in reversed(changes):
+            now = self.get(job_id)
+            if now is not before:
+                self._put(job_id, now, before)
+
 
 # A clock that goes back further was set anew: jobs would live too long if it were not followed.
 SMALL_STEP_NS = 1_000_000_000
@@ -31,7 +227,7 @@ _MULTIPLIER, _INCREMENT, _MASK64 = 6364136223846793005, 1442695040888963407, 2**
 
 
 class WorkqState:
-    """See the module's docstring. The decisions are functions that take it."""
+    """The decisions are functions that take it."""
 
     __slots__ = (
         "_chance",

@@ -28,15 +28,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from journeyman.engines.ztick.job import (
+from journeyman.engines.ztick.jobs import (
     STATUS_AT,
     TRIGGERED,
     Job,
+    ScheduledJobTable,
     execution_ns_of,
     identifier_of,
     order_of,
 )
-from journeyman.engines.ztick.jobs import ScheduledJobTable
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
@@ -58,8 +58,7 @@ from journeyman.engines.ztick.messages import (
     ZtickOutcome,
 )
 from journeyman.engines.ztick.rules import RuleBook
-from journeyman.engines.ztick.state import ZtickState
-from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Status
+from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet, Status
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.protocols.ztick.commands import (
     Command,
@@ -72,6 +71,151 @@ from journeyman.protocols.ztick.commands import (
     SetRule,
     Stat,
 )
+
+_Waiting: TypeAlias = tuple[Job, StartRun]
+_Change: TypeAlias = tuple[dict[int, Any], int, object]  # which table, run id, what was there
+
+
+class RunQueue:
+    """Runs of triggered jobs: which wait, which are under way.
+
+    triggered --add--> waiting --start, in order, as slots are free--> running --finish--> ended
+                          |
+                          +--withdraw: the job was SET or removed--> dropped
+
+    A run has a number of its own, counted from 1, because a job may get a new plan while a run of
+    it is under way: the run keeps its slot until it ends, but its end no longer concerns the job.
+    Waiting runs start in the order of their numbers. ``_first`` is the smallest number that can
+    still be waiting, so a withdrawn run costs one look-up, and nothing is searched.
+    """
+
+    __slots__ = ("_changes", "_first", "_max_runs", "_next", "_running", "_saved", "_waiting")
+
+    def __init__(self, max_runs: int) -> None:
+        assert max_runs > 0
+        self._max_runs = max_runs
+        self._waiting: dict[int, _Waiting] = {}
+        self._running: dict[int, Job] = {}
+        self._first = 1
+        self._next = 1
+        self._changes: list[_Change] | None = None  # of the open batch
+        self._saved = (1, 1)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def next_id(self) -> int:
+        """The id of the run that is added next."""
+        return self._next
+
+    def add(self, job: Job, effect: StartRun) -> None:
+        """Queue a run of a job that was triggered with ``next_id``."""
+        run_id = self._next
+        assert run_id == effect.run_id == order_of(job)
+        self._note(self._waiting, run_id)
+        self._waiting[run_id] = (job, effect)
+        self._next = run_id + 1
+
+    def start(self) -> tuple[StartRun, ...]:
+        """Give the free slots to the runs that have waited longest."""
+        started = []
+        while self._waiting and len(self._running) < self._max_runs:
+            run_id = self._first
+            self._first += 1
+            if run_id not in self._waiting:
+                continue
+            self._note(self._waiting, run_id)
+            self._note(self._running, run_id)
+            self._running[run_id], effect = self._waiting.pop(run_id)
+            started.append(effect)
+        return tuple(started)
+
+    def withdraw(self, run_id: int) -> None:
+        """The job of this run was SET or removed: it shall not start. Once started it goes on."""
+        self._note(self._waiting, run_id)
+        self._waiting.pop(run_id, None)
+
+    def finish(self, run_id: int) -> Job | None:
+        """Free the slot; the job as it was triggered. None if there is no such run."""
+        self._note(self._running, run_id)
+        return self._running.pop(run_id, None)
+
+    def _note(self, table: dict[int, Any], run_id: int) -> None:
+        if self._changes is not None:
+            self._changes.append((table, run_id, table.get(run_id)))
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._changes = []
+        self._saved = (self._first, self._next)
+
+    def commit_batch(self) -> None:
+        self._changes = None
+
+    def undo_batch(self) -> None:
+        for table, run_id, before in reversed(self._changes or ()):
+            if before is None:
+                table.pop(run_id, None)
+            else:
+                table[run_id] = before
+        self._changes = None
+        self._first, self._next = self._saved
+
+
+class ZtickState:
+    """What all decisions share: the parts, the moment, and the outcome so far."""
+
+    __slots__ = (
+        "_rules_before",
+        "effects",
+        "jobs",
+        "now_ns",
+        "overdue",
+        "records",
+        "rules",
+        "runs",
+    )
+
+    def __init__(self, jobs: ScheduledJobTable, rules: RuleBook, max_runs: int) -> None:
+        self.jobs = jobs
+        self.rules = rules
+        self.runs = RunQueue(max_runs)
+        self.now_ns = 0
+        self.records: list[Record] = []
+        self.effects: tuple[StartRun, ...] = ()
+        self.overdue: Job | None = None  # planned jobs of the log below this are not run
+        self._rules_before: list[tuple[str, RuleSet | None]] = []  # of the open batch, by id
+
+    def replace_rule(self, identifier: str, rule: RuleSet | None) -> RuleSet | None:
+        """Put, or without a rule remove; what was there before."""
+        before = self.rules.replace(identifier, rule)
+        self._rules_before.append((identifier, before))
+        return before
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._rules_before.clear()
+        self.jobs.begin_batch()
+        self.runs.begin_batch()
+
+    def commit_batch(self) -> None:
+        self.jobs.commit_batch()
+        self.runs.commit_batch()
+
+    def undo_batch(self) -> None:
+        self.jobs.undo_batch()
+        self.runs.undo_batch()
+        while self._rules_before:
+            self.rules.replace(*self._rules_before.pop())
+
 
 MAX_RUNS = 64
 MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
@@ -145,7 +289,7 @@ def _set_rule(state: ZtickState, command: SetRule, prefix: str) -> Reply:
     if not (command.identifier.startswith(prefix) and command.pattern.startswith(prefix)):
         return OUT_OF_SCOPE
     rule = RuleSet(command.identifier, command.pattern, command.runner)
-    state.rules.put(rule)
+    state.replace_rule(rule.identifier, rule)
     state.records.append(rule)
     return DONE
 
@@ -154,7 +298,7 @@ def _remove_rule(state: ZtickState, command: RemoveRule, prefix: str) -> Reply:
     identifier = command.identifier
     if not identifier.startswith(prefix):
         return OUT_OF_SCOPE
-    if not state.rules.remove(identifier):
+    if state.replace_rule(identifier, None) is None:
         return RuleNotFound(identifier)
     state.records.append(RuleRemoved(identifier))
     return DONE

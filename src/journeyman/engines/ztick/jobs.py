@@ -1,55 +1,83 @@
-r"""All jobs of a schedule: their states, how many have which status, and what is due next.
+"""All jobs of a schedule: their states, how many have which status, and what is due next.
 
     plan      SET             any status  -> planned
     take_due  the time came   planned, for the caller to move on at once
     move      a run           planned -> triggered -> executed | failed      planned -> failed
-    remove    REMOVE          any status  -> gone
+    remove    REMOVE          any status  -> forgotten
 
-Which of these a command leads to is decided in engine.py; here they are done, all four in one
-place: the job is in its shard, the counts are right, the queue of due jobs knows it if it is
-planned, and while a batch is open, what was there before is noted.
+engine.py decides which of these a command leads to. Here they are done, each in one step: the job
+is in its shard, the counts are right, the queue of due jobs has it if it is planned, and while a
+batch is open the state before is noted.
 
-            coming                  leaving, while the queue is being tidied
-           12:05 a                     12:04 x
-          /       \                   /       \
-      12:30 b     ...             12:10 y     ...        earliest first, then first SET
+A job is bytes, because the garbage collector does not look at bytes, and a million tuples would
+keep it busy:
 
-The queue of due jobs is a heap of the jobs themselves. A job that is SET again or removed stays in
-its heap, where nobody looks for it; it is *stale*, and passed over when it comes up. Nothing is
-made for a job beyond its place in the heap.
+    u64be execution_ns + 2**63 | u64be order | u8 status | identifier, utf-8
+    8                            8             1
 
-When more than half of the heap is stale, everything has to go into a new one. Done at once, that
-would stop the server for half a second at a million jobs. So the heap becomes the leaving one, an
-empty one takes its place, and every further change moves a few jobs over, from the end: without
-its last leaf a heap is still a heap. Meanwhile the next job is at the top of one of the two.
-
-The queue can be taken back to where it was when a batch began. Jobs that were pushed since then
-are stale as soon as their states are taken back. Those that have left a heap are kept aside until
-the batch ends, also the stale ones: they may be the present state again.
+So jobs compare in the order in which they run: by time, then by ``order``. For a planned job that
+counts SETs (of two jobs with the same time, the one that was SET first runs first), for a triggered
+job it is the id of its run, otherwise it has no meaning. A job never changes: another status is
+another object, and ``is`` shows whether an object is still the present state of its job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from struct import Struct
 from typing import TypeAlias
 
-from journeyman.engines.sharded_dict import ShardedDict
-from journeyman.engines.ztick.job import (
-    PLANNED,
-    STATUS_AT,
-    TRIGGERED,
-    Job,
-    execution_ns_of,
-    identifier_of,
-    order_of,
-    pack,
-)
-from journeyman.engines.ztick.messages import JobListing
+from journeyman.engines.sharded_dict import ShardedDict, Snapshot
+from journeyman.formats.ztick import Status
+
+Job: TypeAlias = bytes
+
+# Statuses as they stand in a job: job[STATUS_AT] == PLANNED.
+PLANNED, TRIGGERED, EXECUTED, FAILED = (int(status) for status in Status)
+REMOVED = len(Status)  # of a row of the log that takes its job away; no job has it
+STATUS_AT = 16
+
+_HEAD = Struct(">QQB")
+_EPOCH = 2**63  # times before 1970 are negative; shifted by this they sort as bytes
+_head = _HEAD.pack
+
+
+def pack(execution_ns: int, order: int, status: int, identifier: str) -> Job:
+    return _head(execution_ns + _EPOCH, order, status) + identifier.encode()
+
+
+def pack_rows(
+    execution_ns: Iterable[int], orders: range, statuses: Iterable[int], identifiers: Sequence[str]
+) -> list[Job]:
+    """Many at once. ValueError if there is not the same number of each."""
+    return [
+        _head(time_ns + _EPOCH, order, status) + identifier.encode()
+        for time_ns, order, status, identifier in zip(
+            execution_ns, orders, statuses, identifiers, strict=True
+        )
+    ]
+
+
+def execution_ns_of(job: Job) -> int:
+    return int.from_bytes(job[:8]) - _EPOCH
+
+
+def order_of(job: Job) -> int:
+    return int.from_bytes(job[8:STATUS_AT])
+
+
+def identifier_of(job: Job) -> str:
+    return job[STATUS_AT + 1 :].decode()
+
 
 NO_RUN = 0  # the run id of a triggered job whose run is yet to be made; real ones begin at 1
 
+JobRow: TypeAlias = tuple[str, Status, int]  # identifier, status, execution_ns
 _Change: TypeAlias = tuple[str, Job | None]  # identifier, its state before
+
+_STATUSES = tuple(Status)
+SLICE_JOBS = 500  # a listing looks at least at this many jobs at a time, if there are as many
 
 
 SLACK = 1_000  # so many stale jobs are never worth the work
@@ -57,7 +85,22 @@ MOVES = 4  # jobs that each change moves over; with 1, changes would add as fast
 
 
 class DueQueue:
-    """The planned jobs, in the order in which they become due."""
+    r"""The planned jobs, in the order in which they become due: a heap of the jobs themselves.
+
+            coming                  leaving, while the queue is tidied
+           12:05 a                     12:04 x
+          /       \                   /       \
+      12:30 b     ...             12:10 y     ...        earliest first, then first SET
+
+    A job that is SET again or removed stays in its heap as *stale*, and is skipped when it comes
+    up. When more than half of the heap is stale, all jobs have to go into a new one. Done at once
+    that would stop the server for half a second at a million jobs. So the heap becomes the leaving
+    one, an empty one takes its place, and every further change moves a few jobs over, from the end:
+    without its last leaf a heap is still a heap.
+
+    Undo: jobs pushed since the batch began are stale once their states are restored. Jobs that left
+    a heap are kept until the batch ends, stale ones too: they may become the present state again.
+    """
 
     __slots__ = ("_coming", "_gone", "_holds", "_leaving")
 
@@ -142,6 +185,37 @@ class DueQueue:
         for job in gone or ():
             if self._holds(job):
                 heappush(self._coming, job)
+
+
+class JobListing:
+    """The jobs as of one moment: an iterator of slices, each quick to make and maybe empty."""
+
+    __slots__ = ("_prefix", "_shards")
+
+    def __init__(self, shards: Snapshot[str, Job] | None, prefix: str) -> None:
+        """Those whose identifier begins with ``prefix``; None: no jobs."""
+        self._shards = iter(()) if shards is None else shards
+        self._prefix = prefix
+
+    def __iter__(self) -> Iterator[list[JobRow]]:
+        return self
+
+    def __next__(self) -> list[JobRow]:
+        prefix = self._prefix
+        rows: list[JobRow] = []
+        seen = 0
+        for shard in self._shards:
+            seen += len(shard)
+            rows += [
+                (identifier, _STATUSES[job[STATUS_AT]], execution_ns_of(job))
+                for identifier, job in shard.items()
+                if identifier.startswith(prefix)
+            ]
+            if seen >= SLICE_JOBS:
+                break
+        if not seen:
+            raise StopIteration
+        return rows
 
 
 class ScheduledJobTable:

@@ -19,8 +19,14 @@ from collections.abc import Sequence
 
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.engine import MAX_RUNS, ScheduleEngine
-from journeyman.engines.ztick.job import REMOVED, STATUS_AT, Job, order_of, pack_rows
-from journeyman.engines.ztick.jobs import ScheduledJobTable
+from journeyman.engines.ztick.jobs import (
+    REMOVED,
+    STATUS_AT,
+    Job,
+    ScheduledJobTable,
+    order_of,
+    pack_rows,
+)
 from journeyman.engines.ztick.messages import Resumed
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet
@@ -44,10 +50,8 @@ class ZtickLoader:
             self.add_jobs([record.identifier], [record.execution_ns], [int(record.status)])
         elif isinstance(record, JobRemoved):
             self.add_jobs([record.identifier], [0], [REMOVED])
-        elif isinstance(record, RuleSet):
-            self._rules.put(record)
         else:
-            self._rules.remove(record.identifier)
+            self._rules.replace(record.identifier, record if isinstance(record, RuleSet) else None)
 
     def add_jobs(
         self, identifiers: Sequence[str], execution_ns: Sequence[int], statuses: Sequence[int]

@@ -18,19 +18,13 @@ each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from journeyman.engines.sharded_dict import Snapshot
-from journeyman.engines.ztick.job import STATUS_AT, Job, execution_ns_of
+from journeyman.engines.ztick.jobs import JobListing
 from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
 
 Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
-JobRow: TypeAlias = tuple[str, Status, int]  # identifier, status, execution_ns
-
-_STATUSES = tuple(Status)
-SLICE_JOBS = 500  # a listing looks at least at this many jobs at a time, if there are as many
 
 # A few milliseconds of work at a million jobs.
 DUE_LIMIT = 500
@@ -109,37 +103,6 @@ class RuleNotFound:
 class ScheduledJobState:
     status: Status
     execution_ns: int
-
-
-class JobListing:
-    """The jobs as of one moment: an iterator of slices, each quick to make and maybe empty."""
-
-    __slots__ = ("_prefix", "_shards")
-
-    def __init__(self, shards: Snapshot[str, Job] | None, prefix: str) -> None:
-        """Those whose identifier begins with ``prefix``; None: no jobs."""
-        self._shards = iter(()) if shards is None else shards
-        self._prefix = prefix
-
-    def __iter__(self) -> Iterator[list[JobRow]]:
-        return self
-
-    def __next__(self) -> list[JobRow]:
-        prefix = self._prefix
-        rows: list[JobRow] = []
-        seen = 0
-        for shard in self._shards:
-            seen += len(shard)
-            rows += [
-                (identifier, _STATUSES[job[STATUS_AT]], execution_ns_of(job))
-                for identifier, job in shard.items()
-                if identifier.startswith(prefix)
-            ]
-            if seen >= SLICE_JOBS:
-                break
-        if not seen:
-            raise StopIteration
-        return rows
 
 
 @dataclass(frozen=True, slots=True)

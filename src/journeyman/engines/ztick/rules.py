@@ -121,13 +121,12 @@ def _common(label: str, text: str, at: int) -> int:
 class RuleBook:
     """The rules by identifier, and by pattern."""
 
-    __slots__ = ("_by_pattern", "_changes", "_patterns", "_rules")
+    __slots__ = ("_by_pattern", "_patterns", "_rules")
 
     def __init__(self) -> None:
         self._rules: dict[str, RuleSet] = {}
         self._by_pattern: dict[str, SortedSet[str]] = {}  # identifiers
         self._patterns = PrefixTree()  # the empty one is never among them
-        self._changes: list[tuple[str, RuleSet | None]] | None = None  # rules before, by id
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -148,26 +147,15 @@ class RuleBook:
         """The rules whose identifier begins with ``prefix``."""
         return (rule for rule in self._rules.values() if rule.identifier.startswith(prefix))
 
-    def put(self, rule: RuleSet) -> None:
-        """Create or replace the rule."""
-        self._replace(rule.identifier, rule)
-
-    def remove(self, identifier: str) -> bool:
-        """Forget the rule; whether there was one."""
-        if identifier not in self._rules:
-            return False
-        self._replace(identifier, None)
-        return True
-
-    def _replace(self, identifier: str, rule: RuleSet | None) -> None:
+    def replace(self, identifier: str, rule: RuleSet | None) -> RuleSet | None:
+        """Put the rule, or without one forget what is there; the rule before."""
         before = self._rules.pop(identifier, None)
         if before is not None:
             self._leave(before.pattern, identifier)
         if rule is not None:
             self._rules[identifier] = rule
             self._join(rule.pattern, identifier)
-        if self._changes is not None:
-            self._changes.append((identifier, before))
+        return before
 
     def _join(self, pattern: str, identifier: str) -> None:
         if pattern and pattern not in self._by_pattern:
@@ -184,16 +172,3 @@ class RuleBook:
         if not identifiers:
             del self._by_pattern[pattern]
             self._patterns.remove(pattern)
-
-    # -- batches ---------------------------------------------------------------------------------
-
-    def begin_batch(self) -> None:
-        self._changes = []
-
-    def commit_batch(self) -> None:
-        self._changes = None
-
-    def undo_batch(self) -> None:
-        changes, self._changes = self._changes, None
-        for identifier, before in reversed(changes or ()):
-            self._replace(identifier, before)

@@ -29,8 +29,8 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES, Token
+from journeyman.engines.ztick.jobs import JobListing
 from journeyman.engines.ztick.messages import (
-    JobListing,
     JobNotFound,
     OutOfScope,
     Reply,

@@ -28,7 +28,7 @@ from typing import Any
 from journeyman.clock import Clock
 from journeyman.disk import Disk, RealDisk
 from journeyman.engines.ztick.engine import ScheduleEngine
-from journeyman.engines.ztick.job import REMOVED
+from journeyman.engines.ztick.jobs import REMOVED
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record

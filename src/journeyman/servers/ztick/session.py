@@ -17,10 +17,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from journeyman.config import ALL_NAMESPACES
+from journeyman.engines.ztick.jobs import JobListing
 from journeyman.engines.ztick.messages import (
     DONE,
     Accepted,
-    JobListing,
     JobNotFound,
     OutOfScope,
     Reply,
