@@ -14,7 +14,7 @@ from journeyman.engines.ztick.messages import RuleListing
 from journeyman.formats.ztick import Status
 from journeyman.logs.appender import SyncPolicy
 from journeyman.protocols.ztick import ListRules, Query, rule_line
-from journeyman.servers.ztick.loading import OpenedSchedule, open_log
+from journeyman.servers.ztick.persistence import OpenedSchedule, open_log
 
 DATA = Path(__file__).parent / "data" / "ztick"
 LOGS = sorted(DATA.glob("*.log"))

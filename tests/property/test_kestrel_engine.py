@@ -26,7 +26,7 @@ from journeyman.engines.kestrel.messages import (
     RemoveReader,
     SaveCheckpoint,
 )
-from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.queue import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut

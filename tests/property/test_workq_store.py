@@ -27,7 +27,7 @@ from journeyman.folds.keyspace import (
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Record
 from journeyman.servers.workq.store import StoreJournal, load_store
-from journeyman.servers.workq.upkeep import Retention
+from journeyman.servers.workq.store_persistence import Retention
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.support.effort import cases

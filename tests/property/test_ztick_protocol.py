@@ -22,7 +22,7 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.protocols import ztick
-from journeyman.protocols.foreign import Foreign, foreign
+from journeyman.protocols.events import Foreign, foreign
 from journeyman.protocols.ztick import (
     LINE_LIMIT_BYTES,
     Auth,

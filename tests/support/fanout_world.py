@@ -22,7 +22,7 @@ from journeyman.engines.kestrel.messages import (
     KestrelOutcome,
     SaveCheckpoint,
 )
-from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.queue import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
 from journeyman.protocols.kestrel.replies import reply_bytes

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journeyman.protocols import kestrel, workq
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import HTTP
+from journeyman.protocols.events import HTTP, Auth, AuthRequired
 from journeyman.protocols.kestrel.commands import Version
 from journeyman.protocols.workq.commands import Complaint, Hangup, InspectServer, RefusedLine
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.config import Configuration, load, show
-from journeyman.engines.kestrel.settings import FanOutSettings
+from journeyman.engines.kestrel.queue import FanOutSettings
 from journeyman.errors import UsageError
 from journeyman.formats.kestrel.codec import SEAL_BYTES
 from journeyman.servers.kestrel.service import ITEM_OVERHEAD_BYTES, queue_settings

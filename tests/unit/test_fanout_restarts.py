@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from journeyman.engines.kestrel.messages import Checkpoint, SaveCheckpoint
-from journeyman.engines.kestrel.settings import FanOutSettings
+from journeyman.engines.kestrel.queue import FanOutSettings
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import READER, WRITER, ItemPut
 from journeyman.formats.kestrel.codec import SEALS

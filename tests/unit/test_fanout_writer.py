@@ -11,7 +11,7 @@ import pytest
 
 from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import Effect
-from journeyman.engines.kestrel.settings import FanOutSettings
+from journeyman.engines.kestrel.queue import FanOutSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
 from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes

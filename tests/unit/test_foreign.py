@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journeyman.protocols import kestrel, workq, ztick
-from journeyman.protocols.foreign import HTTP, TLS, foreign
+from journeyman.protocols.events import HTTP, TLS, foreign
 from journeyman.protocols.kestrel.commands import DeleteQueue, GetItem, Key
 from journeyman.protocols.workq.commands import Complaint, InspectServer, RefusedLine
 from journeyman.protocols.ztick import Auth, AuthRequired, Set, Stat

@@ -20,8 +20,12 @@ from journeyman.engines.kestrel.messages import (
     StopServer,
     StopWaiting,
 )
-from journeyman.engines.kestrel.queue import Intervals
-from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.queue import (
+    FanOutSettings,
+    Intervals,
+    QueueSettings,
+    ReaderSettings,
+)
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut

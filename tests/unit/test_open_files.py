@@ -9,7 +9,7 @@ import pytest
 
 from journeyman.config import Configuration, LogLevel, load
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.open_files import fit_to_open_files, look_at_connections
+from journeyman.servers.preflight import fit_to_open_files, look_at_connections
 from journeyman.testing import ManualClock
 
 Fit = Callable[..., Configuration]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from journeyman.servers.core.ticker import RECHECK_S, Ticker
+from journeyman.servers.core.service import RECHECK_S, Ticker
 from journeyman.testing import ManualClock
 
 S = 1_000_000_000

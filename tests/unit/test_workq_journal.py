@@ -15,7 +15,7 @@ from journeyman.formats.workq import Record
 from journeyman.logs.workq import pauses
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq.upkeep import Cleaning, IntervalSync
+from journeyman.servers.workq.persistence import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import WorkqJournal, policy_of
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, deleted, path_of, started

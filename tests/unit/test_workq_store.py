@@ -24,11 +24,16 @@ from journeyman.protocols.workq.commands import InspectScheduledJobs
 from journeyman.protocols.workq.replies import JobList
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq import store
-from journeyman.servers.workq import upkeep as workq_retention
+from journeyman.servers.workq import store_persistence as workq_retention
 from journeyman.servers.workq.persistence import PersistenceContext
 from journeyman.servers.workq.store import LoadedStore, StoreJournal, load_store
-from journeyman.servers.workq.store_persistence import PROMOTE_S, SWEEP_S, StoreUpkeep
-from journeyman.servers.workq.upkeep import Retention, Swept
+from journeyman.servers.workq.store_persistence import (
+    PROMOTE_S,
+    SWEEP_S,
+    Retention,
+    StoreUpkeep,
+    Swept,
+)
 from journeyman.storage import Storage
 from journeyman.storage.memory import MemoryBackend
 from journeyman.testing import ManualClock

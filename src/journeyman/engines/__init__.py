@@ -17,8 +17,8 @@ makes bytes of it. A dialect's folder has
     ztick/        jobs.py all jobs and which is due next; rules.py which rule a job runs by
     workq/        adding.py, lifecycle.py, views.py the decisions; job.py a job and its transitions;
                   queues.py queues and who waits
-    kestrel/      whole_queues.py flush, delete, checkpoint; queue.py a queue and its readers;
-                  settings.py
+    kestrel/      whole_queues.py flush, delete, checkpoint; queue.py a queue, its readers
+                  and their settings
 
     sorted_set.py, sharded_dict.py   what they are made of
 """

@@ -8,5 +8,5 @@ turn answers into bytes. Nothing here waits, reads a clock or decides what a com
     <dialect>/replies.py    answers -> bytes
     ztick/rules.py          the runner grammar of RULE SET, both ways
     workq/readers.py        the words, flags and payload of a command -> itself, or what is wrong
-    foreign.py              lines of other protocols, HTTP above all, which end the connection
+    events.py               what all can meet: a secret, or a client that speaks another protocol
 """

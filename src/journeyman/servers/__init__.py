@@ -9,25 +9,24 @@
 Each service has these in a folder of its own; what they have in common is in core/.
 
     core/connection.py    one connection: bytes in, answers out, bounds, AUTH
-    core/group_commit.py  batches: decided, written, told, or taken back
-    core/service.py       a service: start, trouble, failure, stop
+    core/group_commit.py  batches: decided, written, answered, or undone
+    core/service.py       a service: start, trouble, failure, stop; when something is due next
     core/shared.py        what all share: the budget of unsent bytes, turns for long work
-    core/listener.py      a port             core/tls.py         TLS on it
+    core/listener.py      a port, and TLS on it
     core/access.py        tokens, and delays for guessers
-    core/ticker.py        when to look at what the time has brought
-    core/server_log.py    lines on stderr    core/bulk_child.py  a large log, read in a process
+    core/server_log.py    lines on stderr
+    core/bulk_child.py    a large log, read in a process of its own
 
     ztick/  workq/  kestrel/
       service.py          builds the rest from the settings
       session.py          one connection: parses, asks the writer, renders its replies
       writer.py           the single writer
       metrics.py          its figures
-      and: how a log is loaded and looked after; http.py for what it shows over HTTP
+      persistence.py      how the log is loaded and looked after (kestrel: journals.py)
+      http.py             what it shows over HTTP (ztick: http/api.py)
 
     http/                 the HTTP port, and the schedule over HTTP
-    telemetry/            figures as Prometheus and OTLP want them, spans
+    telemetry/            figures for Prometheus and OTLP, spans
     process.py            the process: event loop, signals, exit code
-    preflight.py          what is refused before anything is opened
-    data_directory.py     made at a start if something is kept in it
-    open_files.py         how many connections the limit on open files leaves room for
+    preflight.py          what is checked and prepared before anything is opened
 """

@@ -1,21 +1,36 @@
-"""What a server refuses before it opens anything; ``journeyman config`` refuses the same.
+"""What happens before a server opens anything: settings checked, limits raised, directories made.
 
-    addresses   one of its own for each port; other networks only with tokens, or insecure = true
-    access      the auth file and the certificate can be read and used
-    storage     the engine has these options and this kind of path, and its library is installed
-    telemetry   the endpoint is a URL, and the exporter is installed
+    check                    refuses what cannot be served; ``journeyman config`` does the same
+      addresses   one of its own for each port; other networks only with tokens, or insecure = true
+      access      the auth file and the certificate can be read and used
+      storage     the engine has these options and this kind of path, and its library is installed
+      telemetry   the endpoint is a URL, and the exporter is installed
+    fit_to_open_files        how many connections the limit on open files leaves room for
+    prepare_data_directory   made only if an open service keeps something below it
 
 Whether a port is free, a log is locked or a collector answers is seen when the server starts.
+
+Files: connections of every port + runs + queues + the server's own. The soft limit is raised as far
+as the hard limit allows. Where that is less than the settings may need, each port takes fewer
+connections, so that logs, runs and queues always find a file to open. That is a warning only if
+limits.connections was set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import os
+import resource
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from ipaddress import ip_address
 
-from journeyman.config import Address, Configuration, Settings, WorkqPersistence
-from journeyman.errors import UsageError
+from journeyman.config import Address, Configuration, Persistence, Settings, WorkqPersistence
+from journeyman.config.loading import DEFAULT_ORIGIN
+from journeyman.disk import Disk
+from journeyman.errors import LogError, UsageError
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.telemetry.telemetry import check_telemetry
 from journeyman.storage.contract import EngineOptions, expanded
 from journeyman.storage.opening import check_engine, check_path
@@ -81,3 +96,147 @@ def _check_addresses(configuration: Configuration) -> None:
         if address.port and address in taken:
             raise UsageError(f"{place}: {taken[address]} has the same address; give each its own")
         taken[address] = name
+
+
+# Where earlier versions kept things by default, by the setting that says where they are now.
+_FORMER_PLACES = {
+    "database.logfile_path": ("logfile", "--log logfile"),
+    "kestrel.queue_path": ("queues", "--queue-path queues"),
+}
+
+
+def prepare_data_directory(configuration: Configuration, disk: Disk, messages: ServerLog) -> None:
+    """Make it if it is needed; warn of data that an earlier version kept elsewhere. LogError."""
+    settings = configuration.settings
+    directory = settings.data.directory
+    for section, service in (("workq", "the work queue"), ("kestrel", "the fan-out queues")):
+        origin = configuration.origins[f"{section}.enabled"]
+        if not getattr(settings, section).enabled:
+            messages.info(f"{service}: off", because=f"{section}.enabled = false ({origin})")
+    kept = dict(_kept(settings))
+    if not any(_is_below(path, directory) for path in kept.values()):
+        return
+    for name, path in kept.items():
+        if configuration.origins[name] == DEFAULT_ORIGIN:
+            _name_the_former_place(name, path, disk, messages)
+    try:
+        disk.make_dirs(directory)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise LogError(
+            directory,
+            f"cannot make the data directory: {reason}; name another one with --data DIR",
+        ) from None
+    messages.info("data directory", path=os.path.abspath(directory))
+
+
+def _kept(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The settings that name what the open services write to, and the paths."""
+    if settings.database.persistence is Persistence.LOGFILE:
+        yield "database.logfile_path", settings.database.logfile_path
+    if settings.workq.enabled and settings.workq.persistence is WorkqPersistence.LOG:
+        yield "workq.cmdlog_path", settings.workq.cmdlog_path
+    if settings.workq.enabled and settings.workq.persistence is WorkqPersistence.STORAGE:
+        yield "storage.path", settings.storage.path
+    if settings.kestrel.enabled:
+        yield "kestrel.queue_path", settings.kestrel.queue_path
+
+
+def _is_below(path: str, directory: str) -> bool:
+    above = os.path.abspath(directory)
+    return os.path.commonpath([os.path.abspath(path), above]) == above
+
+
+def _name_the_former_place(name: str, path: str, disk: Disk, messages: ServerLog) -> None:
+    former, option = _FORMER_PLACES.get(name, ("", ""))
+    if former and disk.exists(former) and not disk.exists(path):
+        messages.warn(
+            f"./{former} is there and is not read: an earlier version kept its data there; "
+            f"start with {option} to use it, or move it to {path}"
+        )
+
+
+FILES_OF_OUR_OWN = 64  # logs, listeners, pipes
+FILES_OF_A_RUN = 4
+FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
+FEWEST_CONNECTIONS = 16
+
+WATCH_S = 5.0
+NEAR, WELL_BELOW = 0.9, 0.8  # of the connections a port takes: say so; may be said again
+
+
+def fit_to_open_files(configuration: Configuration, messages: ServerLog) -> Configuration:
+    """Raise the limit on open files; the settings with as many connections as it leaves room for.
+
+    A part of what is allowed is for connections even if the other settings could use up all of it.
+    """
+    settings = configuration.settings
+    wanted = settings.limits.connections
+    ports, others = _ports(settings), _files_of_others(settings)
+    allowed = _raise_limit(ports * wanted + others)
+    if allowed is None:
+        return configuration
+    fitting = max((allowed - others) // ports, allowed // (4 * ports), FEWEST_CONNECTIONS)
+    if fitting >= wanted:
+        return configuration
+    origin = configuration.origins["limits.connections"]
+    say = messages.info if origin == DEFAULT_ORIGIN else messages.warn
+    say(
+        f"each port takes {fitting} connections, not {wanted}: only {allowed} files may be open; "
+        "raise the limit (ulimit -n) for more"
+    )
+    limits = replace(settings.limits, connections=fitting)
+    return replace(configuration, settings=replace(settings, limits=limits))
+
+
+async def watch_connections(
+    open_now: Callable[[], Mapping[str, int]], most: int, messages: ServerLog
+) -> None:
+    """Warn, once, when a port is near its limit; again only after it was well below it."""
+    near: set[str] = set()
+    while True:
+        await asyncio.sleep(WATCH_S)
+        look_at_connections(open_now(), most, near, messages)
+
+
+def look_at_connections(
+    counts: Mapping[str, int], most: int, near: set[str], messages: ServerLog
+) -> None:
+    """``near`` holds the services that were warned of."""
+    for service, count in counts.items():
+        if count >= NEAR * most and service not in near:
+            near.add(service)
+            messages.warn(
+                f"{service} has {count} of {most} connections open; more than that are refused "
+                "(limits.connections, ulimit -n)"
+            )
+        elif count < WELL_BELOW * most:
+            near.discard(service)
+
+
+def files_for_connections(settings: Settings) -> int:
+    """From which number on descriptors are kept for programs and logs, whatever took the others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 2**31
+    others = FILES_OF_OUR_OWN + FILES_OF_A_RUN * settings.schedule.max_runs
+    return soft - min(others, soft // 4)
+
+
+def _ports(settings: Settings) -> int:
+    return 1 + settings.workq.enabled + settings.kestrel.enabled + bool(settings.http.listen)
+
+
+def _files_of_others(settings: Settings) -> int:
+    queues = FILES_OF_A_QUEUE * settings.kestrel.max_queues if settings.kestrel.enabled else 0
+    return FILES_OF_A_RUN * settings.schedule.max_runs + queues + FILES_OF_OUR_OWN
+
+
+def _raise_limit(needed: int) -> int | None:
+    """How many files may be open now; None: as many as are needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return None
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed

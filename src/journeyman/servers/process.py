@@ -27,14 +27,15 @@ from journeyman.runners import RunnerSet
 from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.data_directory import prepare
 from journeyman.servers.kestrel.service import FanOutServer
-from journeyman.servers.open_files import (
+from journeyman.servers.preflight import (
+    check,
     files_for_connections,
     fit_to_open_files,
+    notes,
+    prepare_data_directory,
     watch_connections,
 )
-from journeyman.servers.preflight import check, notes
 from journeyman.servers.telemetry.metrics import MeasuredDisk, places_of
 from journeyman.servers.workq.service import WorkQueueServer
 from journeyman.servers.ztick.service import ScheduleServer
@@ -122,7 +123,7 @@ async def _serve(
     access = check(configuration)  # before anything listens
     for note in notes(settings, access):
         messages.warn(note)
-    prepare(configuration, disk, messages)
+    prepare_data_directory(configuration, disk, messages)
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
     context = ServiceContext(settings, disk, clock, messages, shared, access, failed, stopping.set)

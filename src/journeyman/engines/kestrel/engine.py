@@ -13,7 +13,7 @@ leave before the batch is written. ``undo_batch`` takes back a batch that could 
 Confirmations are not written one by one. ``Checkpoint`` says how far the readers have come; after
 a crash, items confirmed since the last one come again.
 
-Limits and what happens to items that are too old or fail too often: settings.py.
+Limits and what happens to items that are too old or fail too often: queue.py.
 
     put --> window --> take --> open --> confirm --> finished
                         |        |
@@ -45,8 +45,7 @@ from journeyman.engines.kestrel.messages import (
     KestrelOutcome,
     StopWaiting,
 )
-from journeyman.engines.kestrel.queue import FanReader, ItemQueue, NotHere
-from journeyman.engines.kestrel.settings import FanOutSettings
+from journeyman.engines.kestrel.queue import FanOutSettings, FanReader, ItemQueue, NotHere
 from journeyman.engines.kestrel.state import KestrelState, LoadedReader, Wait
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut

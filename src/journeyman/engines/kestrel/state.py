@@ -29,8 +29,7 @@ from journeyman.engines.kestrel.messages import (
     KestrelAnswer,
     Write,
 )
-from journeyman.engines.kestrel.queue import FanReader, ItemQueue
-from journeyman.engines.kestrel.settings import FanOutSettings
+from journeyman.engines.kestrel.queue import FanOutSettings, FanReader, ItemQueue
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel.commands import Key

@@ -28,8 +28,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.events import Auth, AuthRequired, Foreign
 
 MAX_WAIT_MS = 2**31 - 1  # almost 25 days; a longer wait is cut to this
 

@@ -39,8 +39,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.events import Auth, AuthRequired, Foreign
 
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
 MAX_NAME_BYTES = 255

@@ -40,8 +40,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import HEAD_BYTES, foreign
+from journeyman.protocols.events import HEAD_BYTES, Auth, AuthRequired, foreign
 from journeyman.protocols.workq import commands, readers
 from journeyman.protocols.workq.readers import read_flags, read_size
 

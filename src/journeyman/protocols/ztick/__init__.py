@@ -1,6 +1,6 @@
 """The ztick protocol, server side: a connection as a machine that is fed bytes and gives events."""
 
-from journeyman.protocols.authentication import Auth, AuthRequired
+from journeyman.protocols.events import Auth, AuthRequired
 from journeyman.protocols.ztick.commands import (
     SETTLED,
     AuthNotNeeded,

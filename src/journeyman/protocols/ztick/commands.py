@@ -26,8 +26,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from journeyman.formats.ztick import Runner
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.events import Auth, AuthRequired, Foreign
 
 
 class ErrorCode(StrEnum):

@@ -48,8 +48,15 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from enum import Enum, auto
 
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import HEAD_BYTES, TLS, TLS_HANDSHAKE, Foreign, foreign
+from journeyman.protocols.events import (
+    HEAD_BYTES,
+    TLS,
+    TLS_HANDSHAKE,
+    Auth,
+    AuthRequired,
+    Foreign,
+    foreign,
+)
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.replies import in_a_message
 from journeyman.protocols.ztick.rules import read_runner

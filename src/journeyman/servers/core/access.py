@@ -32,7 +32,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple, Protocol
 
 from journeyman.config import Settings, Token, Tokens, load_tokens
-from journeyman.servers.core.tls import load_certificate, server_context
+from journeyman.servers.core.listener import load_certificate, server_context
 
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 1.0

@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, cast
 
 from journeyman.config import ALL_NAMESPACES, Token
-from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.events import Foreign
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog, address_of
 from journeyman.servers.core.shared import Shared

@@ -1,8 +1,23 @@
-"""A listening socket: a session for each connection, behind TLS if asked.
+"""A listening socket: a session for each connection, inside TLS if there is a certificate.
 
-A port that is taken, a host that does not resolve and a port that needs more rights are errors of
+A port that is in use, a host that does not resolve and a port that needs more rights are errors of
 one line that name the address. The address of a server that stopped a moment ago can be taken over
-at once (SO_REUSEADDR); one that is in use cannot.
+at once (SO_REUSEADDR).
+
+TLS stands between a socket and a session as one more machine without I/O: ssl's own, fed from
+memory.
+
+    socket --bytes--> TlsAdapter --ssl object on two memory buffers--> Session
+    socket <--bytes-- TlsAdapter <------------------------------------ TlsTransport.write
+
+asyncio brings TLS as well, but when the client has said that it will send no more (close_notify,
+as `echo ... | socat - OPENSSL:...` does), asyncio closes at once and answers still on their way are
+lost. Here the end of one direction is not the end of the other: the session sees ``eof_received``
+and closes when it has answered.
+
+- A handshake that takes too long or fails (a plaintext client) ends the connection; the session
+  never sees it.
+- TLS 1.2 or newer, the server's cipher order, the whole chain of the certificate file.
 """
 
 from __future__ import annotations
@@ -12,11 +27,243 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Sized
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol, cast
 
 from journeyman.config import Address
-from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.tls import TlsAdapter
+from journeyman.errors import UsageError
+from journeyman.servers.core.server_log import ServerLog, address_of
+
+_READ_BYTES = 64 * 1024
+
+
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    """What a listener needs; UsageError names the file that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_certificate(context, certificate, key)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Have new handshakes use these files; nothing changes if they cannot be used: UsageError."""
+    for name, path in (("tls_cert", certificate), ("tls_key", key)):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"controller.{name} = {path!r}: {reason}") from None
+    try:
+        # Tried elsewhere first: a context with half of a new pair would serve nobody.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password)
+        context.load_cert_chain(certificate, key, _no_password)
+    except ssl.SSLError as error:
+        reason = error.reason or str(error)
+        raise UsageError(
+            f"controller.tls_cert = {certificate!r}, controller.tls_key = {key!r}: not a PEM "
+            f"certificate with its key ({reason.lower().replace('_', ' ')})"
+        ) from None
+
+
+def _no_password() -> str:
+    """Keys with a password are refused; OpenSSL would ask on the terminal."""
+    return ""
+
+
+class TlsTransport(asyncio.Transport):
+    """What the session writes to."""
+
+    def __init__(self, raw: asyncio.Transport, adapter: TlsAdapter) -> None:
+        super().__init__()
+        self._raw = raw
+        self._adapter = adapter
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "sslcontext":
+            return self._adapter.context
+        return self._raw.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self._adapter.send(data)
+
+    def close(self) -> None:
+        self._adapter.close()
+
+    def abort(self) -> None:
+        self._raw.abort()
+
+    def is_closing(self) -> bool:
+        return self._raw.is_closing()
+
+    def pause_reading(self) -> None:
+        self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._raw.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._raw.get_write_buffer_size()
+
+
+class TlsAdapter(asyncio.Protocol):
+    """One connection: its handshake, then bytes both ways for ``make_session()``."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        make_session: Callable[[], asyncio.Protocol],
+        *,
+        handshake_timeout_s: float,
+        shaking: set[TlsAdapter],
+        is_full: Callable[[], bool],
+        refused: Callable[[str, str], object],
+    ) -> None:
+        """``shaking`` holds those that have no session yet; ``is_full``: take no more of them.
+
+        ``refused`` is called with the client when a connection ends without a session, and why.
+        """
+        self.context = context
+        self._shaking = shaking
+        self._is_full = is_full
+        self._make_session = make_session
+        self._timeout_s = handshake_timeout_s
+        self._refused = refused
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._raw: asyncio.Transport
+        self._session: asyncio.Protocol | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._input_over = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)  # uvloop's is of another family
+        if self._is_full():
+            self._refuse("connection refused: too many are open")
+            self._raw.abort()
+            return
+        self._shaking.add(self)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._timeout_s, self._too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        if self._raw.is_closing() or self._input_over:
+            return
+        self._incoming.write(data)
+        if self._session is None and not self._shake_hands():
+            return
+        self._receive()
+
+    def eof_received(self) -> bool:
+        if self._session is None:
+            return False
+        return self._end_of_input()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        self._shaking.discard(self)
+        if self._session is not None:
+            self._session.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.resume_writing()
+
+    # -- from the session --
+
+    def send(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if self._raw.is_closing():
+            return
+        try:
+            # A memory buffer takes everything, so one call writes all of it.
+            self._tls.write(data)
+        except ssl.SSLError:
+            self._raw.abort()
+            return
+        self._flush()
+
+    def close(self) -> None:
+        if self._raw.is_closing():
+            return
+        with suppress(ssl.SSLError):  # the other side need not have said goodbye as well
+            self._tls.unwrap()
+        self._flush()
+        self._raw.close()
+
+    # -- inside --
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except (ssl.SSLError, ssl.CertificateError) as error:
+            self._flush()  # the alert that says why
+            self._cancel_timer()
+            self._refuse(f"TLS handshake failed: {getattr(error, 'reason', None) or error}")
+            self._raw.close()
+            return False
+        self._flush()
+        self._cancel_timer()
+        self._shaking.discard(self)
+        self._session = self._make_session()
+        self._session.connection_made(TlsTransport(self._raw, self))
+        return True
+
+    def _receive(self) -> None:
+        assert self._session is not None
+        pieces: list[bytes] = []
+        ended = False
+        try:
+            while piece := self._tls.read(_READ_BYTES):
+                pieces.append(piece)
+            ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            ended = True
+        except ssl.SSLError:
+            self._raw.abort()
+            return
+        self._flush()  # answers to key updates
+        if pieces:
+            self._session.data_received(b"".join(pieces))
+        if ended and not self._end_of_input():
+            self.close()
+
+    def _end_of_input(self) -> bool:
+        """Whether the session wants to go on sending."""
+        if self._input_over or self._session is None:
+            return True
+        self._input_over = True
+        return bool(self._session.eof_received())
+
+    def _flush(self) -> None:
+        if data := self._outgoing.read():
+            self._raw.write(data)
+
+    def _refuse(self, reason: str) -> None:
+        self._refused(reason, address_of(self._raw.get_extra_info("peername")))
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self._refuse("TLS handshake took too long")
+        self._raw.abort()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
 
 BACKLOG = 1024  # connections the system keeps for us while we are busy
 

@@ -21,7 +21,7 @@ from journeyman.config import QueueLimits, Settings, WorkqSync
 from journeyman.config.queue_settings import READER_KEYS
 from journeyman.engines.kestrel.engine import FanOutEngine
 from journeyman.engines.kestrel.messages import Checkpoint, Effect, SaveCheckpoint, StopServer
-from journeyman.engines.kestrel.settings import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.queue import FanOutSettings, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.formats.kestrel import MAX_DATA_BYTES

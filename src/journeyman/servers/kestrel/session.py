@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.events import Auth, AuthRequired, Foreign
 from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel.commands import (
     Confirm,

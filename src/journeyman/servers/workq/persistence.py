@@ -1,25 +1,28 @@
 """Where the work queue keeps its jobs: what differs between memory, a command log and a store.
 
-    keeping = open_keeping(...)      -> keeping.queue, loaded; keeping.journal for the writer
+    keeping.queue                    the engine, loaded
+    keeping.journal                  for the writer; None: nothing is written
     keeping.begin_upkeep(...)        what has to be done now and then, once the writer is there
     keeping.look()                   after every batch
     keeping.stop(), keeping.close()  in this order; the writer is closed between them
 
-The command log is here, the store in store_persistence.py.
-
-A command log on disk -> a WorkQueue, with the log open for writing.
+The command log is here, the store in store_persistence.py. The command log is locked, then read:
 
     small or damaged log     formats: one record after another, past damage, which is repaired
     large and clean log      columnar, where it is installed: a million waiting jobs in 2 seconds
 
-The fast way runs in a process of its own (bulk_child.py), whose libraries go with it.
+Both give the same engine. The fast way runs in a process of its own (bulk_child.py), so that its
+libraries do not stay in the server. It only reads a log that is whole to its last byte; at the
+first oddity in the bytes the log is read the careful way from the beginning. Jobs with an odd
+history are folded in the fast way too (engines/workq/loading.py).
 
-Both give the same WorkQueue. The fast way only ever reads a log that is whole to its last byte;
-at the first thing that is odd about its bytes it is given up, and the log is read the careful way
-from the beginning. Jobs with an odd history are folded, in the fast way too
-(engines/workq/loading.py).
+Upkeep of the command log:
 
-Under both ways the log's locks are held before a byte is read.
+    a batch was written --look()--> interval policy? --> a timer --> sync, in the writer's thread
+    every clean_int_ms  --> WorkqLog.clean, in a thread of its own, while commands are served
+
+A failed sync is final, and the writer says so. A failed cleaning leaves the log whole, only larger
+than necessary: it is reported, and the next one tries again, unless a sync failed in it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,14 +39,16 @@ from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkQueueEngine
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
+from journeyman.errors import JourneymanError
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.workq import pauses
+from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
+from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.workq.upkeep import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import WorkqJournal, WorkqRecorder, WorkqWriter, policy_of
 
 # Below this, importing the libraries takes longer than reading with the formats.
@@ -220,6 +226,102 @@ class MemoryKeeping:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class IntervalSync:
+    """Syncs at most ``interval_ms`` after something was written."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        journal: WorkqJournal,
+        writer: WorkqWriter,
+        *,
+        interval_ms: int,
+    ) -> None:
+        self._loop = loop
+        self._journal = journal
+        self._writer = writer
+        self._interval_s = interval_ms / 1000
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look(self) -> None:
+        """After every batch; cheap when nothing was written, or the timer runs."""
+        if self._timer is None and self._journal.is_unsynced:
+            self._timer = self._loop.call_later(self._interval_s, self._ring)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._writer.run_between(self._journal.sync)
+
+
+class Cleaning:
+    """Cleans the log at intervals. ``ended`` is told whether it went well."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        log: WorkqLog,
+        journal: WorkqJournal,
+        messages: ServerLog,
+        *,
+        interval_ms: int,
+        ended: Callable[[bool], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._log = log
+        self._journal = journal
+        self._messages = messages
+        self._interval_s = interval_ms / 1000
+        self._ended = ended
+        self._on_failure = on_failure
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journeyman-cleaning")
+        self._timer = loop.call_later(self._interval_s, self._begin)
+
+    def stop(self) -> None:
+        """A cleaning under way comes to its end; the log waits for it when it is closed."""
+        self._timer.cancel()
+        self._thread.shutdown(wait=False)
+
+    def _begin(self) -> None:
+        self._journal.is_shared = True
+        self._thread.submit(self._log.clean, self._clock.now_ns()).add_done_callback(
+            lambda future: self._loop.call_soon_threadsafe(self._end, future)
+        )
+
+    def _end(self, future: Future[CleanReport]) -> None:
+        self._journal.is_shared = False
+        error = future.exception()
+        if error is None:
+            self._tell(future.result())
+        elif isinstance(error, JourneymanError | OSError) and not self._is_final(error):
+            self._messages.warn("cleaning failed; the log is whole", reason=error)
+        else:
+            self._on_failure(error)
+            return
+        self._ended(error is None)
+        self._timer = self._loop.call_later(self._interval_s, self._begin)
+
+    def _is_final(self, error: BaseException) -> bool:
+        poisoned = self._log.appender.poisoned is not None
+        return poisoned or (isinstance(error, JourneymanError) and is_over(error))
+
+    def _tell(self, report: CleanReport) -> None:
+        if report.rewritten or report.removed:
+            self._messages.info(
+                "the command log was cleaned",
+                segments_rewritten=report.rewritten,
+                segments_removed=report.removed,
+                records_dropped=report.records_dropped,
+                bytes_freed=report.bytes_freed,
+            )
 
 
 class LogKeeping:

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.authentication import Auth, AuthRequired
-from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.events import Auth, AuthRequired, Foreign
 from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     AwaitResult,

@@ -4,8 +4,8 @@
     every second   delayed jobs that are due become waiting ones   \\  between two batches, in the
     every minute   finished jobs leave when their retention ends   /   writer's thread, in steps
 
-Neither may fail for good: what could not be done is told, and done the next time. A store that
-cannot be opened is a matter of the settings: one line, exit code 2.
+Neither failure is final: it is reported, and the step is done the next time. A store that cannot be
+opened is a matter of the settings: one line, exit code 2.
 """
 
 from __future__ import annotations
@@ -13,23 +13,30 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from journeyman.config import Settings
 from journeyman.errors import (
+    InvalidData,
     JourneymanError,
     StorageError,
     StorageLocked,
     UsageError,
 )
+from journeyman.folds.keyspace import Defaults, workq_of_record
+from journeyman.folds.workq import FoldedJob, expires_ns
+from journeyman.formats.keyspace import QueueTimeKey
+from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
-from journeyman.servers.workq.store import StoreJournal, load_store
-from journeyman.servers.workq.upkeep import Retention
+from journeyman.servers.workq.store import Look, StoreJournal, load_store
 from journeyman.servers.workq.writer import WorkqWriter
-from journeyman.storage import Storage
+from journeyman.storage import OperationOutcome, RemoveJob, Storage
+from journeyman.units import NS_PER_MS
 
 PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
+SWEPT_AT_ONCE: Final = 500
 TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is told
 
 
@@ -197,3 +204,56 @@ class StoreUpkeep:
             self._around.messages.info("finished jobs were removed from the store", jobs=removed)
         self._cleaned(went_well)
         self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a step came to."""
+
+    removed: int
+    has_more: bool
+
+
+class Retention:
+    """Removes finished jobs ``retention_ms`` after they were finished, once their TTL is over.
+
+    the index of times, earliest first:  |--- over? remove ---|.....................|
+                                                              now - retention     now
+
+    No job is finished before its time, so one that is due later than that cannot be over. A job is
+    passed and stays if it was finished later than it was due, or still has a TTL. A step looks at
+    SWEPT_AT_ONCE jobs between two batches of the writer; a sweep takes as many steps as it needs,
+    and starts at the first job every SWEEP_S.
+    """
+
+    def __init__(self, storage: Storage, look: Look, *, retention_ms: int) -> None:
+        self._storage = storage
+        self._look = look
+        self._retention_ns = retention_ms * NS_PER_MS
+        self._after: QueueTimeKey | None = None
+
+    def step(self, now_ns: int) -> Swept:
+        before_ms = (now_ns - self._retention_ns) // NS_PER_MS
+        keys = self._storage.jobs_due_before(before_ms, limit=SWEPT_AT_ONCE, after=self._after)
+        self._after = keys[-1] if len(keys) == SWEPT_AT_ONCE else None
+        records, _ = self._storage.get_jobs([key.job_uuid for key in keys])
+        over = [RemoveJob(each.job_uuid) for each in records if self._is_over(each, now_ns)]
+        outcomes = self._storage.apply(over)
+        removed = sum(outcome is OperationOutcome.DONE for outcome in outcomes)
+        return Swept(removed, self._after is not None)
+
+    def _is_over(self, record: JobRecord, now_ns: int) -> bool:
+        if record.status not in ("completed", "failed"):
+            return False
+        if self._look(record.job_uuid.bytes) is not None:
+            return False
+        try:
+            job = workq_of_record(record, Defaults())
+        except InvalidData:
+            return False
+        return _finished_ns(job) <= now_ns - self._retention_ns and expires_ns(job) <= now_ns
+
+
+def _finished_ns(job: FoldedJob) -> int:
+    assert job.finished is not None
+    return job.finished.unix_ns

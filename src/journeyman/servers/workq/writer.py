@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
@@ -33,6 +34,7 @@ from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq import pauses
 from journeyman.logs.workq.log import WorkqLog
+from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.commands import (
     Add,
     AwaitResult,
@@ -48,9 +50,66 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
-from journeyman.protocols.workq.replies import DONE, TIMED_OUT
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
 from journeyman.servers.core.group_commit import Batch, GroupCommit, WriterOwner
-from journeyman.servers.workq.scope import REFUSALS, in_scope
+
+REFUSALS = (commands.RefusedLine, JobMissing)
+
+_OUTSIDE = commands.RefusedLine(commands.Complaint.SCOPE)
+_OF_A_NAME = frozenset(
+    {
+        *(
+            commands.Add,
+            commands.ScheduleJob,
+            commands.Run,
+            commands.PauseQueue,
+            commands.ResumeQueue,
+        ),
+        *(
+            commands.InspectQueue,
+            commands.InspectJobs,
+            commands.InspectScheduledJobs,
+            commands.InspectDeadJobs,
+        ),
+    }
+)
+_OF_AN_ID = frozenset(
+    {
+        commands.AwaitResult,
+        commands.Complete,
+        commands.Fail,
+        commands.Delete,
+        commands.InspectJob,
+        commands.Requeue,
+    }
+)
+_HARMLESS = frozenset({commands.InspectServer, commands.RefusedLine, WorkqGone})
+_LISTS = frozenset({commands.InspectQueues, commands.InspectPausedQueues})
+
+
+def in_scope(queue: WorkQueueEngine, request: Any, prefix: str) -> Any:
+    """The request as it may be decided, or what to answer instead: one of REFUSALS.
+
+    a queue by its name       outside the namespace: Insufficient namespace scope
+    a job by its id           of such a queue: not found
+    lists of queues           show those of the namespace
+    a command not known here  is refused
+
+    Asked when a command is decided, because the queue of a job may have been decided just before.
+    """
+    kind = type(request)
+    if not prefix:
+        return request
+    if kind in _OF_A_NAME:
+        return request if request.name.startswith(prefix) else _OUTSIDE
+    if kind is commands.Lease:
+        return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
+    if kind in _OF_AN_ID:
+        name = queue.queue_of(request.job_id)
+        return request if name is None or name.startswith(prefix) else NOT_FOUND
+    if kind in _LISTS:
+        return replace(request, prefix=prefix)
+    return request if kind in _HARMLESS else _OUTSIDE
 
 
 def policy_of(sync: WorkqSync) -> SyncPolicy:

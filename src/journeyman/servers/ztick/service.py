@@ -43,9 +43,8 @@ from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.telemetry.telemetry import Telemetry
-from journeyman.servers.ztick.compaction import CompactionWatch
-from journeyman.servers.ztick.loading import open_log, tell_of_ztick_files
 from journeyman.servers.ztick.metrics import ServerMetrics
+from journeyman.servers.ztick.persistence import CompactionWatch, open_log, tell_of_ztick_files
 from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, remembered
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickJournal, ZtickWriter

@@ -30,7 +30,7 @@ from journeyman.engines.ztick.messages import (
     ScheduledJobState,
     ScheduleStats,
 )
-from journeyman.protocols.foreign import Foreign
+from journeyman.protocols.events import Foreign
 from journeyman.protocols.ztick import (
     AUTH_FAILED,
     AUTH_OK,

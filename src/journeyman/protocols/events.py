@@ -1,4 +1,4 @@
-r"""Recognizes lines of other protocols, HTTP above all: a web page must not reach a line protocol.
+r"""What all three protocols can meet before a command: a secret, or a client of another protocol.
 
     POST / HTTP/1.1\r\n          a request line, of any method and any version
     Host: 127.0.0.1:5678\r\n     a header that browsers, proxies and libraries send
@@ -17,7 +17,21 @@ first word, a header with its colon and a space is never taken for a request id.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """The first command where authentication is on. The secret stays out of ``repr``."""
+
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthRequired:
+    """A command came before the secret: say so and close."""
+
 
 HEAD_BYTES = 256  # of a line that is too long, this much shows what it is
 

@@ -1,27 +1,24 @@
-"""A log on disk -> a Schedule, with the log open for writing.
+"""A log on disk -> a ScheduleEngine, with the log open for writing; and compaction while serving.
 
     small or damaged log     formats: one record after another, past any damage, which is repaired
     large and clean log      columnar, where it is installed: millions of rows in a second
 
-The fast way runs in a process of its own (bulk_child.py), whose libraries go with it.
+The log's lock is held before a byte is read. Both ways give the same engine. The fast way runs in a
+process of its own (bulk_child.py), so that its libraries do not stay in the server. It only reads a
+log that is whole to its last byte; at the first oddity the log is read the careful way from the
+beginning. So damage never stops a server: it is set aside, and ``recovery`` reports it.
 
-Both give the same Schedule (the twins are proved equal elsewhere). The fast way only ever reads a
-log that is whole to its last byte; at the first thing that is odd it is given up, and the log is
-read the careful way from the beginning. So damage never stops a server: it is put aside, and
-``recovery`` says what was found.
-
-Under both ways the log's lock is held before a byte is read.
-
-Files that ztick has left may belong to the log and are not found by its name: it compacts into
-``logfile.compressed`` in its working directory, whatever its log is called, and sets the log aside
-as ``logfile.to_compress`` meanwhile. Under these names they may as well belong to another log, so
-they are not read: what was found is said, and how to have it read.
+Files that ztick has left may belong to the log under other names: it compacts into
+``logfile.compressed`` in its working directory, whatever its log is called, and renames the log to
+``logfile.to_compress`` meanwhile. They may as well belong to another log, so they are not read: a
+warning says what was found, and how to have it read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +27,14 @@ from journeyman.disk import Disk, RealDisk
 from journeyman.engines.ztick.engine import ScheduleEngine
 from journeyman.engines.ztick.jobs import REMOVED
 from journeyman.engines.ztick.loading import ZtickLoader
+from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.segments import ZtickNames
+from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.server_log import ServerLog
@@ -195,3 +194,71 @@ def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:
                     f"is called; if it belongs to {path}, stop the server and move it to "
                     f"{where_it_is_read}"
                 )
+
+
+LOOK_S = 0.25
+
+
+class CompactionWatch:
+    """Looks a few times a second whether a compaction is due or has ended, and reports results.
+
+    The compaction runs in a thread and merges files that are not written to any more. Only the
+    rename of the active file involves the writer: two renames and a sync.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        compactor: Compactor,
+        log: ServerLog,
+        *,
+        log_is_poisoned: Callable[[], bool],
+        on_failure: Callable[[BaseException], None],
+        on_end: Callable[[bool], None] | None = None,
+    ) -> None:
+        """``on_end`` is told of each that ended whether it succeeded; not if it had no work."""
+        self._loop = loop
+        self._clock = clock
+        self._compactor = compactor
+        self._log = log
+        self._log_is_poisoned = log_is_poisoned
+        self._on_failure = on_failure
+        self._on_end = on_end
+        self._was_running = False
+        self._timer = loop.call_later(LOOK_S, self._look)
+
+    @property
+    def status(self) -> CompactionStatus:
+        return self._compactor.status
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        compactor = self._compactor
+        if self._was_running and compactor.status != "running":
+            self._was_running = False
+            self._tell()
+        if compactor.start(self._clock.monotonic_ns()):
+            self._was_running = True
+        if self._log_is_poisoned():
+            error = compactor.error or LogPoisoned("log", "a sync failed")
+            self._on_failure(error if isinstance(error, LogError) else LogError("log", str(error)))
+            return
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _tell(self) -> None:
+        if self._on_end is not None and self._compactor.status in ("success", "failure"):
+            self._on_end(self._compactor.status == "success")
+        if self._compactor.error is not None:
+            self._log.warn("compaction failed; the log is whole", reason=self._compactor.error)
+        elif self._compactor.status == "success" and self._compactor.report is not None:
+            report = self._compactor.report
+            self._log.info(
+                "the log was compacted",
+                records_read=report.records_read,
+                records_kept=report.records_kept,
+                bytes_read=report.bytes_read,
+                bytes_kept=report.bytes_kept,
+            )
