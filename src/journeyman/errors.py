@@ -22,6 +22,7 @@
     │   ├── StorageFull        no room on the disk; nothing was changed
     │   ├── StorageUnavailable the database cannot be reached; nothing was changed
     │   └── UnreadableRecord   what stands behind a key is no record; carries the key
+    ├── TimetableError         a timetable that makes no sense; carries its field
     └── UsageError             the command line or a setting asks for something impossible
 
 Incomplete, corrupt and end are three different things: the end is a value (``None`` or an
@@ -165,3 +166,16 @@ class UnreadableRecord(StorageError):
 
 class UsageError(JourneymanError):
     """The command line or a setting asks for something impossible."""
+
+
+class TimetableError(JourneymanError):
+    """A timetable that makes no sense: which field, what is wrong, what is allowed."""
+
+    def __init__(self, field: str, problem: str, allowed: str) -> None:
+        super().__init__(field, problem, allowed)
+        self.field = field
+        self.problem = problem
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}: expected {self.allowed}"
