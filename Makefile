@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml
 	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,fast,telemetry,storage,postgres]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[server,spark,fast,telemetry,storage,postgres]' --group dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/connect --group connect
 	@$(BIN)/journeyman pipeline prepare || echo "Spark starts slower without it; everything else works."
 	@touch $(STAMP)

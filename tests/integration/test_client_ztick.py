@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from journeyman.client import errors
-from journeyman.client.ztick import Job, Rule, Schedule
+from journeyman.client.ztick import AsyncSchedule, Job, Rule, Schedule
 from journeyman.formats.ztick import Awf, Direct, Http, Redis, Shell, Status
+from tests.support.client_kinds import of
+from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 from tests.support.servers.schedule_process import ScheduleProcess
 from tests.support.servers.stalling_proxy import StallingProxy
 
@@ -105,23 +107,28 @@ def test_a_connection_cut_again_and_again_loses_no_job_of_many(server):
     assert sorted(found) == jobs
 
 
-def break_off(client: Schedule) -> None:
-    connected = client._connection._socket
-    assert connected is not None
-    connected.shutdown(socket.SHUT_RDWR)
-
-
-def test_calls_that_may_be_repeated_are_and_the_others_say_so(server):
-    with Schedule(port=server.port) as direct:
-        direct.set("twice", FAR_NS)
-    with Schedule(port=server.port, timeout_s=30.0) as client:
-        client.set("twice", FAR_NS)
-        break_off(client)
-        assert client.get("twice") == Job("twice", Status.PLANNED, FAR_NS)
-        break_off(client)
+@pytest.mark.parametrize("make", [Schedule, of(AsyncSchedule)])
+def test_calls_that_may_be_repeated_are_and_the_others_say_so(make):
+    script: list[Exchange] = [
+        (b"1 GET twice\n", Cut),
+        (b"2 GET twice\n", b"2 OK planned 5\n"),
+        (b"3 REMOVE twice\n", Cut),
+        (b"4 REMOVE twice\n", b"4 OK\n"),
+    ]
+    with ScriptedPeer(script) as peer, make(port=peer.port, timeout_s=30.0) as client:
+        assert client.get("twice") == Job("twice", Status.PLANNED, 5)
         with pytest.raises(errors.AnswerLost, match="REMOVE twice may have happened, or not"):
             client.remove("twice")
         assert client.remove("twice")
+
+
+@pytest.mark.parametrize("make", [Schedule, of(AsyncSchedule)])
+def test_server_that_was_restarted_meanwhile_is_noticed_before_a_call(tmp_path: Path, make):
+    with ScheduleProcess(tmp_path) as first, make(port=first.port, timeout_s=30.0) as client:
+        client.set("kept", FAR_NS)
+        assert first.stop() == 0
+        with ScheduleProcess(tmp_path, controller__listen=f"127.0.0.1:{first.port}"):
+            assert client.remove("kept")  # not AnswerLost
 
 
 def test_a_server_that_is_not_there_is_said_at_once():

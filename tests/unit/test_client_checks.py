@@ -14,10 +14,19 @@ from uuid import uuid4
 import numpy
 import pytest
 
-from journeyman.client import KestrelClient, Schedule, WorkQueue, errors
+from journeyman.client import (
+    AsyncKestrelClient,
+    AsyncSchedule,
+    AsyncWorkQueue,
+    KestrelClient,
+    Schedule,
+    WorkQueue,
+    errors,
+)
 from journeyman.client.checks import moment
 from journeyman.client.workq import NewJob
 from journeyman.formats.ztick import Awf, Direct, Shell
+from tests.support.client_kinds import of
 
 # Nothing listens there: a call that passes its checks raises CannotConnect instead.
 NOWHERE = 1
@@ -138,7 +147,14 @@ def test_every_call_says_what_it_expects(call: Callable[[], object], said: str):
     assert "\n" not in str(caught.value)
 
 
-CLIENTS: list[Any] = [Schedule, WorkQueue, KestrelClient]
+CLIENTS: list[Any] = [
+    Schedule,
+    WorkQueue,
+    KestrelClient,
+    AsyncSchedule,
+    AsyncWorkQueue,
+    AsyncKestrelClient,
+]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -151,7 +167,7 @@ CLIENTS: list[Any] = [Schedule, WorkQueue, KestrelClient]
         ),
         (("[::1]:9922",), r"has the port in it: give them apart, \w+\('::1', 9922\)"),
         (("",), r"host must not be empty"),
-        (("http://queue.internal",), r"not the URL 'http://queue.internal'"),
+        (("http://queue.internal",), r"not a URL \(http://...\): use \w+.from_url"),
         ((5,), r"host must be a str"),
         (("queue.internal", "9922"), r"port must be a whole number from 1 to 65535, not '9922'"),
         (("queue.internal", 65536), r"port must be a whole number from 1 to 65535, not 65536"),
@@ -229,14 +245,22 @@ ASK: list[tuple[Any, Callable[[Any], object], str]] = [
     (WorkQueue, lambda client: client.add("mail"), "the work queue"),
     (KestrelClient, lambda client: client.put("orders", b""), "the fan-out queues"),
     (KestrelClient, lambda client: client.version(), "the fan-out queues"),
+    (of(AsyncSchedule), lambda client: client.remove("job"), "the schedule"),
+    (of(AsyncWorkQueue), lambda client: client.add("mail"), "the work queue"),
+    (of(AsyncKestrelClient), lambda client: client.put("orders", b""), "the fan-out queues"),
 ]
+
+
+def ask_of(client: Any, ask: Callable[[Any], object], **options: Any) -> None:
+    with client(**options) as made:
+        ask(made)
 
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
 def test_port_where_nothing_listens(client: Any, ask: Callable[[Any], object], service: str):
     said = f"cannot connect to 127.0.0.1:1: .*; is this the port of {service}, and is it running"
     with pytest.raises(errors.CannotConnect, match=said):
-        ask(client(port=NOWHERE))
+        ask_of(client, ask, port=NOWHERE)
 
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
@@ -246,7 +270,7 @@ def test_port_that_speaks_tls_is_told_from_one_that_lost_the_answer(
     alert = bytes.fromhex("15030100020246")
     said = "speaks TLS: connect with tls=True"
     with Listening(alert, close=True) as peer, pytest.raises(errors.CannotConnect, match=said):
-        ask(client(port=peer.port))
+        ask_of(client, ask, port=peer.port)
 
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
@@ -254,7 +278,7 @@ def test_port_that_does_not_speak_tls(client: Any, ask: Callable[[Any], object],
     said = "does this port speak TLS"
     plain = Listening(b"ERROR what is this\r\n", close=True)
     with plain as peer, pytest.raises(errors.CannotConnect, match=said):
-        ask(client(port=peer.port, tls=True))
+        ask_of(client, ask, port=peer.port, tls=True)
 
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
@@ -264,9 +288,9 @@ def test_port_that_never_says_a_word(client: Any, ask: Callable[[Any], object], 
         Listening(b"", close=False) as peer,
         pytest.raises(errors.ConnectionFailed, match=said),
     ):
-        ask(client(port=peer.port, timeout_s=0.3))
+        ask_of(client, ask, port=peer.port, timeout_s=0.3)
     with Listening(b"", close=True) as peer, pytest.raises(errors.ConnectionFailed, match=said):
-        ask(client(port=peer.port))
+        ask_of(client, ask, port=peer.port)
 
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
@@ -276,7 +300,7 @@ def test_port_that_lets_a_tls_handshake_wait(
     said = "does this port speak TLS"
     silent = Listening(b"", close=False)
     with silent as peer, pytest.raises(errors.CannotConnect, match=said):
-        ask(client(port=peer.port, tls=True, timeout_s=0.3))
+        ask_of(client, ask, port=peer.port, tls=True, timeout_s=0.3)
 
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
@@ -286,7 +310,7 @@ def test_port_of_another_service(client: Any, ask: Callable[[Any], object], serv
         Listening(b"HELLO?\r\n", close=False) as peer,
         pytest.raises(errors.BadAnswer, match=re.escape(said)),
     ):
-        ask(client(port=peer.port))
+        ask_of(client, ask, port=peer.port)
 
 
 @pytest.mark.parametrize("client", [Schedule, WorkQueue, KestrelClient])

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from journeyman.client import KestrelClient, errors
+from journeyman.client import AsyncKestrelClient, KestrelClient, errors
+from tests.support.client_kinds import KINDS, kind_of
 from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 
 ITEM = b"VALUE q+r 0 3\r\na\r\n\r\nEND\r\n"
 
 
-def client_of(peer: ScriptedPeer) -> KestrelClient:
-    return KestrelClient(port=peer.port, timeout_s=20.0)
+@pytest.fixture(params=KINDS)
+def client_of(request: pytest.FixtureRequest) -> Any:
+    return kind_of(request.param, KestrelClient, AsyncKestrelClient)
 
 
 def play(*script: Exchange) -> ScriptedPeer:
     return ScriptedPeer(script)
 
 
-def test_items_are_put():
+def test_items_are_put(client_of: Any):
     with (
         play(
             (b"set q 0 0 3\r\na\r\n\r\n", b"STORED\r\n"),
@@ -30,7 +34,7 @@ def test_items_are_put():
         assert client.put("q", b"", expiry_s=-5) is False
 
 
-def test_items_are_taken():
+def test_items_are_taken(client_of: Any):
     with (
         play(
             (b"get q+r\r\n", ITEM),
@@ -48,7 +52,7 @@ def test_items_are_taken():
         client.confirm("q", reader="r", count=2)
 
 
-def test_questions_and_whole_queues():
+def test_questions_and_whole_queues(client_of: Any):
     with (
         play(
             (b"flush q\r\n", b"END\r\n"),
@@ -64,7 +68,7 @@ def test_questions_and_whole_queues():
         assert client.version() == "2.4.8"
 
 
-def test_refusals_are_told_and_an_open_read_in_the_way_ends_the_connection():
+def test_refusals_are_told_and_an_open_read_in_the_way_ends_the_connection(client_of: Any):
     with (
         play(
             (b"confirm q 1\r\n", b"ERROR\r\n"),
@@ -85,7 +89,7 @@ def test_refusals_are_told_and_an_open_read_in_the_way_ends_the_connection():
         assert client.open("q") is None
 
 
-def test_questions_are_asked_again_and_nothing_else_is():
+def test_questions_are_asked_again_and_nothing_else_is(client_of: Any):
     with (
         play(
             (b"version\r\n", Cut),
@@ -111,7 +115,7 @@ def test_questions_are_asked_again_and_nothing_else_is():
         b"VALUE q 0 1\r\nx\r\nDNE\r\n",
     ],
 )
-def test_answers_that_no_kestrel_gives(answer: bytes):
+def test_answers_that_no_kestrel_gives(answer: bytes, client_of: Any):
     with (
         play((b"get q\r\n", answer)) as peer,
         client_of(peer) as client,
@@ -131,3 +135,43 @@ def test_what_would_be_misread_is_not_sent():
         client.get("q", wait_ms=-1)
     with pytest.raises(errors.CannotConnect):
         client.get("q")
+
+
+def test_several_items_are_opened_at_once(client_of: Any):
+    with (
+        play(
+            (b"monitor q+r 5 10\r\n", ITEM + ITEM + b"END\r\n"),
+            (b"get q+r/close/open\r\n", ITEM),
+        ) as peer,
+        client_of(peer) as client,
+    ):
+        assert client.monitor("q", reader="r", wait_s=5, count=10) == [b"a\r\n"] * 2
+        assert client.confirm_and_open("q", reader="r") == b"a\r\n"
+
+
+def test_the_server_is_administered(client_of: Any):
+    dump = b"queue 'q+r' {\r\n  items=1\r\n  age=5\r\n}\r\nqueue 'p' {\r\n}\r\nEND\r\n"
+    with (
+        play(
+            (b"flush_all\r\n", b"Flushed all queues.\r\n"),
+            (b"flush_expired q\r\n", b"3\r\n"),
+            (b"flush_all_expired\r\n", b"0\r\n"),
+            (b"dump_stats q p\r\n", dump),
+            (b"status\r\n", b"UP\r\n"),
+            (b"status READONLY\r\n", b"END\r\n"),
+            (b"shutdown\r\n", b"SERVER_ERROR not allowed\r\n"),
+            (b"shutdown\r\n", Cut),
+        ) as peer,
+        client_of(peer) as client,
+    ):
+        client.flush_all()
+        assert client.flush_expired("q") == 3
+        assert client.flush_all_expired() == 0
+        assert client.dump_stats("q", "p") == {"q+r": {"items": "1", "age": "5"}, "p": {}}
+        assert client.status() == "UP"
+        client.set_status("readonly")
+        with pytest.raises(errors.Refused, match="not allowed"):
+            client.shutdown()
+        client.shutdown()
+    with pytest.raises(errors.InvalidRequest, match="status must be one of UP"):
+        KestrelClient(port=1).set_status("DOWN")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from journeyman.client import errors
-from journeyman.client.workq import NewJob, WorkQueue
-from journeyman.client.workq_lines import JobInfo, LeasedJob, QueueInfo, Result, WorkJobState
+from journeyman.client.workq import (
+    AsyncWorkQueue,
+    JobInfo,
+    LeasedJob,
+    NewJob,
+    QueueInfo,
+    Result,
+    WorkJobState,
+    WorkQueue,
+)
+from tests.support.client_kinds import KINDS, kind_of
 from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 
 ID = UUID("00000000-0000-4000-8000-000000000001")
@@ -27,8 +37,9 @@ def job(job_id: UUID = ID) -> NewJob:
     return NewJob(job_id, "ping", b"ping", 1000, 60_000)
 
 
-def queue_of(peer: ScriptedPeer) -> WorkQueue:
-    return WorkQueue(port=peer.port, timeout_s=20.0)
+@pytest.fixture(params=KINDS)
+def queue_of(request: pytest.FixtureRequest) -> Any:
+    return kind_of(request.param, WorkQueue, AsyncWorkQueue)
 
 
 JOB_BLOCK = (
@@ -44,7 +55,7 @@ SCHEDULED_BLOCK = (
 )
 
 
-def test_jobs_are_added_with_their_flags_and_refusals_are_told():
+def test_jobs_are_added_with_their_flags_and_refusals_are_told(queue_of: Any):
     flags = b" -priority=-5 -max-attempts=3 -max-fails=1"
     script: list[Exchange] = [
         (add(), OK),
@@ -69,7 +80,7 @@ def test_jobs_are_added_with_their_flags_and_refusals_are_told():
         queue.add("ping", job_id=ID, ttr_ms=1000, ttl_ms=60_000)
 
 
-def test_a_job_is_scheduled_in_utc_to_the_microsecond():
+def test_a_job_is_scheduled_in_utc_to_the_microsecond(queue_of: Any):
     head = b"schedule 00000000-0000-4000-8000-000000000001 ping 1000 60000 "
     script: list[Exchange] = [
         (head + b"2026-11-15T18:57:22Z 4\r\nping\r\n", OK),
@@ -82,7 +93,7 @@ def test_a_job_is_scheduled_in_utc_to_the_microsecond():
         queue.schedule("ping", later, b"ping", job_id=ID, ttr_ms=1000, ttl_ms=60_000)
 
 
-def test_a_worker_leases_and_finishes():
+def test_a_worker_leases_and_finishes(queue_of: Any):
     name = str(ID).encode()
     script: list[Exchange] = [
         (b"lease l1 1000\r\n", b"+OK 1\r\n" + name + b" l1 1500 6\r\na\r\nb\x00\xff\r\n"),
@@ -101,7 +112,7 @@ def test_a_worker_leases_and_finishes():
         assert queue.lease("a", "b", wait_ms=0) is None
 
 
-def test_results_are_waited_for():
+def test_results_are_waited_for(queue_of: Any):
     name = str(ID).encode()
     answer = b"+OK 1\r\n" + name + b" %d 4\r\npong\r\n"
     script: list[Exchange] = [
@@ -127,7 +138,7 @@ def test_results_are_waited_for():
         assert not queue.delete(ID)
 
 
-def test_inspection_tells_everything():
+def test_inspection_tells_everything(queue_of: Any):
     server = b"+OK 1\r\nserver %d\r\nactive-clients 3\r\nevicted-jobs 1\r\n"
     server += b"started 2026-11-15T18:56:50Z\r\n"
     queues = b"+OK 2\r\natt 2\r\nready-len 0\r\nscheduled-len 4\r\n"
@@ -177,7 +188,7 @@ def test_inspection_tells_everything():
             }
 
 
-def test_many_jobs_are_added_in_one_exchange_each_with_its_answer():
+def test_many_jobs_are_added_in_one_exchange_each_with_its_answer(queue_of: Any):
     script: list[Exchange] = [(add() + add(OTHER), OK + DUPLICATE)]
     bad = NewJob(OTHER, "no spaces", b"")
     with ScriptedPeer(script) as peer, queue_of(peer) as queue:
@@ -189,7 +200,7 @@ def test_many_jobs_are_added_in_one_exchange_each_with_its_answer():
     assert third.reason == "Duplicate job"
 
 
-def test_a_job_that_was_sent_before_the_connection_broke_is_not_added_twice():
+def test_a_job_that_was_sent_before_the_connection_broke_is_not_added_twice(queue_of: Any):
     script: list[Exchange] = [
         (add() + add(OTHER), Cut),
         (add(), DUPLICATE),  # it had arrived
@@ -199,7 +210,7 @@ def test_a_job_that_was_sent_before_the_connection_broke_is_not_added_twice():
         assert [refused for _, refused in queue.add_many([job(), job(OTHER)])] == [None, None]
 
 
-def test_what_must_not_be_done_twice_is_not_sent_twice():
+def test_what_must_not_be_done_twice_is_not_sent_twice(queue_of: Any):
     name = str(ID).encode()
     script: list[Exchange] = [
         (b"lease l1 1000\r\n", Cut),
@@ -252,10 +263,37 @@ def test_what_would_be_misread_or_refused_is_not_sent(call, words):
         b"+OK 1\r\na b 1 0\r\n\r\n",
     ],
 )
-def test_an_answer_of_another_program_is_said_to_be_one(answer):
+def test_an_answer_of_another_program_is_said_to_be_one(answer, queue_of: Any):
     with (
         ScriptedPeer([(b"lease l1 1000\r\n", answer)]) as peer,
         queue_of(peer) as queue,
         pytest.raises(errors.BadAnswer),
     ):
         queue.lease("l1", wait_ms=1000)
+
+
+def test_administration_and_retry_delays(queue_of: Any):
+    name = str(ID).encode()
+    queues = b"+OK 1\r\natt 2\r\nready-len 0\r\nscheduled-len 4\r\n"
+    script: list[Exchange] = [
+        (add().replace(b" 4\r\n", b" 4 -retry-delay=500\r\n"), OK),
+        (b"pause ping\r\n", Cut),
+        (b"pause ping\r\n", OK),
+        (b"resume ping\r\n", OK),
+        (b"inspect paused-queues 0 100\r\n", queues),
+        (b"inspect dead-jobs ping 0 5\r\n", b"+OK 1\r\n" + JOB_BLOCK),
+        (b"requeue " + name + b"\r\n", OK),
+        (b"requeue " + name + b"\r\n", b"-CLIENT-ERROR Job is not dead\r\n"),
+        (b"requeue " + name + b"\r\n", Cut),
+    ]
+    with ScriptedPeer(script) as peer, queue_of(peer) as queue:
+        queue.add("ping", b"ping", job_id=ID, ttr_ms=1000, ttl_ms=60_000, retry_delay_ms=500)
+        queue.pause("ping")
+        queue.resume("ping")
+        assert queue.inspect_paused_queues() == [QueueInfo("att", 0, 4)]
+        assert [dead.name for dead in queue.inspect_dead_jobs("ping", limit=5)] == ["q.add"]
+        queue.requeue(ID)
+        with pytest.raises(errors.Refused, match="Job is not dead"):
+            queue.requeue(ID)
+        with pytest.raises(errors.AnswerLost):
+            queue.requeue(ID)

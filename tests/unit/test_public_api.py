@@ -21,6 +21,7 @@ PUBLIC = {
     "journeyman": "JourneymanError UsageError __version__",
     "journeyman.client": """
         KestrelClient Schedule WorkQueue
+        AsyncKestrelClient AsyncSchedule AsyncWorkQueue ServerUrl parse_url
         Job JobInfo LeasedJob NewJob QueueInfo Result Rule Status WorkJobState
         Amqp Awf Direct FanOutRunner Http Redis Runner Shell WorkQueueRunner
         AccessDenied AnswerLost BadAnswer CannotConnect ClientError ConnectionFailed InvalidRequest

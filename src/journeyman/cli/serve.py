@@ -15,11 +15,15 @@ is kept in memory only.
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from journeyman.cli.config import load_settings, settings_options
+from journeyman.errors import UsageError
+
+SERVER_LIBRARIES = ("aiohttp", "aiormq", "prometheus_client", "redis")  # of the extra `server`
 
 # Of what `serve` runs, the work queue alone.
 _ALONE = {
@@ -36,6 +40,12 @@ FLAGS = (
     ("cmdlog-clean-int", "MS", "Time between cleanings."),
     ("cmdlog-seg-size", "BYTES", "Size of its segments."),
 )
+
+
+def _check_libraries() -> None:
+    """Now, not when the first rule or scrape needs one of them."""
+    if any(find_spec(name) is None for name in SERVER_LIBRARIES):
+        raise UsageError("the server needs: pip install 'journeyman[server]'")
 
 
 def _original_flags(command: Any) -> Any:
@@ -57,6 +67,7 @@ def workq_server(
     given = {"data.directory": data, **{f"workq.{name}": value for name, value in flags.items()}}
     more = _ALONE | {name: value for name, value in given.items() if value is not None}
     configuration = load_settings(path, settings, more)
+    _check_libraries()
     from journeyman.servers.process import run
 
     return run(
@@ -155,6 +166,7 @@ def serve(
     }
     more = {name: value for name, value in given.items() if value is not None}
     configuration = load_settings(path, settings, more)
+    _check_libraries()
     from journeyman.servers.process import run
 
     return run(

@@ -1,12 +1,16 @@
-"""Blocking clients of the server, for programs and for the pipeline.
+"""Clients of the server, blocking and for asyncio, with the same calls.
 
-    Schedule        the schedule, port 5678, ztick protocol
-    WorkQueue       the work queue, port 9922, workq protocol
-    KestrelClient   the fan-out queues, port 22133, kestrel protocol
+    Schedule        AsyncSchedule        the schedule, port 5678, ztick protocol
+    WorkQueue       AsyncWorkQueue       the work queue, port 9922, workq protocol
+    KestrelClient   AsyncKestrelClient   the fan-out queues, port 22133, kestrel protocol
 
-All three work with the original servers too. They need only the standard library. One client is
-one connection, for one thread. Every error is a ``ClientError``; what a rule runs is one of the
-runners (``Shell``, ``Http``, ...). See docs/client.md.
+All work with the original servers too. Every error is a ``ClientError``; what a rule runs is one of
+the runners (``Shell``, ``Http``, ...). See docs/client.md.
+
+    <dialect>/calls.py    what can be asked: requests and replies, without a socket
+    conversation.py       steps of an exchange; what is repeated after a broken connection
+    blocking.py           the steps over sockets, for threads      awaiting.py   over asyncio
+    service.py            addresses, tokens, URLs
 """
 
 from __future__ import annotations
@@ -23,10 +27,19 @@ from journeyman.client.errors import (
     Refused,
     TimedOut,
 )
-from journeyman.client.kestrel import KestrelClient
-from journeyman.client.workq import NewJob, WorkQueue
-from journeyman.client.workq_lines import JobInfo, LeasedJob, QueueInfo, Result, WorkJobState
-from journeyman.client.ztick import Job, Rule, Schedule
+from journeyman.client.kestrel import AsyncKestrelClient, KestrelClient
+from journeyman.client.service import ServerUrl, parse_url
+from journeyman.client.workq import (
+    AsyncWorkQueue,
+    JobInfo,
+    LeasedJob,
+    NewJob,
+    QueueInfo,
+    Result,
+    WorkJobState,
+    WorkQueue,
+)
+from journeyman.client.ztick import AsyncSchedule, Job, Rule, Schedule
 from journeyman.formats.ztick import (
     Amqp,
     Awf,
@@ -44,6 +57,9 @@ __all__ = [
     "AccessDenied",
     "Amqp",
     "AnswerLost",
+    "AsyncKestrelClient",
+    "AsyncSchedule",
+    "AsyncWorkQueue",
     "Awf",
     "BadAnswer",
     "CannotConnect",
@@ -66,10 +82,12 @@ __all__ = [
     "Rule",
     "Runner",
     "Schedule",
+    "ServerUrl",
     "Shell",
     "Status",
     "TimedOut",
     "WorkJobState",
     "WorkQueue",
     "WorkQueueRunner",
+    "parse_url",
 ]

@@ -103,7 +103,11 @@ def address(client: str, host: object, port: object) -> tuple[str, int]:
     if not name:
         raise InvalidRequest("host must not be empty")
     if "://" in name:
-        raise InvalidRequest(f"host must be a name or an IP address, not the URL {name!r}")
+        scheme = name.partition("://")[0]  # the rest may hold a token
+        raise InvalidRequest(
+            f"host must be a name or an IP address, not a URL ({scheme}://...): use"
+            f" {client}.from_url"
+        )
     if both := _HOST_AND_PORT.fullmatch(name):
         apart = f"{client}({both['host'].strip('[]')!r}, {both['port']})"
         raise InvalidRequest(f"host {name!r} has the port in it: give them apart, {apart}")

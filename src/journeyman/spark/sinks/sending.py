@@ -23,10 +23,10 @@ from itertools import islice
 from typing import Any, Protocol
 from uuid import UUID
 
-from journeyman.client import workq_lines
-from journeyman.client.connection import Tls
 from journeyman.client.errors import ConnectionFailed, InvalidRequest, Refused
+from journeyman.client.service import Tls
 from journeyman.client.workq import DEFAULT_TTL_MS, DEFAULT_TTR_MS, NewJob, WorkQueue
+from journeyman.client.workq import lines as workq_lines
 from journeyman.client.ztick import Schedule
 from journeyman.clock import Clock
 from journeyman.errors import UsageError

@@ -1,4 +1,4 @@
-r"""Requests and answers of the workq protocol, for its client: what is said, and what it means.
+r"""The lines of the workq protocol as a client writes and reads them.
 
     add ID NAME TTR TTL SIZE [-flag=N]...     +OK                    every line ends with \r\n
     <SIZE bytes>
@@ -17,7 +17,6 @@ a payload over the limit is read as commands by the original.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -25,7 +24,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from journeyman.client import checks
-from journeyman.client.connection import ClientConnection
+from journeyman.client.conversation import Conversation, Link
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, NotFound, Refused
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 
@@ -142,12 +141,12 @@ def checked_data(data: bytes, what: str) -> bytes:
     return found
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- replies -------------------------------------------------------------------------------------
 
 
-def read_head(connection: ClientConnection) -> int:
+def read_head(link: Link) -> Conversation[int]:
     """How many blocks follow a ``+OK``. Raises what a ``-`` means."""
-    head = connection.read_line(_END).decode("utf-8", "replace")
+    head = (yield from link.line(_END)).decode("utf-8", "replace")
     if head == "+OK":
         return 0
     if head.startswith("+OK ") and head[4:].isdecimal():
@@ -159,58 +158,81 @@ def read_head(connection: ClientConnection) -> int:
     if head.startswith(("-CLIENT-ERROR ", "-SERVER-ERROR ")):
         code, _, reason = head[1:].partition(" ")
         raise AccessDenied(code, reason) if reason in _DENIED else Refused(code, reason)
-    raise connection.unexpected(head)
+    raise link.unexpected(head)
 
 
-def read_words(connection: ClientConnection, count: int) -> list[str]:
-    words = connection.read_line(_END).decode("utf-8", "replace").split(" ")
-    if len(words) != count:
-        raise connection.unexpected(" ".join(words))
-    return words
+def read_done(link: Link) -> Conversation[None]:
+    """A reply that says only that it was done."""
+    yield from read_head(link)
 
 
-def read_block(connection: ClientConnection, size: str) -> bytes:
-    data = connection.read_exactly(_count(connection, size))
-    if connection.read_exactly(len(_END)) != _END:
-        connection.close()
-        raise BadAnswer(f"{connection.where} sends more than the {size} bytes it speaks of")
-    return data
+def read_lease(link: Link) -> Conversation[LeasedJob | None]:
+    try:
+        yield from read_head(link)
+    except TimedOutWaiting:
+        return None
+    job_id, name, ttr, size = yield from _words(link, 4)
+    payload = yield from _block(link, size)
+    return LeasedJob(_id(link, job_id), name, _count(link, ttr), payload)
 
 
-def read_pairs(
-    connection: ClientConnection, *, also: Callable[[dict[str, str]], int]
-) -> tuple[str, dict[str, str]]:
-    """``NAME N`` and N lines ``key value``; ``also`` says how many more come though not counted."""
-    name, count = read_words(connection, 2)
-    pairs: dict[str, str] = {}
-    left = _count(connection, count)
-    while left > 0:
-        key, value = read_words(connection, 2)
-        pairs[key] = value
-        left -= 1
-        if left == 0:
-            left = also(pairs)
-    return name, pairs
+def read_result(link: Link) -> Conversation[Result | None]:
+    try:
+        yield from read_head(link)
+    except TimedOutWaiting:
+        return None
+    job_id, succeeded, size = yield from _words(link, 3)
+    result = yield from _block(link, size)
+    return Result(_id(link, job_id), succeeded == "1", result)
 
 
-def read_job(connection: ClientConnection) -> JobInfo:
+def read_jobs(link: Link) -> Conversation[list[JobInfo]]:
+    found = []
+    for _ in range((yield from read_head(link))):
+        job = yield from _job(link)
+        found.append(job)
+    return found
+
+
+def read_queues(link: Link) -> Conversation[list[QueueInfo]]:
+    found = []
+    for _ in range((yield from read_head(link))):
+        name, count = yield from _words(link, 2)
+        pairs = yield from _pairs(link, _count(link, count))
+        ready, scheduled = (
+            _count(link, pairs.get(f"{kind}-len", "0")) for kind in ("ready", "scheduled")
+        )
+        found.append(QueueInfo(name, ready, scheduled))
+    return found
+
+
+def read_server(link: Link) -> Conversation[dict[str, str]]:
+    yield from read_head(link)
+    _, count = yield from _words(link, 2)
+    figures = yield from _pairs(link, _count(link, count))
+    if "started" not in figures:  # the original announces two keys and sends three
+        figures |= yield from _pairs(link, 1)
+    return figures
+
+
+def _job(link: Link) -> Conversation[JobInfo]:
     """A job block of ``inspect``, its payload taken by its size."""
-    job_id, count = read_words(connection, 2)
+    job_id, count = yield from _words(link, 2)
     values: dict[str, str] = {}
     payload = b""
-    for _ in range(_count(connection, count)):
+    for _ in range(_count(link, count)):
         if "payload-size" in values and "payload" not in values:
-            connection.read_exactly(len(b"payload "))
-            payload = read_block(connection, values["payload-size"])
+            yield from link.exactly(len(b"payload "))
+            payload = yield from _block(link, values["payload-size"])
             values["payload"] = ""
             continue
-        key, value = read_words(connection, 2)
+        key, value = yield from _words(link, 2)
         values[key] = value
     try:
         return _job_info(UUID(job_id), values, payload)
     except (KeyError, ValueError) as error:
-        connection.close()
-        raise BadAnswer(f"{connection.where} describes a job without {error}") from error
+        link.drop()
+        raise BadAnswer(f"{link.where} describes a job without {error}") from error
 
 
 def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
@@ -232,16 +254,39 @@ def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
     )
 
 
-def read_id(connection: ClientConnection, text: str) -> UUID:
+def _words(link: Link, count: int) -> Conversation[list[str]]:
+    words = (yield from link.line(_END)).decode("utf-8", "replace").split(" ")
+    if len(words) != count:
+        raise link.unexpected(" ".join(words))
+    return words
+
+
+def _pairs(link: Link, count: int) -> Conversation[dict[str, str]]:
+    pairs: dict[str, str] = {}
+    for _ in range(count):
+        key, value = yield from _words(link, 2)
+        pairs[key] = value
+    return pairs
+
+
+def _block(link: Link, size: str) -> Conversation[bytes]:
+    data = yield from link.exactly(_count(link, size))
+    if (yield from link.exactly(len(_END))) != _END:
+        link.drop()
+        raise BadAnswer(f"{link.where} sends more than the {size} bytes it speaks of")
+    return data
+
+
+def _id(link: Link, text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:
-        connection.close()
-        raise BadAnswer(f"{connection.where} answers {text[:200]!r} for an id") from error
+        link.drop()
+        raise BadAnswer(f"{link.where} answers {text[:200]!r} for an id") from error
 
 
-def _count(connection: ClientConnection, text: str) -> int:
+def _count(link: Link, text: str) -> int:
     if not text.isdecimal():
-        connection.close()
-        raise BadAnswer(f"{connection.where} answers {text[:200]!r} for a number")
+        link.drop()
+        raise BadAnswer(f"{link.where} answers {text[:200]!r} for a number")
     return int(text)

@@ -1,0 +1,209 @@
+"""Blocking clients: conversations held over sockets, any number of threads on one client.
+
+    thread --borrow--> link of the pool --conversation--> give back
+    no idle link, fewer than ``connections``: a new one; otherwise wait, at most ``timeout_s``
+
+``blocking(call)`` makes a method of a call. An idle link that the server has closed meanwhile is
+noticed before anything is sent on it. A forked child begins with connections of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+from journeyman.client.conversation import CONNECT, Call, Conversation, Send, Step
+from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
+from journeyman.client.service import Endpoint, ServiceClient, as_method, is_readable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_RECEIVE_BYTES = 256 * 1024
+
+
+class _Transport:
+    """A link and its socket."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._link = endpoint.link()
+        self._socket: socket.socket | None = None
+        self._deadline = 0.0
+
+    def hold(self, call: Call[T]) -> T:
+        """Perform the steps of a conversation, to its end."""
+        self._check()
+        conversation: Conversation[T] = call(self._link)
+        try:
+            step = next(conversation)
+            while True:
+                try:
+                    self._perform(step)
+                except ConnectionFailed as failure:
+                    self.close()
+                    step = conversation.throw(failure)
+                else:
+                    step = next(conversation)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        except Refused:
+            raise
+        except BaseException:  # interrupted in the middle of a reply, perhaps
+            self._link.drop()
+            raise
+        finally:
+            if not self._link.is_open:
+                self.close()
+
+    def close(self) -> None:
+        self._link.drop()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _check(self) -> None:
+        """Something to read before anything was asked: the end of the connection, or a fault."""
+        if self._socket is not None and is_readable(self._socket.fileno()):
+            self.close()
+
+    def _perform(self, step: Step | Send) -> None:
+        if isinstance(step, Send):
+            self._deadline = time.monotonic() + self._endpoint.timeout_s + step.extra_s
+            try:
+                self._ready().sendall(step.data)
+            except OSError as error:
+                raise self._link.cannot_send(error) from error
+        elif step is CONNECT:
+            self._connect()
+        else:
+            try:
+                data = self._ready().recv(_RECEIVE_BYTES)
+            except OSError as error:
+                raise self._link.cannot_receive(error) from error
+            self._link.received(data)
+
+    def _connect(self) -> None:
+        self.close()
+        endpoint = self._endpoint
+        opened = None
+        try:
+            opened = socket.create_connection(endpoint.address, endpoint.timeout_s)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if endpoint.tls is not None:
+                opened = endpoint.tls.wrap_socket(opened, server_hostname=endpoint.address[0])
+        except OSError as error:
+            if opened is not None:
+                opened.close()
+            raise self._link.cannot_connect(error) from error
+        self._socket = opened
+        self._link.opened()
+
+    def _ready(self) -> socket.socket:
+        """The socket, with the time that is left."""
+        left_s = self._deadline - time.monotonic()
+        if self._socket is None or left_s <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left_s)
+        return self._socket
+
+
+class _Pool:
+    """At most ``size`` transports, the last used first."""
+
+    def __init__(self, endpoint: Endpoint, size: int) -> None:
+        self._endpoint = endpoint
+        self._size = size
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._process = os.getpid()
+        self._changed = threading.Condition()
+        self._idle: list[_Transport] = []
+        self._count = 0
+        self._generation = 0  # what was borrowed before a close is closed when it comes back
+
+    @contextmanager
+    def borrow(self) -> Iterator[_Transport]:
+        if self._process != os.getpid():
+            self._start_over()
+        transport, generation = self._take()
+        try:
+            yield transport
+        finally:
+            self._give_back(transport, generation)
+
+    def close(self) -> None:
+        with self._changed:
+            self._generation += 1
+            idle, self._idle = self._idle, []
+            self._count -= len(idle)
+            self._changed.notify_all()
+        for transport in idle:
+            transport.close()
+
+    def _take(self) -> tuple[_Transport, int]:
+        with self._changed:
+            if not self._changed.wait_for(self._is_free, self._endpoint.timeout_s):
+                raise CannotConnect(self._endpoint.all_in_use(self._size))
+            if self._idle:
+                return self._idle.pop(), self._generation
+            self._count += 1
+            return _Transport(self._endpoint), self._generation
+
+    def _is_free(self) -> bool:
+        return bool(self._idle) or self._count < self._size
+
+    def _give_back(self, transport: _Transport, generation: int) -> None:
+        with self._changed:
+            if is_current := generation == self._generation:
+                self._idle.append(transport)
+            else:
+                self._count -= 1
+            self._changed.notify()
+        if not is_current:
+            transport.close()
+
+
+class BlockingClient(ServiceClient):
+    """Connects at the first call. For any number of threads."""
+
+    def _start(self, endpoint: Endpoint, connections: int) -> None:
+        kept_apart = self.service.has_open_reads and connections > 1
+        self._pool = _Pool(endpoint, connections - kept_apart)
+        self._kept = _Pool(endpoint, 1) if kept_apart else self._pool
+
+    def hold(self, call: Call[T], *, kept: bool = False) -> T:
+        """Hold a conversation; ``kept``: on the connection that is kept for open reads."""
+        with (self._kept if kept else self._pool).borrow() as transport:
+            return transport.hold(call)
+
+    def close(self) -> None:
+        """Close all connections; the next call opens new ones."""
+        self._pool.close()
+        self._kept.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def blocking(
+    call: Callable[P, Call[T]], *, kept: bool = False
+) -> Callable[Concatenate[BlockingClient, P], T]:
+    """The call as a method that waits for its reply."""
+
+    @functools.wraps(call)
+    def method(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.hold(call(*args, **kwargs), kept=kept)
+
+    return as_method(method, call)

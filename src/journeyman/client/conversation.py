@@ -1,0 +1,278 @@
+"""What is said on a connection, without the connection: the one source of both kinds of client.
+
+    a call, for example workq.calls.add("mail", b"...")
+        checks its arguments, encodes the request, and returns a Call
+    a Call, given a Link, is a conversation: a generator that yields what it needs
+        CONNECT     a new connection            Send(data)  these bytes sent
+        RECEIVE     more bytes in the buffer
+    blocking.py performs these steps with a socket, awaiting.py with asyncio
+
+A step that fails is thrown into the conversation as ConnectionFailed; so what is sent again, and
+what is reported as lost, is decided here, once:
+
+    once    for what must not be done twice: AnswerLost if the connection breaks after the request
+    twice   for what may be repeated: sent again, once, on a new connection
+
+Nothing here touches a socket or a clock. A failed link is never used again: replies still under
+way could not be told apart from those to come.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import Enum
+from socket import gaierror
+from typing import Final, TypeAlias, TypeVar
+
+from journeyman.client.errors import (
+    AccessDenied,
+    AnswerLost,
+    BadAnswer,
+    CannotConnect,
+    ConnectionFailed,
+    TimedOut,
+)
+
+T = TypeVar("T")
+
+_MAX_LINE_BYTES = 2 * 1024 * 1024  # of a reply; all protocols stay far below
+_SHOWN_CHARACTERS = 200  # of a reply that is not understood
+_TLS_ALERT = b"\x15\x03"  # how a TLS server begins its reply to what is not TLS
+
+
+class Step(Enum):
+    CONNECT = "connect"
+    RECEIVE = "receive"
+
+
+CONNECT: Final = Step.CONNECT
+RECEIVE: Final = Step.RECEIVE
+
+
+@dataclass(slots=True)
+class Send:
+    """Send these bytes; replies to them may take ``extra_s`` longer than usual."""
+
+    data: bytes
+    extra_s: float = 0.0
+
+
+Conversation: TypeAlias = Generator[Step | Send, None, T]
+Greeting: TypeAlias = "Callable[[Link], Conversation[None]]"
+
+
+class Link:
+    """What is known of one connection: where it leads, what has arrived, whether it still works."""
+
+    def __init__(
+        self, where: str, service: str, *, is_tls: bool = False, greeting: Greeting | None = None
+    ) -> None:
+        """``greeting`` is held on every new connection; ``service`` is for messages."""
+        self.where = where
+        self.is_open = False
+        self.requests = 0  # numbers of the schedule's request ids
+        self._service = service
+        self._is_tls = is_tls
+        self._greeting = greeting
+        self._buffer = bytearray()
+        self._at = 0  # everything before it was read
+        self._heard_anything = False
+
+    # -- for conversations -------------------------------------------------------------------------
+
+    def connected(self) -> Conversation[None]:
+        """A connection, if there is none: greeted, and ready for a request."""
+        if self.is_open:
+            return
+        yield CONNECT
+        if self._greeting is not None:
+            try:
+                yield from self._greeting(self)
+            except BaseException:
+                self.drop()
+                raise
+
+    def line(self, ending: bytes = b"\n") -> Conversation[bytes]:
+        """The next line without its ending."""
+        searched = self._at
+        while (end := self._buffer.find(ending, searched)) < 0:
+            unread = len(self._buffer) - self._at
+            if unread > _MAX_LINE_BYTES:
+                self.drop()
+                raise BadAnswer(f"{self.where} sends a line without end")
+            yield RECEIVE
+            searched = max(self._at, self._at + unread - len(ending) + 1)
+        line = bytes(self._buffer[self._at : end])
+        self._at = end + len(ending)
+        return line
+
+    def exactly(self, count: int) -> Conversation[bytes]:
+        while len(self._buffer) - self._at < count:
+            yield RECEIVE
+        block = bytes(self._buffer[self._at : self._at + count])
+        self._at += count
+        return block
+
+    def unexpected(self, answer: str) -> BadAnswer:
+        """For a reply that this service never gives. The link is of no more use."""
+        self.drop()
+        said = answer[:_SHOWN_CHARACTERS]
+        return BadAnswer(f"{self.where} answers {said!r}; is this the port of {self._service}?")
+
+    def drop(self) -> None:
+        """Close it; the next request opens another."""
+        self.is_open = False
+
+    # -- for those who perform the steps -----------------------------------------------------------
+
+    def opened(self) -> None:
+        self.is_open = True
+        self._buffer.clear()
+        self._at = 0
+        self._heard_anything = False
+
+    def received(self, data: bytes) -> None:
+        """Raises ConnectionFailed at the end of the connection, CannotConnect if TLS is missing."""
+        if not data:
+            hint = self._is_it_the_port(or_tls=not self._is_tls)
+            raise ConnectionFailed(f"{self.where} closed the connection{hint}")
+        if not self._heard_anything and not self._is_tls and data.startswith(_TLS_ALERT):
+            raise CannotConnect(f"{self.where} speaks TLS: connect with tls=True")
+        self._heard_anything = True
+        del self._buffer[: self._at]
+        self._at = 0
+        self._buffer += data
+
+    def cannot_connect(self, error: OSError) -> CannotConnect:
+        reason, hint = str(error), ""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"its certificate is not trusted: {error.verify_message}"
+        elif isinstance(error, gaierror):
+            reason = "the host is not known"
+        elif isinstance(error, ConnectionRefusedError):
+            hint = f"; is this the port of {self._service}, and is it running?"
+        elif self._is_tls and isinstance(error, ssl.SSLError | TimeoutError | ConnectionError):
+            hint = "; does this port speak TLS? If not, leave tls out"
+            if isinstance(error, TimeoutError):
+                reason = "the TLS handshake timed out"
+        elif isinstance(error, TimeoutError):
+            reason = "timed out"
+        return CannotConnect(f"cannot connect to {self.where}: {reason}{hint}")
+
+    def cannot_send(self, error: OSError) -> ConnectionFailed:
+        return _failed(f"cannot send to {self.where}: {str(error) or 'timed out'}", error)
+
+    def cannot_receive(self, error: OSError) -> ConnectionFailed:
+        hint = self._is_it_the_port()
+        reason = str(error) or "timed out"
+        return _failed(f"{self.where} does not answer: {reason}{hint}", error)
+
+    def _is_it_the_port(self, *, or_tls: bool = False) -> str:
+        """A question for a user who may have the wrong port: nothing ever came from it."""
+        if self._heard_anything:
+            return ""
+        tls = ", and does it want TLS (tls=True)" if or_tls else ""
+        return f"; is this the port of {self._service}{tls}?"
+
+
+def _failed(reason: str, cause: OSError) -> ConnectionFailed:
+    failure = (TimedOut if isinstance(cause, TimeoutError) else ConnectionFailed)(reason)
+    failure.__cause__ = cause
+    return failure
+
+
+Reader: TypeAlias = Callable[[Link], Conversation[T]]  # reads one reply
+Call: TypeAlias = Callable[[Link], Conversation[T]]  # sends a request and reads its reply
+
+
+def once(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
+    """For what must not be done twice."""
+
+    def converse(link: Link) -> Conversation[T]:
+        yield from link.connected()
+        try:
+            yield Send(request, extra_ms / 1000)
+            return (yield from read(link))
+        except CannotConnect:
+            raise
+        except ConnectionFailed as error:
+            what = request.split(b"\r\n", 1)[0].decode("utf-8", "replace")[:120].rstrip()
+            raise AnswerLost(f"{error}; {what} may have happened, or not") from error
+
+    return converse
+
+
+def twice(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
+    """For what may be repeated; not after a timeout: it would not be faster then."""
+
+    def ask(link: Link) -> Conversation[T]:
+        yield from link.connected()
+        yield Send(request, extra_ms / 1000)
+        return (yield from read(link))
+
+    return again(ask)
+
+
+def again(ask: Call[T]) -> Call[T]:
+    """Ask; once more on a new connection if this one broke."""
+
+    def converse(link: Link) -> Conversation[T]:
+        try:
+            return (yield from ask(link))
+        except (CannotConnect, TimedOut):
+            raise
+        except ConnectionFailed:
+            return (yield from ask(link))
+
+    return converse
+
+
+def pipelined(
+    count: int,
+    encode: Callable[[Link, range], bytes],
+    read: Callable[[Link, int, bool], Conversation[T]],
+) -> Call[list[T]]:
+    """Many requests at once that may be repeated, each with its reply.
+
+    ``encode`` words the requests of a range; ``read`` reads the reply to one, and learns whether it
+    may have reached the server before. After a broken connection what has no reply is sent again,
+    fewer at a time, as long as there is progress.
+    """
+
+    def converse(link: Link) -> Conversation[list[T]]:
+        replies: list[T] = []
+        sent = 0  # how many may have reached the server
+        at_a_time = count
+        while (before := len(replies)) < count:
+            some = range(before, min(before + at_a_time, count))
+            try:
+                yield from link.connected()
+                perhaps_there, sent = sent, max(sent, some.stop)
+                yield Send(encode(link, some))
+                for place in some:
+                    reply = yield from read(link, place, place < perhaps_there)
+                    replies.append(reply)  # kept if the next one fails
+            except (CannotConnect, TimedOut):
+                raise
+            except ConnectionFailed:
+                if at_a_time == 1 and before == len(replies):
+                    raise
+                at_a_time = max(1, at_a_time // 4)
+        return replies
+
+    return converse
+
+
+def greeting(request: bytes, welcome: bytes) -> Greeting:
+    """Show a token on a new connection. Raises AccessDenied unless this line is the reply."""
+
+    def greet(link: Link) -> Conversation[None]:
+        yield Send(request)
+        answer = (yield from link.line()).removesuffix(b"\r")
+        if answer != welcome:
+            said = answer.removeprefix(b"ERROR ").decode("utf-8", "replace")
+            raise AccessDenied("auth_failed", "" if said == "auth_failed" else said)
+
+    return greet

@@ -1,0 +1,376 @@
+"""Every call of the work queue, over the workq protocol: checks, requests, replies.
+
+The client chooses the ids, so a job is added once however often it is sent: ``add`` is sent again
+when the connection breaks, and ``Duplicate job`` then means that it is there. Queries, ``pause``
+and ``resume`` are sent again too. ``lease``, ``run``, ``complete``, ``fail``, ``delete`` and
+``requeue`` are not: AnswerLost.
+
+The original workq understands all but what docs/protocols/workq.md marks as new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar
+from uuid import UUID, uuid4
+
+from journeyman.client import checks
+from journeyman.client.conversation import (
+    Call,
+    Conversation,
+    Greeting,
+    Link,
+    greeting,
+    once,
+    pipelined,
+    twice,
+)
+from journeyman.client.errors import InvalidRequest, NotFound, Refused
+from journeyman.client.service import Service
+from journeyman.client.workq import lines
+from journeyman.client.workq.lines import JobId, JobInfo, LeasedJob, QueueInfo, Result, as_id
+
+T = TypeVar("T")
+
+DEFAULT_PORT = 9922
+DEFAULT_TTR_MS = 60_000
+DEFAULT_TTL_MS = 24 * 3_600_000
+DEFAULT_BATCH = 200
+MAX_WAIT_MS = 86_400_000
+_MAX_TTR_MS = 86_400_000
+_MAX_TTL_MS = 2_592_000_000
+_INT32 = -(2**31), 2**31 - 1
+
+
+def _greet(secret: bytes) -> Greeting:
+    return greeting(b"auth " + secret + b"\r\n", b"+OK")
+
+
+SERVICE = Service("the work queue", "work_queue", DEFAULT_PORT, _greet)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be added; with a ``time``, to be scheduled."""
+
+    job_id: UUID
+    name: str
+    payload: bytes = b""
+    ttr_ms: int = DEFAULT_TTR_MS
+    ttl_ms: int = DEFAULT_TTL_MS
+    priority: int = 0
+    max_attempts: int = 0
+    max_fails: int = 0
+    time: datetime | None = None
+    retry_delay_ms: int = 0
+
+    def request(self) -> bytes:
+        """The bytes that add it. Raises InvalidRequest."""
+        words = [
+            "add" if self.time is None else "schedule",
+            str(as_id(self.job_id)),
+            lines.checked_name(self.name),
+            lines.number(self.ttr_ms, "ttr_ms", 1, _MAX_TTR_MS),
+            lines.number(self.ttl_ms, "ttl_ms", 1, _MAX_TTL_MS),
+        ]
+        if self.time is not None:
+            words.append(lines.time_text(self.time))
+        payload = lines.checked_data(self.payload, "payload")
+        words.append(str(len(payload)))
+        flags = {
+            "priority": lines.number(self.priority, "priority", *_INT32),
+            "max-attempts": lines.number(self.max_attempts, "max_attempts", 0, 255),
+            "max-fails": lines.number(self.max_fails, "max_fails", 0, 255),
+            "retry-delay": lines.number(self.retry_delay_ms, "retry_delay_ms", 0, MAX_WAIT_MS),
+        }
+        words += [f"-{name}={value}" for name, value in flags.items() if value != "0"]
+        return lines.line(*words) + lines.block(payload)
+
+
+# -- producers -----------------------------------------------------------------------------------
+
+
+def add(
+    name: str,
+    payload: bytes = b"",
+    *,
+    job_id: JobId | None = None,
+    ttr_ms: int = DEFAULT_TTR_MS,
+    ttl_ms: int = DEFAULT_TTL_MS,
+    priority: int = 0,
+    max_attempts: int = 0,
+    max_fails: int = 0,
+    time: datetime | None = None,
+    retry_delay_ms: int = 0,
+) -> Call[UUID]:
+    """Add a job, or schedule it for a ``time``; its id, yours or a new one.
+
+    Raises Refused with the reason ``Duplicate job``.
+    """
+    given = uuid4() if job_id is None else as_id(job_id)
+    job = NewJob(
+        given,
+        name,
+        payload,
+        ttr_ms,
+        ttl_ms,
+        priority,
+        max_attempts,
+        max_fails,
+        time,
+        retry_delay_ms,
+    )
+    ask = _add_requests([job.request()])
+
+    def converse(link: Link) -> Conversation[UUID]:
+        (refused,) = yield from ask(link)
+        if refused is not None:
+            raise refused
+        return given
+
+    return converse
+
+
+def schedule(
+    name: str,
+    time: datetime,
+    payload: bytes = b"",
+    *,
+    job_id: JobId | None = None,
+    ttr_ms: int = DEFAULT_TTR_MS,
+    ttl_ms: int = DEFAULT_TTL_MS,
+    priority: int = 0,
+    max_attempts: int = 0,
+    max_fails: int = 0,
+    retry_delay_ms: int = 0,
+) -> Call[UUID]:
+    """Add a job that is ready at ``time``; as ``add``."""
+    return add(
+        name,
+        payload,
+        job_id=job_id,
+        ttr_ms=ttr_ms,
+        ttl_ms=ttl_ms,
+        priority=priority,
+        max_attempts=max_attempts,
+        max_fails=max_fails,
+        time=checks.zoned(time),
+        retry_delay_ms=retry_delay_ms,
+    )
+
+
+def batches_of(jobs: Iterable[NewJob], batch: int) -> Iterator[list[NewJob]]:
+    """The jobs in lists. Raises InvalidRequest at once."""
+    checks.one_of(jobs, (Iterable,), "jobs", "an iterable of NewJob")
+    checks.batch(batch)
+
+    def batches(waiting: Iterator[NewJob]) -> Iterator[list[NewJob]]:
+        while some := list(islice(waiting, batch)):
+            for job in some:
+                checks.one_of(job, (NewJob,), "each job", "a NewJob")
+            yield some
+
+    return batches(iter(jobs))
+
+
+def add_all(jobs: list[NewJob]) -> Call[list[tuple[NewJob, Refused | None]]]:
+    """Add these jobs: each with its refusal, or None. An invalid one is a refusal as well."""
+    requests = [_request(job) for job in jobs]
+    ask = _add_requests([request for request in requests if isinstance(request, bytes)])
+
+    def converse(link: Link) -> Conversation[list[tuple[NewJob, Refused | None]]]:
+        replies = iter((yield from ask(link)))
+        return [
+            (job, next(replies) if isinstance(request, bytes) else request)
+            for job, request in zip(jobs, requests, strict=True)
+        ]
+
+    return converse
+
+
+def run(
+    name: str,
+    payload: bytes = b"",
+    *,
+    wait_ms: int,
+    job_id: JobId | None = None,
+    ttr_ms: int = DEFAULT_TTR_MS,
+    priority: int = 0,
+) -> Call[Result | None]:
+    """Add a job that is not recorded, and wait: its result, or None if none arrives in time."""
+    payload = lines.checked_data(payload, "payload")
+    words = [
+        "run",
+        str(uuid4() if job_id is None else as_id(job_id)),
+        lines.checked_name(name),
+        lines.number(ttr_ms, "ttr_ms", 1, _MAX_TTR_MS),
+        _wait(wait_ms),
+        str(len(payload)),
+    ]
+    if (urgency := lines.number(priority, "priority", *_INT32)) != "0":
+        words.append(f"-priority={urgency}")
+    # The server waits for a leased job until its time to run ends.
+    extra_ms = wait_ms + ttr_ms
+    return once(lines.line(*words) + lines.block(payload), lines.read_result, extra_ms)
+
+
+def result(job_id: JobId, *, wait_ms: int = 0) -> Call[Result | None]:
+    """How a job ended; None if it has not within ``wait_ms``. Raises NotFound."""
+    request = lines.line("result", str(as_id(job_id)), _wait(wait_ms))
+    return twice(request, lines.read_result, wait_ms)
+
+
+def delete(job_id: JobId) -> Call[bool]:
+    """Delete a job in any state; whether there was one."""
+    ask = once(lines.line("delete", str(as_id(job_id))), lines.read_done)
+
+    def converse(link: Link) -> Conversation[bool]:
+        try:
+            yield from ask(link)
+        except NotFound:
+            return False
+        return True
+
+    return converse
+
+
+# -- workers -------------------------------------------------------------------------------------
+
+
+def lease(*names: str, wait_ms: int) -> Call[LeasedJob | None]:
+    """The next job of one of these queues; None if none is ready within ``wait_ms``."""
+    if not names:
+        raise InvalidRequest("lease needs the name of a queue")
+    request = lines.line("lease", *map(lines.checked_name, names), _wait(wait_ms))
+    return once(request, lines.read_lease, wait_ms)
+
+
+def complete(job_id: JobId, result: bytes = b"") -> Call[None]:
+    """The job is done. Raises NotFound, or Refused with the reason ``Duplicate result``."""
+    return _finish("complete", job_id, result)
+
+
+def fail(job_id: JobId, result: bytes = b"") -> Call[None]:
+    """The job failed: it is retried if attempts and fails are left. Raises as ``complete``."""
+    return _finish("fail", job_id, result)
+
+
+# -- administration ------------------------------------------------------------------------------
+
+
+def requeue(job_id: JobId) -> Call[None]:
+    """A dead job starts over. Raises NotFound, or Refused with the reason ``Job is not dead``."""
+    return once(lines.line("requeue", str(as_id(job_id))), lines.read_done)
+
+
+def pause(name: str) -> Call[None]:
+    """Lease nothing from this queue until ``resume``, also after a restart."""
+    return twice(lines.line("pause", lines.checked_name(name)), lines.read_done)
+
+
+def resume(name: str) -> Call[None]:
+    """Lease from this queue again."""
+    return twice(lines.line("resume", lines.checked_name(name)), lines.read_done)
+
+
+# -- queries -------------------------------------------------------------------------------------
+
+
+def inspect_job(job_id: JobId) -> Call[JobInfo | None]:
+    """The job, or None."""
+    return _first(twice(lines.line("inspect", "job", str(as_id(job_id))), lines.read_jobs))
+
+
+def inspect_jobs(name: str, *, offset: int = 0, limit: int = 100) -> Call[list[JobInfo]]:
+    """The ready jobs of a queue, in their order. Raises NotFound."""
+    return _jobs("jobs", name, offset, limit)
+
+
+def inspect_scheduled_jobs(name: str, *, offset: int = 0, limit: int = 100) -> Call[list[JobInfo]]:
+    """The jobs of a queue that wait for their time or a retry. Raises NotFound."""
+    return _jobs("scheduled-jobs", name, offset, limit)
+
+
+def inspect_dead_jobs(name: str, *, offset: int = 0, limit: int = 100) -> Call[list[JobInfo]]:
+    """The failed jobs of a queue that ``requeue`` accepts. Raises NotFound."""
+    return _jobs("dead-jobs", name, offset, limit)
+
+
+def inspect_queue(name: str) -> Call[QueueInfo | None]:
+    """The queue, or None."""
+    request = lines.line("inspect", "queue", lines.checked_name(name))
+    return _first(twice(request, lines.read_queues))
+
+
+def inspect_queues(*, offset: int = 0, limit: int = 100) -> Call[list[QueueInfo]]:
+    """All queues, by name."""
+    return twice(lines.line("inspect", "queues", *_page(offset, limit)), lines.read_queues)
+
+
+def inspect_paused_queues(*, offset: int = 0, limit: int = 100) -> Call[list[QueueInfo]]:
+    """The paused queues, by name."""
+    return twice(lines.line("inspect", "paused-queues", *_page(offset, limit)), lines.read_queues)
+
+
+def inspect_server() -> Call[dict[str, str]]:
+    """active-clients, evicted-jobs and started."""
+    return twice(lines.line("inspect", "server"), lines.read_server)
+
+
+# -- requests and replies ------------------------------------------------------------------------
+
+
+def _add_requests(requests: list[bytes]) -> Call[list[Refused | None]]:
+    """One reply for each. What may be there already is not refused as its own duplicate."""
+
+    def read(link: Link, _place: int, may_be_there: bool) -> Conversation[Refused | None]:
+        try:
+            yield from lines.read_head(link)
+        except Refused as refused:
+            is_there = may_be_there and refused.reason == lines.DUPLICATE_JOB
+            return None if is_there else refused
+        return None
+
+    return pipelined(
+        len(requests), lambda _, some: b"".join(requests[some.start : some.stop]), read
+    )
+
+
+def _finish(word: str, job_id: JobId, result: bytes) -> Call[None]:
+    result = lines.checked_data(result, "result")
+    request = lines.line(word, str(as_id(job_id)), str(len(result))) + lines.block(result)
+    return once(request, lines.read_done)
+
+
+def _jobs(kind: str, name: str, offset: int, limit: int) -> Call[list[JobInfo]]:
+    request = lines.line("inspect", kind, lines.checked_name(name), *_page(offset, limit))
+    return twice(request, lines.read_jobs)
+
+
+def _first(ask: Call[list[T]]) -> Call[T | None]:
+    def converse(link: Link) -> Conversation[T | None]:
+        try:
+            found = yield from ask(link)
+        except NotFound:
+            return None
+        return found[0] if found else None
+
+    return converse
+
+
+def _wait(wait_ms: int) -> str:
+    return lines.number(wait_ms, "wait_ms", 0, MAX_WAIT_MS)
+
+
+def _page(offset: int, limit: int) -> tuple[str, str]:
+    return lines.number(offset, "offset", 0, 2**32 - 1), lines.number(limit, "limit", 1, 100)
+
+
+def _request(job: NewJob) -> bytes | Refused:
+    try:
+        return job.request()
+    except InvalidRequest as error:
+        return Refused("invalid_request", str(error))

@@ -1,0 +1,76 @@
+"""Clients of the schedule, over the ztick protocol: ``Schedule`` and ``AsyncSchedule``.
+
+    with Schedule("scheduler.internal", token="...") as schedule:
+        schedule.set_rule("rule.mail", "mail.", Shell("send-mail"))
+        schedule.set("mail.1", datetime.now(UTC) + timedelta(hours=1))
+        schedule.get("mail.1")                        Job("mail.1", Status.PLANNED, ...)
+        schedule.set_many((name, when) for ...)       many at once: pipelined
+
+``calls.py`` says what every call does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+from journeyman.client.awaiting import AsyncClient, awaited
+from journeyman.client.blocking import BlockingClient, blocking
+from journeyman.client.errors import Refused
+from journeyman.client.ztick import calls
+from journeyman.client.ztick.calls import DEFAULT_BATCH, DEFAULT_PORT, SERVICE, Job, Planned, Rule
+
+__all__ = ["DEFAULT_PORT", "AsyncSchedule", "Job", "Rule", "Schedule"]
+
+
+class Schedule(BlockingClient):
+    """A blocking client of the schedule, for any number of threads."""
+
+    service = SERVICE
+
+    set = blocking(calls.set)
+    get = blocking(calls.get)
+    query = blocking(calls.query)
+    remove = blocking(calls.remove)
+    set_rule = blocking(calls.set_rule)
+    rules = blocking(calls.rules)
+    remove_rule = blocking(calls.remove_rule)
+    stat = blocking(calls.stat)
+
+    def set_many(
+        self, jobs: Iterable[Planned], *, batch: int = DEFAULT_BATCH
+    ) -> Iterator[tuple[str, Refused | None]]:
+        """Plan many jobs, ``batch`` on the way at a time: each with its refusal, or None.
+
+        Jobs whose replies a broken connection took are sent again, fewer at a time. An invalid job
+        is a refusal like any other.
+        """
+        batches = calls.batches_of(jobs, batch)
+        return (outcome for some in batches for outcome in self.hold(calls.set_all(some)))
+
+
+class AsyncSchedule(AsyncClient):
+    """An asyncio client of the schedule, for any number of tasks."""
+
+    service = SERVICE
+
+    set = awaited(calls.set)
+    get = awaited(calls.get)
+    query = awaited(calls.query)
+    remove = awaited(calls.remove)
+    set_rule = awaited(calls.set_rule)
+    rules = awaited(calls.rules)
+    remove_rule = awaited(calls.remove_rule)
+    stat = awaited(calls.stat)
+
+    def set_many(
+        self, jobs: Iterable[Planned], *, batch: int = DEFAULT_BATCH
+    ) -> AsyncIterator[tuple[str, Refused | None]]:
+        """Plan many jobs; as ``Schedule.set_many``."""
+        return self._set_many(calls.batches_of(jobs, batch))
+
+    async def _set_many(
+        self, batches: Iterator[list[Planned]]
+    ) -> AsyncIterator[tuple[str, Refused | None]]:
+        for some in batches:
+            for outcome in await self.hold(calls.set_all(some)):
+                yield outcome

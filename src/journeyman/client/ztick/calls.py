@@ -1,0 +1,341 @@
+"""Every call of the schedule, over the ztick protocol: checks, requests, replies.
+
+    REQUEST-ID SET mail.1 1711612800000000000      REQUEST-ID OK
+    REQUEST-ID GET mail.1                          REQUEST-ID OK planned 1711612800000000000
+    REQUEST-ID QUERY mail.                         REQUEST-ID mail.1 planned 17116...   per job
+                                                   REQUEST-ID OK
+    anything                                       REQUEST-ID ERROR CODE [TEXT]
+
+Everything may be repeated except ``remove`` and ``remove_rule``, whose reply says whether it was
+there. The original ztick is understood too; its refusals have no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NoReturn, TypeVar, get_args
+
+from journeyman.client import checks
+from journeyman.client.checks import Moment
+from journeyman.client.conversation import (
+    Call,
+    Conversation,
+    Greeting,
+    Link,
+    Send,
+    again,
+    greeting,
+    pipelined,
+)
+from journeyman.client.errors import (
+    AccessDenied,
+    AnswerLost,
+    BadAnswer,
+    CannotConnect,
+    ConnectionFailed,
+    InvalidRequest,
+    NotFound,
+    Refused,
+)
+from journeyman.client.service import Service
+from journeyman.formats.ztick import Runner, Status
+from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
+from journeyman.protocols.ztick.replies import join
+from journeyman.protocols.ztick.rules import read_runner, runner_words
+
+DEFAULT_PORT = 5678
+DEFAULT_BATCH = 500
+_STATUSES = {status.word: status for status in Status}
+_MAX_BODY_BYTES = LINE_LIMIT_BYTES - 24  # a request id of 64 bits, a space and the line end
+_DENIED = frozenset({"auth_denied", "auth_required", "auth_failed"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the server has it."""
+
+    identifier: str
+    status: Status
+    execution_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What runs jobs whose identifier begins with the pattern."""
+
+    identifier: str
+    pattern: str
+    runner: Runner
+
+
+def set(identifier: str, when: Moment) -> Call[None]:
+    """Plan a job, or plan it again whatever its status was."""
+    return _ask(["SET", _identifier(identifier), str(checks.moment(when))], _nothing)
+
+
+def get(identifier: str) -> Call[Job | None]:
+    """The job, or None."""
+    return _or_none(
+        _ask(["GET", _identifier(identifier)], lambda link, row: _job(link, identifier, row))
+    )
+
+
+def query(prefix: str = "") -> Call[list[Job]]:
+    """Every job whose identifier begins with the prefix."""
+    words = ["QUERY", prefix] if checks.text(prefix, "prefix") else ["QUERY"]
+    return _list(words, lambda link, row: _job(link, row[0], row[1:]))
+
+
+def remove(identifier: str) -> Call[bool]:
+    """Whether there was such a job."""
+    return _removed(["REMOVE", _identifier(identifier)])
+
+
+def set_rule(identifier: str, pattern: str, runner: Runner) -> Call[None]:
+    """Make a rule, or replace it."""
+    expected = 'a runner, for example Shell("echo hello") of journeyman.client'
+    checks.one_of(runner, get_args(Runner), "runner", expected)
+    named = [_identifier(identifier), checks.text(pattern, "pattern")]
+    return _ask(["RULE", "SET", *named, *_runner_words(runner)], _nothing)
+
+
+def rules() -> Call[list[Rule]]:
+    """Every rule."""
+    return _list(["LISTRULES"], _rule)
+
+
+def remove_rule(identifier: str) -> Call[bool]:
+    """Whether there was such a rule."""
+    return _removed(["REMOVERULE", _identifier(identifier)])
+
+
+def stat() -> Call[dict[str, str]]:
+    """The server's statistics by name."""
+    pairs = _list(["STAT"], lambda _, row: (row[0], row[1]), least=2)
+
+    def converse(link: Link) -> Conversation[dict[str, str]]:
+        return dict((yield from pairs(link)))
+
+    return converse
+
+
+# -- many at once --------------------------------------------------------------------------------
+
+Planned = tuple[str, Moment]
+
+
+def batches_of(jobs: Iterable[Planned], batch: int) -> Iterator[list[Planned]]:
+    """The jobs in lists; each is checked to be a pair. Raises InvalidRequest at once."""
+    checks.one_of(jobs, (Iterable,), "jobs", "an iterable of (identifier, when)")
+    checks.batch(batch)
+
+    def batches(waiting: Iterator[Planned]) -> Iterator[list[Planned]]:
+        while some := list(islice(waiting, batch)):
+            for job in some:
+                checks.pair(job, "each job", "(identifier, when)")
+            yield some
+
+    return batches(iter(jobs))
+
+
+def set_all(jobs: list[Planned]) -> Call[list[tuple[str, Refused | None]]]:
+    """Plan these jobs: each with its refusal, or None. An invalid one is a refusal as well."""
+    bodies = [_set_body(identifier, when) for identifier, when in jobs]
+    valid = [body for body in bodies if isinstance(body, bytes)]
+
+    def read(link: Link, place: int, _may_be_there: bool) -> Conversation[Refused | None]:
+        try:
+            yield from _ok(link, numbers[place])
+        except Refused as refused:
+            if not link.is_open:  # not this job was refused, but the connection
+                raise
+            return refused
+        return None
+
+    numbers: dict[int, bytes] = {}
+
+    def encode(link: Link, some: range) -> bytes:
+        for place in some:
+            numbers[place] = _number(link)
+        return b"".join(numbers[place] + b" " + valid[place] + b"\n" for place in some)
+
+    ask = pipelined(len(valid), encode, read)
+
+    def converse(link: Link) -> Conversation[list[tuple[str, Refused | None]]]:
+        replies = iter((yield from ask(link)))
+        return [
+            (identifier, next(replies) if isinstance(body, bytes) else body)
+            for (identifier, _), body in zip(jobs, bodies, strict=True)
+        ]
+
+    return converse
+
+
+# -- requests and replies ------------------------------------------------------------------------
+
+
+def _ask(words: list[str], value: Callable[[Link, list[str]], T]) -> Call[T]:
+    """A command whose reply is one line: its value, made of the words after ``OK``."""
+    return again(_exchange(words, value))
+
+
+def _exchange(words: list[str], value: Callable[[Link, list[str]], T]) -> Call[T]:
+    body = _body(words)
+
+    def converse(link: Link) -> Conversation[T]:
+        yield from link.connected()
+        number = _number(link)
+        yield Send(number + b" " + body + b"\n")
+        return value(link, (yield from _ok(link, number)))
+
+    return converse
+
+
+def _list(
+    words: list[str], value: Callable[[Link, list[str]], T], *, least: int = 3
+) -> Call[list[T]]:
+    """A command whose reply is a line per thing, then ``OK``."""
+    body = _body(words)
+
+    def converse(link: Link) -> Conversation[list[T]]:
+        yield from link.connected()
+        number = _number(link)
+        yield Send(number + b" " + body + b"\n")
+        found = []
+        while (row := (yield from _row(link, number))) != ["OK"]:
+            if len(row) < least:
+                _bad(link, row)
+            found.append(value(link, row))
+        return found
+
+    return again(converse)
+
+
+def _removed(words: list[str]) -> Call[bool]:
+    ask = _or_none(_exchange(words, lambda *_: True))
+
+    def converse(link: Link) -> Conversation[bool]:
+        yield from link.connected()
+        try:
+            return (yield from ask(link)) is not None
+        except CannotConnect:
+            raise
+        except ConnectionFailed as error:
+            raise AnswerLost(f"{error}; {' '.join(words)} may have happened, or not") from error
+
+    return converse
+
+
+def _or_none(ask: Call[T]) -> Call[T | None]:
+    def converse(link: Link) -> Conversation[T | None]:
+        try:
+            return (yield from ask(link))
+        except NotFound:
+            return None
+
+    return converse
+
+
+def _number(link: Link) -> bytes:
+    """The next request id of this connection."""
+    link.requests += 1
+    return b"%d" % link.requests
+
+
+def _ok(link: Link, number: bytes) -> Conversation[list[str]]:
+    row = yield from _row(link, number)
+    if row[0] != "OK":
+        _bad(link, row)
+    return row[1:]
+
+
+def _row(link: Link, number: bytes) -> Conversation[list[str]]:
+    """A line of the reply without its request id. Raises Refused."""
+    words = [word.decode("utf-8", "replace") for word in (yield from _tokens(link))]
+    if words[:1] == ["ERROR"]:  # of the connection, not of a command
+        link.drop()
+        raise AccessDenied(*words[1:2] or ["closed"])
+    if len(words) < 2 or words[0].encode() != number:
+        _bad(link, words)
+    if words[1] == "ERROR":
+        raise _refusal(words[2:])
+    return words[1:]
+
+
+def _tokens(link: Link) -> Conversation[list[bytes]]:
+    """A line ends at the first LF outside quotes."""
+    line = yield from link.line()
+    while line.replace(rb"\\", b"").replace(rb"\"", b"").count(b'"') % 2:
+        line += b"\n" + (yield from link.line())
+    return tokenize(line.removesuffix(b"\r"))
+
+
+def _greet(secret: bytes) -> Greeting:
+    return greeting(_body(["AUTH", secret.decode()]) + b"\n", b"OK")
+
+
+SERVICE = Service("the schedule", "schedule", DEFAULT_PORT, _greet)
+
+
+def _nothing(_link: Link, _words: list[str]) -> None:
+    return None
+
+
+def _job(link: Link, identifier: str, words: list[str]) -> Job:
+    if len(words) < 2 or words[0] not in _STATUSES:
+        _bad(link, words)
+    return Job(identifier, _STATUSES[words[0]], int(words[1]))
+
+
+def _rule(link: Link, row: list[str]) -> Rule:
+    identifier, pattern, *words = row
+    runner = read_runner(words)
+    if isinstance(runner, str):
+        link.drop()
+        raise BadAnswer(f"{link.where} has a rule {identifier!r}: {runner}")
+    return Rule(identifier, pattern, runner)
+
+
+def _bad(link: Link, words: list[str]) -> NoReturn:
+    raise link.unexpected(" ".join(words))
+
+
+def _identifier(identifier: str) -> str:
+    return checks.text(identifier, "identifier")
+
+
+def _runner_words(runner: Runner) -> list[str]:
+    """The words of a runner; the server decides whether they make sense."""
+    words = runner_words(runner)
+    for word in words:
+        checks.text(word, "each argument of the runner")
+    return words
+
+
+def _set_body(identifier: str, when: Moment) -> bytes | Refused:
+    try:
+        return _body(["SET", _identifier(identifier), str(checks.moment(when))])
+    except InvalidRequest as error:
+        return Refused("invalid_request", str(error))
+
+
+def _body(words: list[str]) -> bytes:
+    """A command as it goes on the line after its request id."""
+    try:
+        body = join([word.encode() for word in words])
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{words[0]}: an argument cannot be written as UTF-8") from None
+    if len(body) > _MAX_BODY_BYTES:
+        raise InvalidRequest(f"{words[0]}: {len(body)} bytes, and a line holds {LINE_LIMIT_BYTES}")
+    return body
+
+
+def _refusal(words: list[str]) -> Refused:
+    code, reason = (words[0] if words else "error"), " ".join(words[1:])
+    if code == "not_found":
+        return NotFound(code, reason)
+    return AccessDenied(code, reason) if code in _DENIED else Refused(code, reason)
