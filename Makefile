@@ -5,13 +5,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Tests of the property lane are CPU bound; more workers than cores only slow them down.
-WORKERS ?= 2
-# Programs are started hundreds of times; half of a start would be spent on compiling sources anew.
+# Many tests wait for a server or a disk: one worker more than cores keeps two cores busy.
+WORKERS ?= 3
+# Programs are started hundreds of times; half of a start would be spent on compiling sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services demo test quick check format bench fuzz clean
+.PHONY: help setup services demo test core spark quick check format bench fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -37,8 +37,14 @@ demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline
 	$(BIN)/python scripts/demo.py
 
 test: check services ## Lint, types, import rules, and all tests
+	@$(MAKE) --no-print-directory --jobs=2 spark core
+
+# Side by side: each waits where the other computes. Spark's tests share one session in one process.
+core: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
+
+spark: $(STAMP)
+	$(BIN)/python -m pytest -q tests/spark
 
 quick: $(STAMP) services ## The tests without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"

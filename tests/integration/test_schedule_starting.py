@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, RuleSet, Shell, Status
+from journeyman.servers.ztick.loading import BULK_BYTES
 from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
-NAME = "job.{:020d}"
+NAME = "job.{:0200d}"
 
 
 def job(name: str, status: Status = Status.PLANNED) -> bytes:
@@ -136,11 +137,12 @@ def test_the_files_of_a_cut_off_compaction_are_all_loaded(tmp_path):
 
 
 def test_a_large_log_is_loaded_the_same(tmp_path):
-    count = 300_000  # above the size from which logs are read in bulk
+    count = 50_000
     rule = CODEC.encode(RuleSet("rule", "job.", Shell("true")))
     jobs = b"".join(job(NAME.format(number)) for number in range(count))
     tail = CODEC.encode(JobRemoved(NAME.format(5))) + job(NAME.format(6), Status.FAILED)
     (tmp_path / "logfile").write_bytes(rule + jobs + tail)
+    assert len(jobs) > BULK_BYTES
     with ScheduleProcess(tmp_path) as server:
         stat = server.stat()
         assert (stat["jobs_total"], stat["jobs_failed"]) == (str(count - 1), "1")

@@ -1,10 +1,10 @@
-"""One Spark session for all tests of a process.
+"""One Spark session for all tests of this lane.
 
 After `journeyman pipeline prepare`, which `make setup` runs, the programs that tests of this lane
 start and kill start in half the time.
 
-``make test`` runs the lane in two processes, file by file: much of it is waiting for programs. The
-files that take longest come first, so that no process is left alone with one of them at the end.
+``make test`` runs the lane in one process beside the other tests: a second session would spend as
+much on warming up Java as all these tests take.
 """
 
 from __future__ import annotations
@@ -15,14 +15,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from journeyman.spark.session import build_session
-
-_LONGEST = ("test_streams_killed.py", "test_connect.py", "test_submit.py", "test_audit.py")
-_rank = {name: rank for rank, name in enumerate(_LONGEST)}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    last = len(_LONGEST)
-    items.sort(key=lambda item: _rank.get(item.path.name, last))
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ import pytest
 from tests.support.effort import DEEP
 from tests.support.spark.stream_program import LOGS
 
-KILLS = 5 if DEEP else 3
+KILLS = 5 if DEEP else 2
 PATIENCE_S = 300
 ROOT = Path(__file__).parents[2]
 

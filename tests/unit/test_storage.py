@@ -58,13 +58,13 @@ def in_threads(*works) -> None:
         thread.join()
 
 
-def test_two_threads_that_insert_2000_jobs_each_make_4000(storage):
+def test_two_threads_that_insert_500_jobs_each_make_1000(storage):
     def insert(first: int) -> None:
-        for number in range(first, first + 2000):
+        for number in range(first, first + 500):
             storage.upsert_job_record(job(number))
 
     in_threads(lambda: insert(0), lambda: insert(10_000))
-    assert storage.count("q", "new") == 4000
+    assert storage.count("q", "new") == 1000
     with storage.backend.view() as view:
         assert list(check(view)) == []
 

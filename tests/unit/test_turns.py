@@ -97,7 +97,7 @@ def test_many_rules_elsewhere_do_not_lengthen_the_search():
     tree = PrefixTree()
     for number in range(5000):
         tree.add(f"other.{number}.")
-    for length in range(1, 3901):
+    for length in range(1, 1001):
         tree.add("a" * length + "z")
     before = tree.steps
     assert tree.longest_prefix_of("job.1") is None

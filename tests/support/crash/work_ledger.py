@@ -69,6 +69,7 @@ class WorkBook:
         self._unanswered: dict[int, list[str]] = {}  # adds of each page
         self.open_leases = 0  # that a kill or a hang-up cut off: an attempt of an unknown job each
         self.wrong: list[str] = []
+        self.added = 0  # adds that were answered, ever
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -76,11 +77,6 @@ class WorkBook:
     def ids(self) -> list[str]:
         with self._lock:
             return list(self._lines)
-
-    def count_added(self) -> int:
-        """Jobs whose add was answered."""
-        with self._lock:
-            return sum(line.added for line in self._lines.values())
 
     def line(self, job_id: str) -> Line:
         return self._lines[job_id]
@@ -95,6 +91,7 @@ class WorkBook:
     def add_answered(self, job_id: str) -> None:
         with self._lock:
             self._lines[job_id].added = True
+            self.added += 1
             self._unanswered[self._lines[job_id].page].remove(job_id)
 
     def delete_sent(self, job_id: str) -> None:

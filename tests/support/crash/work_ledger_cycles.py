@@ -35,6 +35,7 @@ MAX_LOAD_S = 0.8
 MAX_START_S = 0.6
 CLEANING_LIMIT_S = 20.0
 SEGMENT_BYTES = 20_000
+ASKED_AHEAD = 50  # jobs of one round trip, when all are compared
 DRAINED_S = 2.0  # longer than the longest TTR of a job that may be leased in the end
 
 # Jobs that live for a day put cleaning off for hours; here every segment is cleaned every time.
@@ -102,7 +103,7 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
         if kind == "cleaning":
             self._wait_for_cleaning()
         else:
-            self._wait_for_load(self._book.count_added)
+            self._wait_for_load(lambda: self._book.added)
             time.sleep(self._random.uniform(0, MAX_LOAD_S))
         self._server.kill()
         for loader in loaders:
@@ -176,8 +177,12 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
     def _compare(self) -> None:
         client = WorkWire(self._server.workq_port)
         found: dict[str, Found | None] = {}
-        for job_id in self._book.ids():
-            found[job_id] = _found(client, job_id)
+        every_id = self._book.ids()
+        for first in range(0, len(every_id), ASKED_AHEAD):
+            ids = every_id[first : first + ASKED_AHEAD]
+            asked = (f"inspect job {job_id}\r\nresult {job_id} 0\r\n" for job_id in ids)
+            client.send("".join(asked))
+            found |= {job_id: _read_found(client) for job_id in ids}
         client.close()
         self.tally.jobs += len(found)
         self.tally.survived += self._book.settle(found, time.time())
@@ -223,13 +228,14 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
         self._book.finish_answered(job_id, True, result, answer, time.time())
 
 
-def _found(client: WorkWire, job_id: str) -> Found | None:
-    blocks = client.inspect(f"job {job_id}")
+def _read_found(client: WorkWire) -> Found | None:
+    """The answers to ``inspect job`` and ``result``."""
+    blocks = client.read_blocks()
+    result = client.read_result()
     if isinstance(blocks, str):
         assert blocks == "-NOT-FOUND", blocks
         return None
     block = blocks[0]
-    result = client.result(job_id)
     return Found(
         int(block["state"]),
         int(block["attempts"]),

@@ -123,7 +123,11 @@ class WorkqClient(QueueSocket):
 
     def inspect(self, what: str) -> list[dict[str, str]] | str:
         """The blocks, each with its first word as ``id``; the error line if there is one."""
-        head = self.ask(f"inspect {what}")
+        self.send(f"inspect {what}\r\n")
+        return self.read_blocks()
+
+    def read_blocks(self) -> list[dict[str, str]] | str:
+        head = self.read_line()
         if not head.startswith("+OK "):
             return head
         return [self._read_keys() for _ in range(int(head.removeprefix("+OK ")))]
