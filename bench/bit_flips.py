@@ -15,7 +15,7 @@ from journeyman.formats import kestrel, ztick
 from journeyman.formats.framing import Codec
 from journeyman.formats.seals import SealKind, make_seal
 from journeyman.logs.damage import Damage
-from journeyman.logs.sealed_reading import read_file
+from journeyman.logs.sealing import read_file
 
 _STAMP = 0x5EA1ED00
 

@@ -12,8 +12,7 @@ from journeyman.formats.workq import CODEC, HEADER, Instant, JobAdded, Record
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.publication import Publication, journal_path, publish
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.testing.manual_clock import ManualClock
-from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
+from journeyman.testing.simulated_disk import ManualClock, PowerCut, SimulatedDisk
 
 OLD, NEW = [1, 2, 3], [4, 5]
 

@@ -28,7 +28,7 @@ from journeyman.formats.kestrel.kestrel2 import (
     begins_as_journal,
 )
 from journeyman.logs.kestrel.kestrel2_import import by_parent, find_old_journals, import_queue
-from journeyman.logs.kestrel.opening import finish_publication
+from journeyman.logs.kestrel.log import finish_publication
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.testing.simulated_disk import PowerCut
 from tests.support.fanout_world import SPOOL, FanOutWorld

@@ -20,7 +20,7 @@ from journeyman.formats.kestrel import READER, ReadDone, ReadHead
 from journeyman.formats.seals import SealKind, make_seal
 from journeyman.logs.damage import Damage
 from journeyman.logs.recovery import inspect_file, recover_file
-from journeyman.logs.sealed_reading import read_file
+from journeyman.logs.sealing import read_file
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, ZTICK, Twins
 from tests.support.effort import cases
 from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.folds import kestrel as fold
+from journeyman.folds.kestrel import consumed_by_all, id_span
 from journeyman.formats.kestrel import (
     READER,
     WRITER,

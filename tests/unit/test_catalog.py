@@ -21,10 +21,11 @@ from journeyman.logs.catalog import (
     ZTICK,
     Log,
     LogFile,
+    expand,
+    glob_pattern,
     partition_columns,
 )
-from journeyman.logs.globs import expand, glob_pattern
-from journeyman.logs.kestrel.index import INDEX_DIRECTORY
+from journeyman.logs.kestrel.segments import INDEX_DIRECTORY
 from journeyman.spark import files
 from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.source.options import SourceOptions

@@ -10,10 +10,9 @@ import pytest
 from journeyman.errors import LogFull, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.logs.kestrel.index import Segment, load_index
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.testing.manual_clock import ManualClock
-from journeyman.testing.simulated_disk import SimulatedDisk
+from journeyman.logs.kestrel.segments import Segment, load_index
+from journeyman.testing.simulated_disk import ManualClock, SimulatedDisk
 
 SEGMENT_BYTES = 200_000
 ITEM = b"x" * 1000

@@ -26,8 +26,7 @@ from journeyman.formats.kestrel import (
     Record,
     UnknownCommand,
 )
-from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.logs.kestrel.opening import remove_stale_locks
+from journeyman.logs.kestrel.log import KestrelJournal, remove_stale_locks
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.unsealed import scan_records, without_seals
 

@@ -103,12 +103,6 @@ def test_options_reach_the_command_as_one_value():
     assert seen == [SessionOptions("local[3]", "sc://h", conf, "x", explain=True, quiet=True)]
 
 
-def test_a_missing_command_module_is_one_line(monkeypatch):
-    monkeypatch.setitem(COMMANDS, "nothing", "Not there.")
-
-    assert_one_line_error(run("pipeline", "nothing"), 2, "`pipeline nothing`")
-
-
 def test_an_import_that_fails_inside_a_command_is_not_hidden(monkeypatch):
     monkeypatch.setitem(COMMANDS, "broken", "Asks for what is not installed.")
 

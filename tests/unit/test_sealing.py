@@ -23,7 +23,7 @@ from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.damage import Damage
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.logs.sealed_reading import is_in_flight, read_file
+from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.spark.streams.boundaries import walk

@@ -12,8 +12,7 @@ import pytest
 from journeyman.config import WorkqSync
 from journeyman.errors import LogError, LogFull, LogPoisoned
 from journeyman.formats.workq import Record
-from journeyman.logs.workq import pauses
-from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.workq.log import WorkqLog, prepare_pauses, put_pauses_in_place, read_pauses
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import WorkqJournal, policy_of
@@ -107,12 +106,12 @@ def test_journal_of_a_full_segment_knows_it_from_the_start():
 def test_paused_queues_come_back():
     disk = SimulatedDisk()
     disk.make_dirs(DIRECTORY)
-    assert pauses.read(disk, DIRECTORY) == frozenset()
-    pauses.prepare(disk, DIRECTORY, {"b", "a.c"})
-    assert pauses.read(disk, DIRECTORY) == frozenset()
-    pauses.prepare(disk, DIRECTORY, {"b", "a.c"})
-    pauses.finish(disk, DIRECTORY)
-    assert pauses.read(disk, DIRECTORY) == {"a.c", "b"}
+    assert read_pauses(disk, DIRECTORY) == frozenset()
+    prepare_pauses(disk, DIRECTORY, {"b", "a.c"})
+    assert read_pauses(disk, DIRECTORY) == frozenset()
+    prepare_pauses(disk, DIRECTORY, {"b", "a.c"})
+    put_pauses_in_place(disk, DIRECTORY)
+    assert read_pauses(disk, DIRECTORY) == {"a.c", "b"}
     assert disk.read_bytes(f"{DIRECTORY}/paused-queues") == b"journeyman paused queues\na.c\nb\n"
 
 
@@ -121,7 +120,7 @@ def test_file_that_is_no_list_of_paused_queues_is_told(data: bytes):
     disk = SimulatedDisk()
     disk.plant(f"{DIRECTORY}/paused-queues", data)
     with pytest.raises(LogError, match=r"paused-queues.*remove it"):
-        pauses.read(disk, DIRECTORY)
+        read_pauses(disk, DIRECTORY)
 
 
 def test_every_crash_while_pausing_leaves_the_old_names_or_the_new_ones():
@@ -136,14 +135,14 @@ def test_every_crash_while_pausing_leaves_the_old_names_or_the_new_ones():
             if type(error).__name__ != "PowerCut":
                 raise
         disk = bench.disk.after_crash()
-        assert pauses.read(disk, DIRECTORY) in ({"old"}, {"new"})
+        assert read_pauses(disk, DIRECTORY) in ({"old"}, {"new"})
     raise AssertionError("it never ended")
 
 
 def test_pause_is_durable_when_write_returns():
     bench = Bench()
     bench.journal.write([], {"q"})
-    assert pauses.read(bench.disk.after_crash(), DIRECTORY) == {"q"}
+    assert read_pauses(bench.disk.after_crash(), DIRECTORY) == {"q"}
 
 
 def test_no_room_for_the_pauses_changes_nothing():
@@ -154,7 +153,7 @@ def test_no_room_for_the_pauses_changes_nothing():
         bench.journal.write([added(2)], {"new"})
     bench.disk.heal()
     assert bench.after_crash() == [added(1)]
-    assert pauses.read(bench.disk, DIRECTORY) == {"old"}
+    assert read_pauses(bench.disk, DIRECTORY) == {"old"}
 
 
 def test_no_room_for_the_records_leaves_the_pauses_as_they_were():
@@ -164,10 +163,10 @@ def test_no_room_for_the_records_leaves_the_pauses_as_they_were():
     with pytest.raises(LogFull):
         bench.journal.write([added(2)], {"new"})
     bench.disk.heal()
-    assert pauses.read(bench.disk, DIRECTORY) == {"old"}
+    assert read_pauses(bench.disk, DIRECTORY) == {"old"}
     assert not any(name.endswith(".new") for name in bench.disk.list_dir(DIRECTORY))
     bench.journal.write([added(2)], {"new"})
-    assert pauses.read(bench.disk, DIRECTORY) == {"new"}
+    assert read_pauses(bench.disk, DIRECTORY) == {"new"}
 
 
 def test_pauses_that_cannot_be_put_in_place_are_final():

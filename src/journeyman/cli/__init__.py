@@ -36,7 +36,7 @@ GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 
 # command name -> module and attribute that hold it
 COMMANDS = {
-    "clean": "journeyman.cli.clean:clean",
+    "clean": "journeyman.cli.compact:clean",
     "compact": "journeyman.cli.compact:compact",
     "config": "journeyman.cli.config:config",
     "dump": "journeyman.cli.dump:dump",

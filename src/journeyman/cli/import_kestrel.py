@@ -22,7 +22,7 @@ from journeyman.logs.kestrel.kestrel2_import import (
     find_old_journals,
     import_queue,
 )
-from journeyman.logs.kestrel.opening import finish_publication
+from journeyman.logs.kestrel.log import finish_publication
 from journeyman.logs.segments import check_reader_name
 from journeyman.units import NS_PER_MS
 

@@ -38,7 +38,7 @@ from journeyman.formats.framing import Buffer, Entry
 from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import relist
-from journeyman.logs.sealed_reading import is_in_flight, read_file
+from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
 from journeyman.units import NS_PER_MS
 

@@ -41,7 +41,7 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder, relist
 from journeyman.logs.kestrel.log import KestrelJournal
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
-from journeyman.logs.sealed_reading import Headless
+from journeyman.logs.sealing import Headless
 from journeyman.logs.segments import kestrel_lock_name
 from journeyman.logs.ztick.log import ZtickLog
 

@@ -43,7 +43,7 @@ from journeyman.folds.anomaly import Anomaly
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import LogFinder
-from journeyman.logs.sealed_reading import is_in_flight, read_file
+from journeyman.logs.sealing import is_in_flight, read_file
 
 FIRST_ANOMALIES = 5  # shown in full; the others are only counted
 MAX_LISTED_DAMAGES = 1000

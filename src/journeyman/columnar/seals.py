@@ -4,7 +4,7 @@
     next_seal    from entry to entry, by sizes alone, to the next one that is marked as a seal
     is_proven    whether all that is sealed in a whole file fits
 
-What a run stops at is judged by journeyman.logs.sealed_reading; here nothing is said about it.
+What a run stops at is judged by journeyman.logs.sealing; here nothing is said about it.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ Segment files and their names belong to journeyman.logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record, UnknownCommand
@@ -265,3 +265,27 @@ def _note(
 ) -> None:
     if notes is not None:
         notes(Anomaly(kind, key, detail, lost))
+
+
+def id_span(records: Iterable[Any]) -> tuple[int, ...]:
+    """The least and the greatest id of the items among these records; nothing without items."""
+    span: tuple[int, ...] = ()
+    for record in records:
+        if isinstance(record, ItemPut):
+            ids = (*span, record.item_id)
+            span = min(ids), max(ids)
+    return span
+
+
+def consumed_by_all(
+    readers: Mapping[str, Reader | None], span: Sequence[int]
+) -> Callable[[int], bool]:
+    """Tells of an item whether every reader is past it. Without readers none is.
+
+    ``span``: the least and the greatest id of the queue, which decide whether a reader stands where
+    its checkpoint says. The default reader does not count beside named ones.
+    """
+    if not readers:
+        return lambda _item_id: False
+    placed = open_queue(span, readers).readers.values()
+    return lambda item_id: all(reader.is_past(item_id) for reader in placed)

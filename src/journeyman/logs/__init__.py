@@ -5,13 +5,14 @@
     appender    a batch of records in one write and one sync; rotates and cuts back
     recovery    what a crash or a bad disk left behind: read, report, repair, set aside
     damage      the words of that report, and reading on behind damage
+    sealing     sealed files: written whole or closed, and how any of them is read
     publication putting new files in the place of old ones, one or many
 
 and on these, for each dialect a log that is opened, appended to and made smaller:
 
     ztick/log.py     ztick/compaction.py                             one file, and a compacted one
     workq/log.py     workq/cleaning.py                               numbered segments
-    kestrel/log.py   kestrel/checkpoints.py, kestrel/retention.py    segments and readers
+    kestrel/log.py   kestrel/checkpoints.py, kestrel/segments.py     segments and readers
 
 Everything here takes its Disk and Clock as arguments, and the modules above also their Codec.
 docs/logs.md has the files, the locks, and what a crash leaves at every step.

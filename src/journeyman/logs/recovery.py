@@ -44,7 +44,7 @@ from journeyman.errors import LogFull
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.seals import SealFormat, fits, make_seal
 from journeyman.logs.damage import Damage
-from journeyman.logs.sealed_reading import read_file
+from journeyman.logs.sealing import read_file
 from journeyman.logs.segments import QUARANTINE, TEMPORARY_MARK
 
 CHUNK_BYTES = 1024 * 1024  # how much of a file is in memory at once while it is copied

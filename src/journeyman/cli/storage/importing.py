@@ -25,12 +25,12 @@ from journeyman.cli.errors import warn
 from journeyman.cli.lines import counted
 from journeyman.cli.output import Advance, Output, json_line, progress, quiet_option
 from journeyman.cli.reading import LogReading, map_log
-from journeyman.cli.state_lines import consumed_by_all, id_span
 from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
+from journeyman.folds.kestrel import consumed_by_all, id_span
 from journeyman.folds.keyspace import (
     LONGEST_TTL_KEY,
     id_of,
@@ -46,7 +46,7 @@ from journeyman.formats.ztick import JobSet, RuleSet, Status
 from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder
-from journeyman.logs.workq import pauses
+from journeyman.logs.workq.log import peek_pauses
 from journeyman.storage import Storage, Upsert
 from journeyman.units import NS_PER_MS
 
@@ -238,7 +238,7 @@ def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> I
                 yield record
 
     if part[0] == 0 and log.whole:
-        for name in sorted(pauses.peek(RealDisk(), log.where)):
+        for name in sorted(peek_pauses(RealDisk(), log.where)):
             yield replace(queue_record(name), state="paused")
     for key, state in workq.replay(records()).items():
         job = workq.visible(state, now_ns)

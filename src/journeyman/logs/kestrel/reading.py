@@ -24,7 +24,7 @@ from journeyman.formats.framing import iter_entries
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
-from journeyman.logs.kestrel.index import Segment
+from journeyman.logs.kestrel.segments import Segment
 
 STRETCH_BYTES = 256 * 1024
 _MAX_STRETCH_BYTES = MAX_BLOCK_BYTES

@@ -13,6 +13,13 @@ The locks are those of the original, so that the two never write one log at the 
 append.lock last, after its cleaner has run for a second on files that are not its own; here it is
 taken first. And read.lock stays shared for life where the original lets it go after replay: its
 cleaner needs it exclusively, and so never touches a log that is open here.
+
+Which queues are paused is in a small file beside the segments, because no record can say it and the
+original ignores files that are not named like segments. It is replaced in one step: a crash leaves
+the old names or the new ones.
+
+    <dir>/paused-queues          "journeyman paused queues\\n", then a name per line, sorted
+    <dir>/paused-queues.new      its successor, not yet finished; removed after a crash
 """
 
 from __future__ import annotations
@@ -24,11 +31,11 @@ from contextlib import suppress
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
-from journeyman.errors import LogClosed, LogLocked
+from journeyman.errors import LogClosed, LogError, LogLocked
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import CODEC, HEADER, Record
 from journeyman.logs.appender import Appender, SyncPolicy
-from journeyman.logs.publication import finish, journal_path
+from journeyman.logs.publication import finish, journal_path, put_in_place, write_whole
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.segments import (
     APPEND_LOCK,
@@ -225,3 +232,51 @@ def _recover(
 ) -> RecoveryReport:
     give = None if each is None else lambda entry: each(entry.record)
     return RecoveryReport(tuple(recover_entries(disk, CODEC, path, give) for path in segments))
+
+
+# -- paused queues --
+
+PAUSES_FILE = "paused-queues"
+_PAUSES_SUFFIX = ".new"
+_PAUSES_TITLE = b"journeyman paused queues"
+
+
+def read_pauses(disk: Disk, directory: str) -> frozenset[str]:
+    """The names; none if there is no such file. What a crash left unfinished is removed."""
+    path = posixpath.join(directory, PAUSES_FILE)
+    if disk.exists(path + _PAUSES_SUFFIX):
+        disk.remove(path + _PAUSES_SUFFIX)
+    return peek_pauses(disk, directory)
+
+
+def peek_pauses(disk: Disk, directory: str) -> frozenset[str]:
+    """The same without changing anything: another process may own the log."""
+    path = posixpath.join(directory, PAUSES_FILE)
+    if not disk.exists(path):
+        return frozenset()
+    title, *names = disk.read_bytes(path).split(b"\n")
+    if title != _PAUSES_TITLE or names.pop(-1) != b"":
+        raise LogError(path, "not a list of paused queues; remove it, and all queues go on")
+    return frozenset(name.decode(errors="replace") for name in names)
+
+
+def prepare_pauses(disk: Disk, directory: str, names: Iterable[str]) -> None:
+    """LogFull or another LogError: nothing was changed."""
+    path = posixpath.join(directory, PAUSES_FILE) + _PAUSES_SUFFIX
+    lines = [_PAUSES_TITLE, *(name.encode() for name in sorted(names)), b""]
+    try:
+        write_whole(disk, path, [b"\n".join(lines)])
+    except OSError as error:
+        raise LogError(path, f"cannot be written: {error.strerror or error}") from error
+
+
+def put_pauses_in_place(disk: Disk, directory: str) -> None:
+    """OSError: which of the two files a crash leaves is unknown."""
+    path = posixpath.join(directory, PAUSES_FILE)
+    put_in_place(disk, path + _PAUSES_SUFFIX, path)
+
+
+def discard_pauses(disk: Disk, directory: str) -> None:
+    """What was prepared is not wanted."""
+    with suppress(OSError):
+        disk.remove(posixpath.join(directory, PAUSES_FILE) + _PAUSES_SUFFIX)

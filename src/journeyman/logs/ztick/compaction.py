@@ -38,8 +38,7 @@ from journeyman.formats.seals import stamp_of
 from journeyman.formats.ztick import CODEC
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
-from journeyman.logs.sealed_reading import read_whole
-from journeyman.logs.sealing import sealed
+from journeyman.logs.sealing import read_whole, sealed
 from journeyman.logs.segments import ZtickNames
 from journeyman.units import NS_PER_S
 

@@ -31,11 +31,9 @@ from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import Appender, SyncFailed, SyncPolicy
-from journeyman.logs.publication import put_in_place
+from journeyman.logs.publication import identities, note_replacement, put_in_place
 from journeyman.logs.recovery import RecoveryReport, recover_entries
-from journeyman.logs.replaced_files import identities, note_replacement
-from journeyman.logs.sealed_reading import read_whole
-from journeyman.logs.sealing import Sealing, has_seals
+from journeyman.logs.sealing import Sealing, has_seals, read_whole
 from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
 from journeyman.logs.ztick.compaction import CompactionReport, merge
 

@@ -23,7 +23,7 @@ from typing import Any
 from journeyman.clock import Clock
 from journeyman.config import LogLevel, MessageFormat
 from journeyman.logs.recovery import FileReport, RecoveryReport
-from journeyman.logs.sealed_reading import is_in_flight
+from journeyman.logs.sealing import is_in_flight
 from journeyman.runners.network import redact
 from journeyman.units import NS_PER_S
 

@@ -45,8 +45,12 @@ from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.kestrel2_import import OldFiles, find_old_journals
-from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
-from journeyman.logs.kestrel.opening import finish_publication, remove_stale_locks
+from journeyman.logs.kestrel.log import (
+    DEFAULT_SEGMENT_BYTES,
+    KestrelJournal,
+    finish_publication,
+    remove_stale_locks,
+)
 from journeyman.logs.segments import kestrel_queues
 from journeyman.servers.core.group_commit import RETRY_S
 

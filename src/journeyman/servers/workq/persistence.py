@@ -43,9 +43,8 @@ from journeyman.errors import JourneymanError
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
-from journeyman.logs.workq import pauses
 from journeyman.logs.workq.cleaning import CleanReport
-from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog
+from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog, read_pauses
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
@@ -343,7 +342,7 @@ class LogKeeping:
             directory,
             sync=policy_of(settings.cmdlog_sync),
             segment_bytes=segment_bytes,
-            paused=pauses.read(around.disk, directory),
+            paused=read_pauses(around.disk, directory),
             seed=random.getrandbits(63),
         )
         self._log = opened.log

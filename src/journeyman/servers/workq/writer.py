@@ -32,8 +32,7 @@ from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, 
 from journeyman.errors import JourneymanError, LogError, LogPoisoned
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.workq import pauses
-from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.workq.log import WorkqLog, discard_pauses, prepare_pauses, put_pauses_in_place
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.commands import (
     Add,
@@ -153,13 +152,13 @@ class WorkqJournal:
     def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
         """JourneymanError: nothing was written, unless it is LogPoisoned."""
         if paused is not None:
-            pauses.prepare(self._disk, self._directory, paused)
+            prepare_pauses(self._disk, self._directory, paused)
         if records:
             try:
                 self._append(records)
             except LogError:
                 if paused is not None:
-                    pauses.discard(self._disk, self._directory)
+                    discard_pauses(self._disk, self._directory)
                 raise
         if paused is not None:
             self._put_pauses_in_place()
@@ -178,7 +177,7 @@ class WorkqJournal:
 
     def _put_pauses_in_place(self) -> None:
         try:
-            pauses.finish(self._disk, self._directory)
+            put_pauses_in_place(self._disk, self._directory)
         except OSError as error:
             reason = f"the paused queues could not be saved: {error.strerror or error}"
             raise LogPoisoned(self._directory, reason) from error

@@ -11,7 +11,7 @@ was not verified is removed.)
 
     workq     as journeyman.logs.workq.cleaning: segments of which every record may go. The newest
               stays: it is the one that is appended to
-    kestrel   as journeyman.logs.kestrel.retention: segments that every reader is past
+    kestrel   as journeyman.logs.kestrel.segments: segments that every reader is past
     ztick     nothing: its files are its state
 """
 

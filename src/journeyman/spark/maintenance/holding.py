@@ -27,8 +27,7 @@ from journeyman.formats.seals import SealFormat
 from journeyman.logs.catalog import Log
 from journeyman.logs.damage import Damage
 from journeyman.logs.publication import finish, journal_path
-from journeyman.logs.sealed_reading import is_in_flight, read_file
-from journeyman.logs.sealing import has_seals
+from journeyman.logs.sealing import has_seals, is_in_flight, read_file
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
 from journeyman.spark.files import find_logs
 from journeyman.spark.sinks.commit import locked, settle_tail

@@ -5,7 +5,7 @@
     heads                    a: 5      b: 6              items up to 5 are finished for all
     result      goes      goes      jobs.30': 6          the segment at the border written anew
 
-As in journeyman.logs.kestrel.retention the newest item always stays, and with it the knowledge of
+As in journeyman.logs.kestrel.segments the newest item always stays, and with it the knowledge of
 which ids were given out; without a reader's checkpoint nothing goes. Items finished out of order
 stay too: the original's readers stop for ever at a gap in the ids. A queue that is sealed stays so.
 
@@ -31,8 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.formats.kestrel.codec import SEALS
-from journeyman.logs.publication import put_in_place, remove_durably
-from journeyman.logs.replaced_files import identities, note_replacement
+from journeyman.logs.publication import identities, note_replacement, put_in_place, remove_durably
 from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read
 from journeyman.spark.maintenance.holding import Hands, is_sealed

@@ -28,8 +28,14 @@ from journeyman.errors import FormatError, LogError
 from journeyman.folds.workq import FoldedJob, JobState, snapshot
 from journeyman.formats.framing import Buffer
 from journeyman.formats.workq import CODEC, HEADER
-from journeyman.logs.publication import Publication, journal_path, publish, write_whole
-from journeyman.logs.replaced_files import identities, note_replacement
+from journeyman.logs.publication import (
+    Publication,
+    identities,
+    journal_path,
+    note_replacement,
+    publish,
+    write_whole,
+)
 from journeyman.logs.segments import workq_segment_name, workq_segments
 from journeyman.spark import read
 from journeyman.spark.maintenance.holding import Hands

@@ -22,8 +22,7 @@ from pyspark.sql import SparkSession
 
 from journeyman.disk import Disk
 from journeyman.formats.ztick.codec import SEALS
-from journeyman.logs.publication import put_in_place, remove_durably
-from journeyman.logs.replaced_files import identities, note_replacement
+from journeyman.logs.publication import identities, note_replacement, put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames
 from journeyman.spark.maintenance.holding import Hands, is_sealed
 from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage

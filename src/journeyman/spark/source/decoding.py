@@ -26,7 +26,7 @@ from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
 from journeyman.logs.damage import Damage
-from journeyman.logs.sealed_reading import bad_block, is_in_flight
+from journeyman.logs.sealing import bad_block, is_in_flight
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.schemas import KESTREL, KEYSPACE, ZTICK
 from journeyman.spark.source.splits import Piece, Stretch

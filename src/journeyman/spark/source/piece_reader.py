@@ -25,7 +25,7 @@ while it is decoded. What was appended since planning is not read.
 The end of a log is not damage: zeros up to the end of a file, and an entry cut short at the end of
 the last one.
 
-Sealed stretches are read block by block, by the rule of journeyman.logs.sealed_reading: what is an
+Sealed stretches are read block by block, by the rule of journeyman.logs.sealing: what is an
 item elsewhere is a block there, and a block whose seal does not fit is damage as a whole.
 
 Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
@@ -44,7 +44,7 @@ from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
-from journeyman.logs.sealed_reading import is_in_flight, sealed_inside, unsealed_end
+from journeyman.logs.sealing import is_in_flight, sealed_inside, unsealed_end
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import FEW, Items, SealedReading, Step, walk_of
 from journeyman.spark.source.options import SourceOptions

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
-from journeyman.logs.sealed_reading import bad_block, is_in_flight
+from journeyman.logs.sealing import bad_block, is_in_flight
 from journeyman.spark.source.decoding import seals_of
 from journeyman.spark.source.schemas import KESTREL, WORKQ
 from journeyman.spark.streams.holds import read_at

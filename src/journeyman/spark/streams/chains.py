@@ -45,7 +45,7 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.errors import LogError
 from journeyman.logs.catalog import Log
-from journeyman.logs.replaced_files import replacement_of
+from journeyman.logs.publication import replacement_of
 from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
 from journeyman.spark.files import filesystem_of, find_logs
 from journeyman.spark.source.options import SourceOptions

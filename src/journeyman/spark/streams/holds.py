@@ -42,7 +42,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from journeyman.disk import RealDisk
-from journeyman.logs.replaced_files import HELD_DIRECTORY, forget_replacement
+from journeyman.logs.publication import HELD_DIRECTORY, forget_replacement
 from journeyman.spark.source.schemas import DAMAGE, DAMAGE_KIND, SEGMENT_SHIFT, arrow_schema
 from journeyman.spark.streams.offsets import StreamOffset
 
