@@ -9,14 +9,16 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.folds import kestrel, workq, ztick
+from journeyman.folds import kestrel, ledger, workq, ztick
 from journeyman.folds.anomaly import Anomaly
 from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, UnknownCommand
 from journeyman.formats.kestrel import Record as KestrelRecord
+from journeyman.formats.ledger import NewerRecord, kind_of
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
 from journeyman.formats.ztick import JobRemoved, RuleRemoved
 from tests.support.drawn_folds import ZTICK, workq_records
+from tests.support.drawn_ledger import LEDGERS
 from tests.support.workq_original import JOB_ID, Original, ReplayError, history
 
 R = TypeVar("R")
@@ -72,6 +74,48 @@ def test_ztick_reports_exactly_the_removals_of_what_is_not_there(records):
         and ztick.key_of(record) not in ztick.replay(records[:place])
     ]
     assert [note.records for note in notes] == [(record,) for record in orphans]
+
+
+# -- ledger ---------------------------------------------------------------------------------------
+
+
+@given(LEDGERS)
+def test_ledger_folding_everything_is_folding_each_key_alone(records):
+    groups = by_key(records, [ledger.key_of(record) for record in records])
+    alone = {key: ledger.fold(group) for key, group in groups.items()}
+    assert ledger.replay(records) == {k: state for k, state in alone.items() if state is not None}
+
+
+@given(LEDGERS, LEDGERS)
+def test_ledger_snapshot_stands_for_the_ledger_itself(records, more):
+    states = ledger.replay(records)
+    compacted = [record for state in states.values() for record in ledger.snapshot(state)]
+    assert list(ledger.replay(compacted).items()) == list(states.items())
+    assert list(ledger.replay(compacted + more).items()) == list(
+        ledger.replay(records + more).items()
+    )
+
+
+@given(LEDGERS)
+def test_ledger_drops_only_what_was_replaced_or_removed(records):
+    """So records of a newer version, and histories, are all there."""
+    kept = list(ledger.replay(records).values())
+    for record in records:
+        is_state = not isinstance(record, NewerRecord) and kind_of(record).key is not None
+        assert is_state or record in kept
+
+
+@given(LEDGERS)
+def test_ledger_reports_what_is_not_known_and_removals_of_what_is_not_there(records):
+    notes: list[Anomaly] = []
+    assert ledger.replay(records, notes.append) == ledger.replay(records)
+    odd = [
+        record
+        for place, record in enumerate(records)
+        if isinstance(record, NewerRecord)
+        or (kind_of(record).removes and ledger.key_of(record) not in ledger.replay(records[:place]))
+    ]
+    assert [note.records for note in notes] == [(record,) for record in odd]
 
 
 # -- workq: any records at all ------------------------------------------------------------------

@@ -19,7 +19,7 @@ from journeyman.formats.workq import (
 )
 from journeyman.formats.workq.retry import pack
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.segments import workq_segment_name
+from journeyman.logs.segments import numbered_name
 from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requeue
 from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
@@ -73,7 +73,7 @@ def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -
     disk, clock = SimulatedDisk(), ManualClock(now_ns)
     disk.make_dirs(DIRECTORY)
     for number, part in enumerate((records[:cut], records[cut:]) if cut else (records,), 1):
-        file = disk.open_append(f"{DIRECTORY}/{workq_segment_name(number)}")
+        file = disk.open_append(f"{DIRECTORY}/{numbered_name(number)}")
         file.write(segment(part))
         file.close()
     found = open_log(

@@ -19,7 +19,7 @@ from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.formats.seals import SealKind, make_seal
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.kestrel.log import KestrelJournal
-from journeyman.logs.segments import workq_segment_name
+from journeyman.logs.segments import numbered_name
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark import read, register
@@ -127,11 +127,11 @@ def test_a_workq_log_comes_back_to_the_byte_in_segments(spark, tmp_path):
     source.mkdir()
     for number, numbers in enumerate((range(1000), range(1000, COUNT)), 1):
         data = workq.HEADER + workq_bytes(numbers)
-        (source / workq_segment_name(number)).write_bytes(data)
+        (source / numbered_name(number)).write_bytes(data)
     frame = read(spark, "workq", str(source), payloads=True)
     write(frame, "workq", str(target), partitions=3, segmentBytes=40_000)
     found = names(target)
-    assert found == [workq_segment_name(n) for n in range(1, len(found) + 1)]
+    assert found == [numbered_name(n) for n in range(1, len(found) + 1)]
     assert len(found) > 4
     sizes = [(target / name).stat().st_size for name in found]
     assert all(40_000 <= size < 41_000 or size < 40_000 for size in sizes)

@@ -14,8 +14,8 @@ from journeyman.formats.framing import Codec
 from journeyman.logs.recovery import FileReport, recover_file
 from journeyman.logs.segments import (
     KestrelPlan,
+    NumberedPlan,
     SegmentPlan,
-    WorkqPlan,
     ZtickPlan,
     kestrel_segments,
     names_in,
@@ -109,7 +109,7 @@ WORKQ = Dialect(
     workq.CODEC,
     workq_record,
     "000000001.log",
-    lambda disk, clock, size: WorkqPlan(disk, DIRECTORY, workq.CODEC.header, size),
+    lambda disk, clock, size: NumberedPlan(disk, DIRECTORY, workq.CODEC.header, size),
     workq_segments,
 )
 KESTREL = Dialect(

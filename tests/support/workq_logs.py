@@ -14,7 +14,7 @@ from journeyman.formats.workq import (
     JobFinished,
     Record,
 )
-from journeyman.logs.segments import workq_segment_name, workq_segments
+from journeyman.logs.segments import numbered_name, workq_segments
 from journeyman.testing import SimulatedDisk
 
 DIRECTORY = "/queue/cmdlog"
@@ -80,7 +80,7 @@ def completed(number: int, seconds: float = 0) -> Record:
 
 
 def path_of(sequence: int) -> str:
-    return f"{DIRECTORY}/{workq_segment_name(sequence)}"
+    return f"{DIRECTORY}/{numbered_name(sequence)}"
 
 
 def encoded(records: Iterable[Record]) -> bytes:

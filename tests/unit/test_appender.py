@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.errors import LogClosed, LogError, LogFull, LogPoisoned
 from journeyman.logs.appender import Appender, SyncPolicy
-from journeyman.logs.segments import KestrelPlan, Position, SegmentPlan, WorkqPlan, ZtickPlan
+from journeyman.logs.segments import KestrelPlan, NumberedPlan, Position, SegmentPlan, ZtickPlan
 from journeyman.testing import ManualClock, SimulatedDisk
 
 HEADER = b"8 bytes."
@@ -33,7 +33,7 @@ class Log:
         self.clock = ManualClock()
         segments: SegmentPlan = ZtickPlan("/q/log")
         if plan == "workq":
-            segments = WorkqPlan(self.disk, "/q", HEADER, segment_bytes)
+            segments = NumberedPlan(self.disk, "/q", HEADER, segment_bytes)
         self.appender = Appender(self.disk, self.clock, segments, sync=sync)
         self.disk.counts.clear()
 

@@ -9,7 +9,7 @@ import pytest
 
 from journeyman.errors import LogError, UsageError
 from journeyman.logs import segments
-from journeyman.logs.segments import KestrelPlan, WorkqPlan, ZtickNames, ZtickPlan
+from journeyman.logs.segments import KestrelPlan, NumberedPlan, ZtickNames, ZtickPlan
 from journeyman.testing import ManualClock, SimulatedDisk
 
 KESTREL = Path(__file__).parent.parent / "golden" / "data" / "kestrel"
@@ -48,19 +48,19 @@ class TestWorkq:
         assert segments.workq_segments(names) == ["000000002.log", "000000010.log"]
         assert segments.workq_sequence("000000002.log") == 2
         assert segments.workq_sequence("000000002.log~~recovering") is None
-        assert segments.workq_segment_name(7) == "000000007.log"
+        assert segments.numbered_name(7) == "000000007.log"
 
     @pytest.mark.parametrize("sequence", [-1, 1_000_000_000])
     def test_a_number_that_nine_digits_cannot_hold_is_refused(self, sequence):
         with pytest.raises(UsageError):
-            segments.workq_segment_name(sequence)
+            segments.numbered_name(sequence)
 
-    def plan(self, *existing: str, segment_bytes: int = 100) -> WorkqPlan:
+    def plan(self, *existing: str, segment_bytes: int = 100) -> NumberedPlan:
         disk = SimulatedDisk()
         disk.make_dirs("/q")
         for name in existing:
             disk.plant(f"/q/{name}", b"")
-        return WorkqPlan(disk, "/q", b"8 bytes.", segment_bytes)
+        return NumberedPlan(disk, "/q", b"8 bytes.", segment_bytes)
 
     def test_the_first_append_goes_to_the_highest_segment_or_number_one(self):
         assert self.plan().first_path() == "/q/000000001.log"
@@ -68,7 +68,7 @@ class TestWorkq:
         assert plan.first_path() == "/q/000000010.log"
 
     def test_a_missing_directory_has_no_segments(self):
-        plan = WorkqPlan(SimulatedDisk(), "/none", b"", 100)
+        plan = NumberedPlan(SimulatedDisk(), "/none", b"", 100)
         assert plan.first_path() == "/none/000000001.log"
 
     def test_a_segment_is_left_once_it_has_reached_its_size(self):

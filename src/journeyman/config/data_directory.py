@@ -6,6 +6,7 @@
         quarantine/             damaged bytes of schedule.log, if there were any
         workq/                  the command log of the work queue
         kestrel/                the journals of the fan-out queues
+        ledger/                 what these logs cannot hold: timetables, limits, pauses, times
         store/                  the store, for those who ask for one (workq.persistence = "storage")
 
 A setting that names a path of its own wins over the place here. `verify`, `dump` and the pipeline
@@ -21,6 +22,7 @@ DEFAULT_DIRECTORY: Final = "journeyman-data"
 SCHEDULE_LOG: Final = "schedule.log"
 WORKQ_DIRECTORY: Final = "workq"
 KESTREL_DIRECTORY: Final = "kestrel"
+LEDGER_DIRECTORY: Final = "ledger"
 STORE_DIRECTORY: Final = "store"
 
 # The settings that name a place, and where it is unless they do.
@@ -28,6 +30,7 @@ PLACES: Final = {
     "database.logfile_path": SCHEDULE_LOG,
     "workq.cmdlog_path": WORKQ_DIRECTORY,
     "kestrel.queue_path": KESTREL_DIRECTORY,
+    "ledger.path": LEDGER_DIRECTORY,
 }
 
 

@@ -335,6 +335,8 @@ class _Layers:
         if directory is None:
             if path is not None:
                 self._complete("database.logfile_path", ZTICK_LOGFILE, f"{path}, as in ztick")
+            if "database.logfile_path" in self._values and "ledger" not in self._sections:
+                self._complete("ledger.enabled", False, "no data.directory, no [ledger]")
             return
         for name, place in PLACES.items():
             self._complete(name, os.path.join(directory, place), DATA_ORIGIN)

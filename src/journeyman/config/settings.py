@@ -164,6 +164,12 @@ class DataSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    enabled: bool = setting(Flag(), True, "whether there is a ledger; see above for its default")
+    path: str = setting(Text(), default_place("ledger.path"), "directory of the ledger")
+
+
+@dataclass(frozen=True, slots=True)
 class TelemetrySettings:
     enabled: bool = setting(Flag(), False, "whether telemetry is sent; needs an endpoint")
     endpoint: str | None = setting(Optional(Text()), None, "base URL of an OTLP/HTTP collector")
@@ -282,6 +288,7 @@ class Settings:
     telemetry: TelemetrySettings = TelemetrySettings()
     access: AccessSettings = AccessSettings()
     data: DataSettings = DataSettings()
+    ledger: LedgerSettings = LedgerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()

@@ -47,7 +47,7 @@ from typing import NoReturn
 
 from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk, is_full, is_out_of_files
-from journeyman.errors import LogClosed, LogError, LogFull, LogPoisoned
+from journeyman.errors import JourneymanError, LogClosed, LogError, LogFull, LogPoisoned
 from journeyman.formats.seals import BLOCK_BYTES, Seal, SealKind, make_seal, stamp_of
 from journeyman.logs.sealing import Sealing, last_seal
 from journeyman.logs.segments import Position, SegmentPlan
@@ -83,11 +83,18 @@ class Appender:
         self._closed = False
         self.poisoned: LogPoisoned | None = None  # why nothing more can be written
 
-    def append(self, records: Sequence[bytes]) -> list[Position]:
+    def append(
+        self,
+        records: Sequence[bytes],
+        *,
+        sync: bool | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> list[Position]:
         """Write records that stand together, in this order; where each of them stands.
 
         If it fails, none of them is in the log. (A crash before it returns may leave the first
-        few: only what was acknowledged is promised.)
+        few: only what was acknowledged is promised.) ``sync``: instead of the policy. ``then``
+        is called when they are written and synced; if it fails, they are taken back as well.
         """
         if not all(records):
             raise ValueError("an empty record cannot be told from none")
@@ -106,12 +113,14 @@ class Appender:
                         tail.rotate()
                     positions.append(tail.add(record))
                 tail.flush()
-                if self._always:
+                if self._always if sync is None else sync:
                     tail.sync()
+                if then is not None:
+                    then()
                 tail.keep()
             except SyncFailed as error:
                 self._give_up(error)
-            except (OSError, LogError) as error:
+            except (OSError, JourneymanError) as error:
                 self._take_back(error)
             except BaseException as error:
                 # Cut off in the middle of a write: nobody knows how far it got.
@@ -184,7 +193,7 @@ class Appender:
         if self._closed:
             raise LogClosed(self._where, "the log is closed")
 
-    def _take_back(self, error: OSError | LogError) -> NoReturn:
+    def _take_back(self, error: OSError | JourneymanError) -> NoReturn:
         try:
             if self._tail.is_open:
                 self._tail.undo()
@@ -192,8 +201,8 @@ class Appender:
             self._give_up(failure)
         raise self._worded(error) from error
 
-    def _worded(self, error: OSError | LogError) -> LogError:
-        if isinstance(error, LogError):
+    def _worded(self, error: OSError | JourneymanError) -> JourneymanError:
+        if isinstance(error, JourneymanError):
             return error
         if is_full(error):
             return LogFull(self._where, "no room on the disk; the append was undone")

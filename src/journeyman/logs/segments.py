@@ -7,6 +7,8 @@
               <path>.lock
     workq     <dir>/000000001.log ...     nine digits, counted up; gaps are fine
               <dir>/read.lock append.lock
+    ledger    <dir>/000000001.ledger ...  the same way
+              <dir>/ledger.lock
     kestrel   <dir>/<queue>.<number>      usually milliseconds; compared as a number, not as text
               <dir>/<queue>.read.<reader> one checkpoint per reader; the default reader's name is ""
               <dir>/<queue>.lock
@@ -37,11 +39,14 @@ TEMPORARY_MARK = "~~"
 ARCHIVE_PREFIX = "archive~"
 LOCK_SUFFIX = ".lock"
 READ_LOCK = "read.lock"
+LEDGER_LOCK = "ledger.lock"
 APPEND_LOCK = "append.lock"
-MAX_WORKQ_SEQUENCE = 999_999_999  # what nine digits hold; a tenth would hide the file from readers
+MAX_SEQUENCE = 999_999_999  # what nine digits hold; a tenth would hide the file from readers
 MAX_NAME_BYTES = 200  # of a queue or a reader; file names end at 255 on common file systems
 
-_WORKQ_NAME = re.compile(r"([0-9]{9})\.log", re.ASCII)
+WORKQ_SUFFIX = ".log"
+LEDGER_SUFFIX = ".ledger"
+_NUMBERED_NAME = re.compile(r"([0-9]{9})(\.log|\.ledger)", re.ASCII)
 _QUEUE_NAME = re.compile(rf"[A-Za-z0-9:_-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
@@ -149,53 +154,68 @@ class ZtickPlan:
         raise LogError(current, "a ztick log has only one active file")
 
 
-# --- workq ---
-
-
-def workq_segment_name(sequence: int) -> str:
-    if not 0 <= sequence <= MAX_WORKQ_SEQUENCE:
-        raise UsageError(f"segment sequence must be 0..{MAX_WORKQ_SEQUENCE}, not {sequence}")
-    return f"{sequence:09d}.log"
+# --- workq, ledger ---
 
 
 def workq_sequence(name: str) -> int | None:
     """The number of a segment; None for any other file."""
-    match = _WORKQ_NAME.fullmatch(name)
-    return int(match[1]) if match else None
+    return _sequence(name, WORKQ_SUFFIX)
+
+
+def ledger_sequence(name: str) -> int | None:
+    return _sequence(name, LEDGER_SUFFIX)
 
 
 def workq_segments(names: Iterable[str]) -> list[str]:
     """Segment names in order of their sequence."""
-    return sorted(name for name in names if _WORKQ_NAME.fullmatch(name))
+    return sorted(name for name in names if workq_sequence(name) is not None)
+
+
+def ledger_segments(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if ledger_sequence(name) is not None)
+
+
+def _sequence(name: str, suffix: str) -> int | None:
+    match = _NUMBERED_NAME.fullmatch(name)
+    return int(match[1]) if match and match[2] == suffix else None
+
+
+def numbered_name(sequence: int, suffix: str = WORKQ_SUFFIX) -> str:
+    if not 0 <= sequence <= MAX_SEQUENCE:
+        raise UsageError(f"segment sequence must be 0..{MAX_SEQUENCE}, not {sequence}")
+    return f"{sequence:09d}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
-class WorkqPlan:
-    """A segment is left once it has reached ``segment_bytes``; so that is its least size."""
+class NumberedPlan:
+    """Numbered segments. One is left once it has reached ``segment_bytes``: its least size."""
 
     disk: Disk
     directory: str
     header: bytes
     segment_bytes: int
+    suffix: str = WORKQ_SUFFIX
 
     @property
     def where(self) -> str:
         return self.directory
 
     def first_path(self) -> str:
-        existing = workq_segments(names_in(self.disk, self.directory))
-        return posixpath.join(self.directory, existing[-1] if existing else workq_segment_name(1))
+        names = names_in(self.disk, self.directory)
+        existing = sorted(name for name in names if _sequence(name, self.suffix) is not None)
+        name = existing[-1] if existing else numbered_name(1, self.suffix)
+        return posixpath.join(self.directory, name)
 
     def must_rotate(self, size: int, incoming: int) -> bool:  # noqa: ARG002 - only the size counts
         return size >= max(self.segment_bytes, len(self.header) + 1)
 
     def next_path(self, current: str) -> str:
-        sequence = workq_sequence(posixpath.basename(current))
+        sequence = _sequence(posixpath.basename(current), self.suffix)
         if sequence is None:
             raise LogError(current, "not a segment name")
-        if sequence == MAX_WORKQ_SEQUENCE:
+        if sequence == MAX_SEQUENCE:
             raise LogError(current, "no segment number is left")
-        return posixpath.join(self.directory, workq_segment_name(sequence + 1))
+        return posixpath.join(self.directory, numbered_name(sequence + 1, self.suffix))
 
 
 # --- kestrel ---

@@ -30,6 +30,7 @@ from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.disk import Disk
 from journeyman.errors import LogError, UsageError
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.ledger import is_used
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.telemetry.telemetry import check_telemetry
 from journeyman.storage.contract import EngineOptions, expanded
@@ -140,6 +141,8 @@ def _kept(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "storage.path", settings.storage.path
     if settings.kestrel.enabled:
         yield "kestrel.queue_path", settings.kestrel.queue_path
+    if is_used(settings):
+        yield "ledger.path", settings.ledger.path
 
 
 def _is_below(path: str, directory: str) -> bool:

@@ -21,9 +21,11 @@ from contextlib import AsyncExitStack
 from typing import Any, TextIO, TypeAlias
 
 from journeyman.clock import SystemClock
-from journeyman.config import Configuration
+from journeyman.config import Configuration, Settings
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
@@ -91,6 +93,31 @@ async def _serve(
     messages: ServerLog,
     read_again: Callable[[], Configuration],
 ) -> int:
+    settings = configuration.settings
+    disk = MeasuredDisk(clock, places_of(settings))
+    disk.keep_in_reserve(FILES_IN_RESERVE)
+    messages.info(f"log level: {settings.log.level}", process=os.getpid())
+    access = check(configuration)  # before anything listens
+    for note in notes(settings, access):
+        messages.warn(note)
+    prepare_data_directory(configuration, disk, messages)
+    ledger = open_ledger(settings, disk, clock, messages)
+    try:
+        return await _serve_on(disk, ledger, settings, access, clock, messages, read_again)
+    finally:
+        if ledger is not None:
+            ledger.close()
+
+
+async def _serve_on(
+    disk: MeasuredDisk,
+    ledger: Ledger | None,
+    settings: Settings,
+    access: Access,
+    clock: SystemClock,
+    messages: ServerLog,
+    read_again: Callable[[], Configuration],
+) -> int:
     loop = asyncio.get_running_loop()
     stopping, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
@@ -113,20 +140,14 @@ async def _serve(
         messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
     loop.set_exception_handler(on_mistake)
-    settings = configuration.settings
-    disk = MeasuredDisk(clock, places_of(settings))
-    disk.keep_in_reserve(FILES_IN_RESERVE)
     shared = Shared.of(
         loop, messages, settings.limits.total_unsent_bytes, files_for_connections(settings)
     )
-    messages.info(f"log level: {settings.log.level}", process=os.getpid())
-    access = check(configuration)  # before anything listens
-    for note in notes(settings, access):
-        messages.warn(note)
-    prepare_data_directory(configuration, disk, messages)
     work: WorkQueueServer | None = None
     fan_out: FanOutServer | None = None
-    context = ServiceContext(settings, disk, clock, messages, shared, access, failed, stopping.set)
+    context = ServiceContext(
+        settings, disk, clock, messages, shared, access, failed, stopping.set, ledger
+    )
     if settings.workq.enabled:
         work = WorkQueueServer(context)
     if settings.kestrel.enabled:

@@ -49,6 +49,7 @@ from journeyman.engines.kestrel.queue import FanOutSettings, FanReader, ItemQueu
 from journeyman.engines.kestrel.state import KestrelState, LoadedReader, Wait
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.commands import Key
 from journeyman.protocols.kestrel.replies import (
@@ -586,6 +587,13 @@ class FanOutEngine:
             sum(reader.open_items for reader in readers),
             len(self._state.waits),
         )
+
+    def take_ledger(self) -> list[LedgerRecord]:
+        """What was decided since the last call and belongs in the ledger, for the same batch."""
+        ledger = self._state.ledger
+        if ledger:
+            self._state.ledger = []
+        return ledger
 
     # -- batches ---------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from journeyman.engines.kestrel.messages import (
 from journeyman.engines.kestrel.queue import FanOutSettings, FanReader, ItemQueue
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel.commands import Key
 from journeyman.protocols.kestrel.replies import END, Reply, ServerError
 from journeyman.units import NS_PER_MS
@@ -165,6 +166,7 @@ class KestrelState:
         # Of the command that is being decided.
         self.now_ns = 0
         self.records: list[Write] = []
+        self.ledger: list[LedgerRecord] = []  # what belongs in the ledger; taken once a batch
         self.effects: list[Effect] = []
         # Of the batch.
         self._saved: dict[ItemQueue | FanReader, tuple[Any, ...]] = {}
@@ -200,7 +202,7 @@ class KestrelState:
         self.waits.commit()
 
     def undo_batch(self) -> None:
-        self.records, self.effects = [], []
+        self.records, self.effects, self.ledger = [], [], []
         self._serial = self._saved_serial
         if self._saved_queues is not None:
             self.queues.clear()

@@ -49,6 +49,7 @@ from journeyman.engines.workq.messages import (
 )
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.workq.commands import (
     Add,
     AwaitResult,
@@ -174,6 +175,13 @@ class WorkQueueEngine:
 
     def stats(self) -> WorkStats:
         return views.stats(self._state)
+
+    def take_ledger(self) -> list[LedgerRecord]:
+        """What was decided since the last call and belongs in the ledger, for the same batch."""
+        ledger = self._state.ledger
+        if ledger:
+            self._state.ledger = []
+        return ledger
 
     # -- batches ---------------------------------------------------------------------------------
 

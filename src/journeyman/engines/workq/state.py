@@ -4,6 +4,7 @@
     queues, waiting            see queues.py
     now_ns, instant            the moment of the decision, and the same for a record
     records, effects           the outcome so far
+    ledger                     what of it belongs in the ledger; taken once a batch
 
 The moment is the caller's time, except that it does not go back by less than a second, and that
 every add has a moment of its own, a nanosecond after the last recorded one. So jobs that are added
@@ -36,6 +37,7 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.replies import Reply
 
@@ -236,6 +238,7 @@ class WorkqState:
         "evicted",
         "instant",
         "jobs",
+        "ledger",
         "now_ns",
         "queues",
         "records",
@@ -250,6 +253,7 @@ class WorkqState:
         self.evicted = 0  # unfinished jobs that their TTL has ended
         self.starved: set[JobQueue] = set()  # see leasing.py
         self.records: list[Record] = []
+        self.ledger: list[LedgerRecord] = []
         self.effects: list[Effect] = []
         self.now_ns = latest_ns
         self.instant = Instant(latest_ns)
@@ -324,6 +328,7 @@ class WorkqState:
             part.commit_batch()
 
     def undo_batch(self) -> None:
+        self.ledger = []
         self.evicted, self.starved = self._saved
         for part in (self.jobs, self.waiting, self.queues):
             part.undo_batch()

@@ -58,6 +58,7 @@ from journeyman.engines.ztick.messages import (
     ZtickOutcome,
 )
 from journeyman.engines.ztick.rules import RuleBook
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet, Status
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.protocols.ztick.commands import (
@@ -176,6 +177,7 @@ class ZtickState:
         "_rules_before",
         "effects",
         "jobs",
+        "ledger",
         "now_ns",
         "overdue",
         "records",
@@ -189,6 +191,7 @@ class ZtickState:
         self.runs = RunQueue(max_runs)
         self.now_ns = 0
         self.records: list[Record] = []
+        self.ledger: list[LedgerRecord] = []  # taken once a batch
         self.effects: tuple[StartRun, ...] = ()
         self.overdue: Job | None = None  # planned jobs of the log below this are not run
         self._rules_before: list[tuple[str, RuleSet | None]] = []  # of the open batch, by id
@@ -211,6 +214,7 @@ class ZtickState:
         self.runs.commit_batch()
 
     def undo_batch(self) -> None:
+        self.ledger = []
         self.jobs.undo_batch()
         self.runs.undo_batch()
         while self._rules_before:
@@ -444,6 +448,13 @@ class ScheduleEngine:
 
     def stats(self) -> ScheduleStats:
         return _count(self._state)
+
+    def take_ledger(self) -> list[LedgerRecord]:
+        """What was decided since the last call and belongs in the ledger, for the same batch."""
+        ledger = self._state.ledger
+        if ledger:
+            self._state.ledger = []
+        return ledger
 
     # -- batches ---------------------------------------------------------------------------------
 

@@ -27,10 +27,8 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from journeyman.errors import (
-    BadHeader,
     EncodeError,
     EntryTooLarge,
-    IncompleteEntry,
     InvalidData,
     StringOverflow,
 )
@@ -38,11 +36,9 @@ from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.workq import frame as varint
 from journeyman.formats.workq import frame as workq_frame
 from journeyman.formats.workq import records, retry
-from journeyman.formats.workq.frame import MAX_RECORD_BYTES
+from journeyman.formats.workq.frame import MAX_RECORD_BYTES, FramedCodec, read_time, write_time
 from journeyman.formats.workq.records import (
-    FIELDS,
     TIME_BYTES,
-    TIME_VERSION,
     UTC_OFFSET_MIN,
     Command,
     Instant,
@@ -53,7 +49,6 @@ from journeyman.formats.workq.records import (
     Record,
     UnknownCommand,
 )
-from journeyman.units import NS_PER_S
 
 HEADER = bytes.fromhex("7771777100000001")
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
@@ -77,27 +72,17 @@ _FINISHED_FIELDS = (True,)
 _NONE_NS = records.to_unix_ns(0, 0)
 
 
-class _Workq:
+class _Workq(FramedCodec):
     """The codec (framing.Codec) of a segment. Stateless."""
 
     name = "workq"
     header = HEADER
-    has_checksum = True
-    seals = None
-
-    def check_header(self, data: Buffer) -> int:
-        found = bytes(data[: len(HEADER)])
-        if found == HEADER:
-            return len(HEADER)
-        if HEADER.startswith(found):
-            raise IncompleteEntry("invalid segment header: cut short", 0, len(HEADER))
-        raise BadHeader("invalid segment header", 0)
 
     def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
         if offset >= len(data):
             return None
         frame, at = workq_frame.read_frame(data, offset)
-        logged = _read_time(frame, 0, offset)
+        logged = read_time(frame, 0, offset)
         if at == len(frame):
             raise InvalidData("empty payload", offset)
         command_type = frame[at]
@@ -147,18 +132,6 @@ class _Workq:
         span = workq_frame.payload_span(data, offset)
         return span is None or _may_fill(data, *span)
 
-    def skip(self, data: Buffer, offset: int) -> int | None:
-        return workq_frame.skip(data, offset)
-
-    def resync(
-        self,
-        data: Buffer,
-        offset: int,
-        *,
-        lone: bool = False,  # noqa: ARG002 - the checksum is proof
-    ) -> int | None:
-        return workq_frame.resync(data, offset)
-
 
 CODEC: Codec[Record] = _Workq()
 
@@ -167,7 +140,7 @@ def _sealed(record: Record, command: int, body: bytes) -> bytes:
     payload = bytes((command,)) + record.job_id + body
     if len(payload) > MAX_RECORD_BYTES:
         raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-    return workq_frame.seal(_write_time(record.logged), payload)
+    return workq_frame.seal(write_time(record.logged), payload)
 
 
 def _read_hidden(
@@ -209,8 +182,8 @@ def _read_added(
     max_attempts, at = _read_number(frame, at, offset)
     max_fails, at = _read_number(frame, at, offset)
     payload, at = _read_block(frame, at, offset, "payload", MAX_PAYLOAD_BYTES)
-    time = _read_time(frame, at, offset)
-    created = _read_time(frame, at + TIME_BYTES, offset)
+    time = read_time(frame, at, offset)
+    created = read_time(frame, at + TIME_BYTES, offset)
     is_none = time.unix_ns == _NONE_NS
     record = JobAdded(
         logged,
@@ -251,17 +224,6 @@ def _read_block(frame: bytes, at: int, offset: int, what: str, limit: int) -> tu
     return frame[at : at + size], at + size
 
 
-def _read_time(frame: bytes, at: int, offset: int) -> Instant:
-    if at + TIME_BYTES > len(frame):
-        raise StringOverflow("a time runs past the end of the record", offset)
-    if frame[at] != TIME_VERSION:
-        raise InvalidData(f"unknown time version {frame[at]}", offset)
-    seconds, nanos, offset_min = FIELDS.unpack_from(frame, at + 1)
-    if nanos >= NS_PER_S:
-        raise InvalidData(f"a time with {nanos} nanoseconds", offset)
-    return Instant(records.to_unix_ns(seconds, nanos), offset_min)
-
-
 def _may_fill(data: Buffer, at: int, end: int) -> bool:
     """Whether what there is of a payload can be the beginning of one that ends at ``end``.
 
@@ -297,11 +259,11 @@ def _write_added(job: JobAdded) -> bytes:
         # there is no place to keep its offset beside a time that is there.
         raise EncodeError(f"time {time} with none_offset_min {job.none_offset_min}")
     else:
-        due = _write_time(time)
+        due = write_time(time)
     settings = _write_settings(
         job.name, job.ttr_ms, job.ttl_ms, job.priority, job.max_attempts, job.max_fails
     )
-    return settings + _write_block(job.payload, "payload") + due + _write_time(job.created)
+    return settings + _write_block(job.payload, "payload") + due + write_time(job.created)
 
 
 @lru_cache(maxsize=1024)  # many jobs differ in their id and payload only
@@ -350,7 +312,3 @@ def _write_block(block: bytes, what: str) -> bytes:
     if len(block) > MAX_PAYLOAD_BYTES:
         raise EncodeError(f"{what} of {len(block)} bytes, limit {MAX_PAYLOAD_BYTES}")
     return varint.write(len(block)) + block
-
-
-def _write_time(time: Instant) -> bytes:
-    return records.to_bytes(time.unix_ns, time.offset_min)

@@ -36,13 +36,22 @@ from functools import lru_cache
 import google_crc32c
 
 from journeyman.errors import (
+    BadHeader,
     ChecksumMismatch,
     EntryTooLarge,
     IncompleteEntry,
     InvalidData,
+    StringOverflow,
 )
 from journeyman.formats.framing import Buffer
-from journeyman.formats.workq.records import TIME_BYTES, TIME_VERSION
+from journeyman.formats.workq.records import (
+    FIELDS,
+    TIME_BYTES,
+    TIME_VERSION,
+    Instant,
+    to_bytes,
+    to_unix_ns,
+)
 from journeyman.units import NS_PER_S
 
 # Both are below every real position.
@@ -107,6 +116,22 @@ def seal(time: bytes, payload: bytes) -> bytes:
     """The whole record: framed, with its CRC."""
     covered = time + write(len(payload)) + payload
     return covered + _CRC.pack(_crc32c(covered))
+
+
+def read_time(frame: bytes, at: int, offset: int) -> Instant:
+    """The moment at ``at`` of the frame that stands at ``offset``."""
+    if at + TIME_BYTES > len(frame):
+        raise StringOverflow("a time runs past the end of the record", offset)
+    if frame[at] != TIME_VERSION:
+        raise InvalidData(f"unknown time version {frame[at]}", offset)
+    seconds, nanos, offset_min = FIELDS.unpack_from(frame, at + 1)
+    if nanos >= NS_PER_S:
+        raise InvalidData(f"a time with {nanos} nanoseconds", offset)
+    return Instant(to_unix_ns(seconds, nanos), offset_min)
+
+
+def write_time(time: Instant) -> bytes:
+    return to_bytes(time.unix_ns, time.offset_min)
 
 
 def read_frame(data: Buffer, offset: int) -> tuple[bytes, int]:
@@ -230,3 +255,31 @@ def _is_proven(data: Buffer, offset: int, end: int) -> bool:
 def _begins_proven(data: Buffer, offset: int) -> bool:
     end = _frame_end(data, offset)
     return end is not None and _is_proven(data, offset, end)
+
+
+class FramedCodec:
+    """What all codecs of framed records share (framing.Codec): all but the payload."""
+
+    header: bytes
+    has_checksum = True
+    seals = None
+
+    def check_header(self, data: Buffer) -> int:
+        found = bytes(data[: len(self.header)])
+        if found == self.header:
+            return len(self.header)
+        if self.header.startswith(found):
+            raise IncompleteEntry("invalid segment header: cut short", 0, len(self.header))
+        raise BadHeader("invalid segment header", 0)
+
+    def skip(self, data: Buffer, offset: int) -> int | None:
+        return skip(data, offset)
+
+    def resync(
+        self,
+        data: Buffer,
+        offset: int,
+        *,
+        lone: bool = False,  # noqa: ARG002 - the checksum is proof
+    ) -> int | None:
+        return resync(data, offset)

@@ -40,8 +40,8 @@ from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.segments import (
     APPEND_LOCK,
     READ_LOCK,
+    NumberedPlan,
     Position,
-    WorkqPlan,
     names_in,
     workq_segments,
     workq_sequence,
@@ -94,7 +94,7 @@ class WorkqLog:
             report = in_bulk(segments) if in_bulk is not None else None
             if report is None:
                 report = _recover(disk, segments, each)
-            plan = WorkqPlan(disk, directory, HEADER, segment_bytes)
+            plan = NumberedPlan(disk, directory, HEADER, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)
             appender.open()
             locks.share_reading()

@@ -11,6 +11,8 @@
 - A batch that could not be written (no room) is taken back whole: the engine is as before. Who
   wanted to change something hears of it, reads are decided anew, and what the server itself had to
   say is said again a little later.
+- What belongs in the ledger is written and synced there first, and taken back if the log cannot be
+  written. A batch without such records does not touch the ledger.
 - A sync that failed is final: everyone who waits is dropped, ``on_failure`` stops the server.
 - What waits is bounded, in commands and in bytes; so is a batch.
 
@@ -32,11 +34,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogPoisoned
+from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.servers.core.ledger import Ledger
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
@@ -74,6 +79,10 @@ class Engine(Protocol):
 
     def undo_batch(self) -> None: ...
 
+    def take_ledger(self) -> list[LedgerRecord]:
+        """What the decisions since the last call say that belongs in the ledger."""
+        ...
+
 
 class Recorder(Protocol):
     """The log, as far as a writer needs it. Called from the writer's thread."""
@@ -110,6 +119,7 @@ class NotDone:
 class Batch:
     requests: list[tuple[Any, Any]]  # (client, request); no client: from the server itself
     records: list[Any] = field(default_factory=list)
+    ledger: list[LedgerRecord] = field(default_factory=list)
     answers: dict[Any, list[Any]] = field(default_factory=dict)
     effects: list[Any] = field(default_factory=list)
     replies: list[Any] = field(default_factory=list)  # to the server itself
@@ -189,13 +199,15 @@ class GroupCommit(ABC):
         *,
         is_recorded: bool,
         max_waiting: int,
+        ledger: Ledger | None = None,
     ) -> None:
-        """``is_recorded`` no: memory only."""
+        """``is_recorded`` no: memory only. Without a ledger, what belongs there is not kept."""
         self._owner: Any = owner  # each dialect asks a little more of its own
         self._loop = loop
         self._clock = clock
         self._engine = engine
         self._is_recorded = is_recorded
+        self._ledger = ledger
         self._max_waiting = max_waiting
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journeyman-writer")
         self._waiting: deque[tuple[Any, Any]] = deque()
@@ -242,8 +254,8 @@ class GroupCommit(ABC):
         """How much memory these take, beyond a little."""
         return 0
 
-    def _is_written(self, batch: Batch) -> bool:
-        """Whether anything of the batch has to be durable."""
+    def _has_records(self, batch: Batch) -> bool:
+        """Whether anything of the batch goes to the log."""
         return bool(batch.records)
 
     def _is_quick(self, batch: Batch) -> bool:  # noqa: ARG002 - some look
@@ -357,14 +369,30 @@ class GroupCommit(ABC):
         self.commands += len(batch.requests)
         self._engine.begin_batch()
         self._decide(batch)
+        ledger = self._engine.take_ledger()
+        if ledger and self._ledger is not None:
+            batch.ledger = ledger
         if not self._is_recorded or not self._is_written(batch):
             self._engine.commit_batch()
-        elif self._is_quick(batch):
+        elif not batch.ledger and self._is_quick(batch):
             self._write_here(batch)
         else:
             self._writing = batch
-            self._thread.submit(self._write, batch).add_done_callback(self._written_elsewhere)
+            self._thread.submit(self._write_all, batch).add_done_callback(self._written_elsewhere)
         return batch
+
+    def _is_written(self, batch: Batch) -> bool:
+        """Whether anything of the batch has to be durable."""
+        return bool(batch.ledger) or self._has_records(batch)
+
+    def _write_all(self, batch: Batch) -> None:
+        """The ledger first: a crash in between leaves something more that is known, not less."""
+        if not batch.ledger:
+            self._write(batch)
+            return
+        assert self._ledger is not None
+        then = partial(self._write, batch) if self._has_records(batch) else None
+        self._ledger.write(batch.ledger, then=then)
 
     def _take_waiting(self) -> list[tuple[Any, Any]]:
         waiting = self._waiting

@@ -32,6 +32,7 @@ from journeyman.errors import JourneymanError
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.connection import PortContext
 from journeyman.servers.core.group_commit import RETRY_S, GroupCommit, Requests
+from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
@@ -133,6 +134,7 @@ class ServiceContext:
     access: Access
     failed: Callable[[BaseException], None]  # called once, when a service cannot go on
     stop_server: Callable[[], None] = lambda: None  # because a client asked for it
+    ledger: Ledger | None = None  # shared by all of them
 
 
 _Context = TypeVar("_Context", bound=PortContext)

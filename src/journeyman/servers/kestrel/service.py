@@ -213,6 +213,7 @@ class FanOutServer(Service):
             self._journals,
             self.facts,
             max_waiting=self._settings.limits.waiting_commands,
+            ledger=self._context.ledger,
         )
         self.around = self.facts.around = self._port_context(FanOutContext, sessions=sessions)
         self._build_ticker(engine.next_due_ns, FRAMERATE)

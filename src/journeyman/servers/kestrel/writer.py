@@ -48,6 +48,7 @@ from journeyman.servers.core.group_commit import (
     NotDone,
     WriterOwner,
 )
+from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.kestrel.journals import ItemFetcher, Journals, PartlyWritten
 from journeyman.servers.kestrel.metrics import HELD
 
@@ -108,8 +109,17 @@ class FanOutWriter(GroupCommit):
         facts: Facts,
         *,
         max_waiting: int = 10_000,
+        ledger: Ledger | None = None,
     ) -> None:
-        super().__init__(owner, loop, clock, engine, is_recorded=True, max_waiting=max_waiting)
+        super().__init__(
+            owner,
+            loop,
+            clock,
+            engine,
+            is_recorded=True,
+            max_waiting=max_waiting,
+            ledger=ledger,
+        )
         self._fan_out = engine
         self._journals = journals
         self._facts = facts
@@ -353,7 +363,7 @@ class FanOutWriter(GroupCommit):
         self._fan_out.begin_batch()
         trial = Batch([])
         reply = self._decide_one(trial, client, request, self._clock.now_ns())
-        if trial.records:
+        if trial.records or self._fan_out.take_ledger():
             self._fan_out.undo_batch()
             self._held.pop(client, None)
             self._put_off.discard(client)

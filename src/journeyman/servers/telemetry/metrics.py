@@ -15,7 +15,7 @@ About the disk: how long syncs take, how large the logs are, how much room is le
 
 Sizes are sampled in a thread, because a directory may hold thousands of files and a file system may
 be slow; who asks for the figures gets the last sample. A log is known by its service: ``schedule``,
-``workq`` or ``kestrel``.
+``workq`` or ``kestrel``; and there is the ``ledger``.
 """
 
 from __future__ import annotations
@@ -194,6 +194,8 @@ def places_of(settings: Settings) -> dict[str, str]:
         places["workq"] = settings.workq.cmdlog_path
     if settings.kestrel.enabled:
         places["kestrel"] = settings.kestrel.queue_path
+    if settings.ledger.enabled:
+        places["ledger"] = settings.ledger.path
     return places
 
 

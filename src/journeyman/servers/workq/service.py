@@ -94,7 +94,13 @@ class WorkQueueServer(Service):
         self.refusal = f"{what} cannot be written: changes are refused"
         self.recovery = f"{what} can be written again"
         self.writer = WorkqWriter(
-            self, loop, self._clock, queue, keeping.journal, max_waiting=limits.waiting_commands
+            self,
+            loop,
+            self._clock,
+            queue,
+            keeping.journal,
+            max_waiting=limits.waiting_commands,
+            ledger=self._context.ledger,
         )
         self._build_ticker(queue.next_due_ns, FRAMERATE)
         self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())

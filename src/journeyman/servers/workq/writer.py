@@ -51,6 +51,7 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
 from journeyman.servers.core.group_commit import Batch, GroupCommit, WriterOwner
+from journeyman.servers.core.ledger import Ledger
 
 REFUSALS = (commands.RefusedLine, JobMissing)
 
@@ -232,10 +233,17 @@ class WorkqWriter(GroupCommit):
         journal: WorkqRecorder | None,
         *,
         max_waiting: int = 10_000,
+        ledger: Ledger | None = None,
     ) -> None:
         """``journal`` None: memory only."""
         super().__init__(
-            owner, loop, clock, queue, is_recorded=journal is not None, max_waiting=max_waiting
+            owner,
+            loop,
+            clock,
+            queue,
+            is_recorded=journal is not None,
+            max_waiting=max_waiting,
+            ledger=ledger,
         )
         self._queue = queue
         self._journal = journal
@@ -308,7 +316,7 @@ class WorkqWriter(GroupCommit):
 
     # -- writing --
 
-    def _is_written(self, batch: Batch) -> bool:
+    def _has_records(self, batch: Batch) -> bool:
         return bool(batch.records or batch.effects)
 
     def _is_quick(self, batch: Batch) -> bool:
@@ -352,7 +360,7 @@ class WorkqWriter(GroupCommit):
             return True
         self._queue.begin_batch()
         outcome = self._queue.decide(request, now_ns, client)
-        if outcome.records:
+        if outcome.records or self._queue.take_ledger():
             self._queue.undo_batch()
             return False
         self._queue.commit_batch()

@@ -228,7 +228,13 @@ class ScheduleServer(Service):
         access = self._context.access
         self.runs = self._build_runs()
         self.writer = ZtickWriter(
-            self, loop, self._clock, schedule, journal, max_waiting=limits.waiting_commands
+            self,
+            loop,
+            self._clock,
+            schedule,
+            journal,
+            max_waiting=limits.waiting_commands,
+            ledger=self._context.ledger,
         )
         self._build_ticker(schedule.next_due_ns, settings.database.framerate)
         if self._ztick_log is not None:

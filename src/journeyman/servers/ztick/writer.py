@@ -45,6 +45,7 @@ from journeyman.servers.core.group_commit import (
     Recorder,
     WriterOwner,
 )
+from journeyman.servers.core.ledger import Ledger
 
 Request: TypeAlias = Command | Settled
 
@@ -88,6 +89,7 @@ class ZtickWriter(GroupCommit):
         journal: Recorder | None,
         *,
         max_waiting: int = 10_000,
+        ledger: Ledger | None = None,
     ) -> None:
         """``journal`` None: memory only."""
         super().__init__(
@@ -97,6 +99,7 @@ class ZtickWriter(GroupCommit):
             schedule,
             is_recorded=journal is not None,
             max_waiting=max_waiting,
+            ledger=ledger,
         )
         self._schedule = schedule
         self._journal = journal

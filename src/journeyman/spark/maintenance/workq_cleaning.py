@@ -36,7 +36,7 @@ from journeyman.logs.publication import (
     publish,
     write_whole,
 )
-from journeyman.logs.segments import workq_segment_name, workq_segments
+from journeyman.logs.segments import numbered_name, workq_segments
 from journeyman.spark import read
 from journeyman.spark.maintenance.holding import Hands
 from journeyman.spark.maintenance.part_files import PartWritten, write_part_files
@@ -245,12 +245,12 @@ def _verify(spark: SparkSession, hands: Hands, jobs: DataFrame, staged: list[str
 def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
     """Let the staged files be the segments of the log; the caller has its locks."""
     names = {
-        posixpath.relpath(path, directory): workq_segment_name(number)
+        posixpath.relpath(path, directory): numbered_name(number)
         for number, path in enumerate(staged, 1)
     }
     there = workq_segments(disk.list_dir(directory))
     goes = tuple(name for name in there if name not in names.values())
     before = identities(posixpath.join(directory, name) for name in there)
-    newest = posixpath.join(directory, workq_segment_name(len(staged)))
+    newest = posixpath.join(directory, numbered_name(len(staged)))
     note_replacement(before, staged[-1], newest)
     publish(disk, journal_path(directory), Publication(names, goes))

@@ -29,7 +29,7 @@ from journeyman.logs.segments import (
     kestrel_readers,
     kestrel_segment_name,
     kestrel_segments,
-    workq_segment_name,
+    numbered_name,
     workq_segments,
     workq_sequence,
 )
@@ -75,7 +75,7 @@ class _Job:
             case "workq":
                 there = workq_segments(self.store.names(self._path))
                 last = 0 if self._overwrite or not there else workq_sequence(there[-1]) or 0
-                names = map(workq_segment_name, range(last + 1, last + 1 + self._count()))
+                names = map(numbered_name, range(last + 1, last + 1 + self._count()))
                 self._place_all(names, there, WORKQ_HEADER)
             case "keyspace":
                 there = [n for n in self.store.names(self._path) if n.endswith(SUFFIX)]

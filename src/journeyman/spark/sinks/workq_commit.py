@@ -20,8 +20,8 @@ from journeyman.logs.publication import finish, journal_path, put_in_place, writ
 from journeyman.logs.segments import (
     APPEND_LOCK,
     READ_LOCK,
-    WorkqPlan,
-    workq_segment_name,
+    NumberedPlan,
+    numbered_name,
     workq_segments,
 )
 from journeyman.spark.sinks.commit import Write, locked, make_directory, place_files, settle_tail
@@ -62,7 +62,7 @@ def _segments(write: Write) -> dict[str, str]:
     if not paths:
         paths = [write.staged("empty")]
         write_whole(write.disk, paths[0], [HEADER])
-    return {path: workq_segment_name(number) for number, path in enumerate(paths, 1)}
+    return {path: numbered_name(number) for number, path in enumerate(paths, 1)}
 
 
 def _append(write: Write, last: str) -> None:
@@ -70,7 +70,7 @@ def _append(write: Write, last: str) -> None:
     if not parts:
         return
     disk, directory = write.disk, posixpath.dirname(last)
-    following = WorkqPlan(disk, directory, HEADER, 0).next_path(last)
+    following = NumberedPlan(disk, directory, HEADER, 0).next_path(last)
     settle_tail(disk, CODEC, hop, last)
     segment = write.staged("segment")
     disk.concatenate([(p.path, len(HEADER) if at else 0) for at, p in enumerate(parts)], segment)

@@ -1,0 +1,53 @@
+"""The ledger: timetables, limits, options, pauses, times, audits; no other log can hold them."""
+
+from journeyman.formats.ledger.codec import CODEC, HEADER, encode_payload
+from journeyman.formats.ledger.records import (
+    KINDS,
+    ActionAudited,
+    Body,
+    JobOptionsRemoved,
+    JobOptionsSet,
+    Kind,
+    NewerRecord,
+    QueueLimitsRemoved,
+    QueueLimitsSet,
+    QueuePaused,
+    QueueResumed,
+    Record,
+    RuleOptionsRemoved,
+    RuleOptionsSet,
+    TimesMarked,
+    TimetablePaused,
+    TimetableRemoved,
+    TimetableResumed,
+    TimetableSet,
+    kind_of,
+)
+from journeyman.formats.workq.records import Instant
+
+__all__ = [
+    "CODEC",
+    "HEADER",
+    "KINDS",
+    "ActionAudited",
+    "Body",
+    "Instant",
+    "JobOptionsRemoved",
+    "JobOptionsSet",
+    "Kind",
+    "NewerRecord",
+    "QueueLimitsRemoved",
+    "QueueLimitsSet",
+    "QueuePaused",
+    "QueueResumed",
+    "Record",
+    "RuleOptionsRemoved",
+    "RuleOptionsSet",
+    "TimesMarked",
+    "TimetablePaused",
+    "TimetableRemoved",
+    "TimetableResumed",
+    "TimetableSet",
+    "encode_payload",
+    "kind_of",
+]

@@ -1,0 +1,148 @@
+"""The ledger: what the three logs have no place for, in a log of its own.
+
+    segment   HEADER (8)  record  record ...
+    record    TIME (15)  SIZE (uvarint)  PAYLOAD (SIZE)  CRC (4)      workq's frame: workq/frame.py
+    payload   {"v":1,"kind":"queue-paused","queue":"mail"}            one compact JSON object, ASCII
+
+The members are ``v``, ``kind`` and then the fields of the record's class (records.py). A payload
+that is not an object with a whole number ``v`` and a text ``kind`` is damage, although its CRC
+fits. Any other payload is a record: of a known kind, or a NewerRecord.
+
+The whole contract: docs/formats/ledger.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from journeyman.errors import EncodeError, InvalidData
+from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.ledger.records import KINDS, VERSION, Kind, NewerRecord, Record, kind_of
+from journeyman.formats.workq import frame as workq_frame
+from journeyman.formats.workq.frame import MAX_RECORD_BYTES, FramedCodec, read_time, write_time
+from journeyman.formats.workq.records import Instant
+
+HEADER = b"jmlg\x00\x00\x00\x01"
+_MAX_INTEGER = 2**63 - 1
+
+_dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+class _Ledger(FramedCodec):
+    """The codec (framing.Codec) of a segment. Stateless."""
+
+    name = "ledger"
+    header = HEADER
+
+    def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
+        if offset >= len(data):
+            return None
+        frame, at = workq_frame.read_frame(data, offset)
+        logged = read_time(frame, 0, offset)
+        record = _read_payload(logged, frame[at:], offset)
+        return Entry(offset, len(frame) + workq_frame.CRC_BYTES, record)
+
+    def encode(self, record: Record) -> bytes:
+        payload = encode_payload(record)
+        if len(payload) > MAX_RECORD_BYTES:
+            raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
+        return workq_frame.seal(write_time(record.logged), payload)
+
+    def is_torn(self, data: Buffer, offset: int) -> bool:
+        if not workq_frame.is_torn(data, offset):
+            return False
+        # A damaged SIZE may reach past the end, over good records: that is not a torn write.
+        span = workq_frame.payload_span(data, offset)
+        return span is None or workq_frame.resync(data, span[0]) is None
+
+
+CODEC: Codec[Record] = _Ledger()
+
+
+def encode_payload(record: Record) -> bytes:
+    """The payload of a record. Raises EncodeError for what would not come back the same."""
+    if isinstance(record, NewerRecord):
+        return record.payload
+    kind = kind_of(record)
+    members: dict[str, Any] = {"v": VERSION, "kind": kind.name}
+    for name, _ in kind.members:
+        members[name] = getattr(record, name)
+    try:
+        payload = _dumps(members).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise EncodeError(f"{kind.name}: cannot be written as JSON: {error}") from error
+    if _read_payload(record.logged, payload, 0) != record:
+        raise EncodeError(f"{kind.name}: a member has the wrong type")
+    return payload
+
+
+def _read_payload(logged: Instant, payload: bytes, offset: int) -> Record:
+    try:
+        members = json.loads(payload.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise InvalidData(f"the payload is not JSON: {error}", offset) from error
+    if not isinstance(members, dict):
+        raise InvalidData("the payload is not a JSON object", offset)
+    version, name = members.pop("v", None), members.pop("kind", None)
+    if type(version) is not int or not 0 <= version <= _MAX_INTEGER or not isinstance(name, str):
+        raise InvalidData("the payload has no version or no kind", offset)
+    kind = KINDS.get(name) if version == VERSION else None
+    found = None if kind is None else _values(kind, members)
+    if kind is None or found is None:
+        return NewerRecord(logged, version, name, payload)
+    record: Record = kind.make(logged, *found)
+    return record
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _values(kind: Kind, members: dict[str, Any]) -> list[Any] | None:
+    """The fields of a record of this kind; None if the members are not those that it has."""
+    if len(members) != len(kind.members):
+        return None
+    found = []
+    for name, type_name in kind.members:
+        if name not in members:
+            return None
+        value = _READERS[type_name](members[name])
+        if value is None:
+            return None
+        found.append(value)
+    return found
+
+
+def _read_text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _read_number(value: Any) -> int | None:
+    return value if type(value) is int and -_MAX_INTEGER <= value <= _MAX_INTEGER else None
+
+
+def _read_body(value: Any) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) else None
+
+
+def _read_pairs(value: Any) -> tuple[tuple[int, ...], ...] | None:
+    if not isinstance(value, list):
+        return None
+    pairs = []
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2:
+            return None
+        if any(_read_number(number) is None for number in pair):
+            return None
+        pairs.append(tuple(pair))
+    return tuple(pairs)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "str": _read_text,
+    "int": _read_number,
+    "Body": _read_body,
+    "Pairs": _read_pairs,
+}

@@ -1,0 +1,185 @@
+"""A ledger on disk: a directory of numbered segments, which several services append to.
+
+    <dir>/000000001.ledger   read-only --+  in the order of their numbers; gaps are fine
+    <dir>/000000003.ledger   active    --+  the highest number: records are appended here
+    <dir>/_compacting/       what a compaction has not finished; litter after a crash
+    <dir>/_publication.json  a compaction that was decided on; the next open carries it through
+    <dir>/ledger.lock        exclusive for as long as the ledger is open for writing
+
+A record in the ledger says something more about a record in another log, or stands for itself. It
+is written first, and taken back if the other one cannot be written:
+
+    append(records, then=write_the_other_log)
+
+        ledger: write, sync --> then() --> kept             a crash in between leaves only the extra
+                                 |
+                                 +-- fails --> cut off again, and the error is raised
+
+Appends of services that come at the same time wait for each other. ``times-marked`` records are
+written without a sync: a power cut may take them, and nothing else is lost with them.
+
+**Compaction** begins a new segment, then replaces all older ones by the snapshot of their fold, in
+one step (logs/publication.py). Appends continue meanwhile. A snapshot and what follows it fold to
+the same state as the segments and what follows them, so any crash leaves the same state.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk, Lock
+from journeyman.errors import LogClosed, LogLocked
+from journeyman.folds import ledger as fold
+from journeyman.formats.framing import Entry
+from journeyman.formats.ledger import CODEC, HEADER, Record
+from journeyman.logs.appender import Appender
+from journeyman.logs.damage import Damage
+from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
+from journeyman.logs.recovery import RecoveryReport, recover_entries
+from journeyman.logs.sealing import read_file, read_whole
+from journeyman.logs.segments import (
+    LEDGER_LOCK,
+    LEDGER_SUFFIX,
+    NumberedPlan,
+    ledger_segments,
+    names_in,
+)
+
+DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
+SLACK_BYTES = 1024 * 1024  # so many dead bytes are never worth a compaction
+_STAGING = "_compacting"
+
+
+class LedgerLog:
+    """A ledger open for writing. Made by ``open``; safe from any thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        plan: NumberedPlan,
+        lock: Lock,
+        appender: Appender,
+        report: RecoveryReport,
+        states: dict[fold.Key, Record],
+    ) -> None:
+        self._disk = disk
+        self._directory = plan.directory
+        self._plan = plan
+        self._lock = lock
+        self._compacting = threading.Lock()
+        self._closed = False
+        self._live_bytes = sum(len(CODEC.encode(record)) for record in states.values())
+        self._bytes = sum(disk.size(path) for path in self._segments())
+        self.appender = appender
+        self.recovery = report
+        self.states = states  # as the ledger was opened; whoever has taken them lets go of them
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        *,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+    ) -> LedgerLog:
+        """Lock, recover, fold and open. Raises LogLocked when another process has the ledger."""
+        disk.make_dirs(directory)
+        try:
+            lock = disk.lock(posixpath.join(directory, LEDGER_LOCK))
+        except LogLocked as error:
+            raise LogLocked(directory, "another process has this ledger open") from error
+        try:
+            finish(disk, journal_path(directory))
+            states: dict[fold.Key, Record] = {}
+            report = RecoveryReport(
+                tuple(
+                    recover_entries(disk, CODEC, path, lambda entry: fold.add(states, entry.record))
+                    for path in _segments(disk, directory)
+                )
+            )
+            plan = NumberedPlan(disk, directory, HEADER, segment_bytes, LEDGER_SUFFIX)
+            appender = Appender(disk, clock, plan)
+            appender.open()
+        except BaseException:
+            lock.release()
+            raise
+        return cls(disk, plan, lock, appender, report, states)
+
+    def append(
+        self,
+        records: Sequence[Record],
+        *,
+        sync: bool = True,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Write records that stand together; see the module's docstring and Appender."""
+        data = b"".join([CODEC.encode(record) for record in records])
+        self.appender.append([data], sync=sync, then=then)
+        self._bytes += len(data)
+
+    @property
+    def is_bloated(self) -> bool:
+        """Whether more of it may be dead than live, as far as can be told without reading it."""
+        return self._bytes > 2 * self._live_bytes + SLACK_BYTES
+
+    def entries(self) -> Iterator[Entry[Record]]:
+        """Every record in order; a compaction may remove a segment meanwhile."""
+        for path in self._segments():
+            for item in read_file(CODEC, self._disk.view(path)):
+                if not isinstance(item, Damage):  # in the active one: an append in flight
+                    yield item
+
+    def compact(self, keeps: Callable[[Record], bool] = lambda _: True) -> None:
+        """Replace all segments but a new active one by their snapshot.
+
+        ``keeps`` says which records of it are still wanted. LogError, OSError or FormatError: it
+        was not done, or the next compaction or open finishes it.
+        """
+        with self._compacting:
+            if self._closed:
+                raise LogClosed(self._directory, "the ledger is closed")
+            # One that failed after it was decided on left segments that it had to remove.
+            finish(self._disk, journal_path(self._directory))
+            active = self.appender.rotate_to(lambda: self._plan.next_path(self._plan.first_path()))
+            read_only = [path for path in self._segments() if path < active]
+            states = fold.replay(
+                entry.record
+                for path in read_only
+                for entry in read_whole(CODEC, self._disk.view(path))
+            )
+            encoded = [CODEC.encode(record) for record in states.values() if keeps(record)]
+            *replaced, last = [posixpath.basename(path) for path in read_only]
+            staging = posixpath.join(self._directory, _STAGING)
+            self._disk.make_dirs(staging)
+            write_whole(self._disk, posixpath.join(staging, last), [HEADER, *encoded])
+            change = Publication({posixpath.join(_STAGING, last): last}, tuple(replaced))
+            publish(self._disk, journal_path(self._directory), change)
+            self._live_bytes = sum(map(len, encoded))
+            self._bytes = sum(self._disk.size(path) for path in self._segments())
+
+    def close(self) -> None:
+        """Sync, and let others have the ledger. A compaction under way comes to its end first."""
+        with self._compacting:
+            self._closed = True
+            try:
+                self.appender.close()
+            finally:
+                self._lock.release()
+
+    def __enter__(self) -> LedgerLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _segments(self) -> list[str]:
+        return _segments(self._disk, self._directory)
+
+
+def _segments(disk: Disk, directory: str) -> list[str]:
+    names = ledger_segments(names_in(disk, directory))
+    return [posixpath.join(directory, name) for name in names]

@@ -1,0 +1,117 @@
+"""A writer of the schedule with everything around it under control."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.messages import Reply, StartRun
+from journeyman.errors import JourneymanError
+from journeyman.formats.ztick import Record
+from journeyman.protocols.ztick import Set, SetRule
+from journeyman.servers.ztick.writer import Request, ZtickWriter
+from journeyman.testing import ManualClock
+
+FAR_NS = 4_000_000_000_000_000_000
+
+
+class Journal:
+    """Keeps what is written; waits and fails when told to."""
+
+    def __init__(self) -> None:
+        self.writes: list[list[Record]] = []
+        self.errors: list[BaseException] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def write(self, records: Sequence[Record]) -> None:
+        assert self.gate.wait(30)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.writes.append(list(records))
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for write in self.writes for record in write]
+
+
+class Caller:
+    """A client that keeps what it is told."""
+
+    def __init__(self, namespace: str = "*") -> None:
+        self.namespace = namespace
+        self.told: list[Any] = []
+        self.calls = 0
+        self.dropped = False
+        self.rooms = 0
+
+    def denies(self, rule: SetRule) -> None:
+        """This one may have any rule."""
+
+    def render(self, request: Request, reply: Reply | None) -> Any:
+        return (request.request_id, reply if reply is not None else request)
+
+    def render_failure(self, request: Request) -> Any:
+        return (request.request_id, "failed")
+
+    def answered(self, answers: list[Any]) -> None:
+        self.calls += 1
+        self.told += answers
+
+    def room(self) -> None:
+        self.rooms += 1
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+class Bench:
+    """A writer with everything around it under control."""
+
+    def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
+        self.clock = ManualClock()
+        self.schedule = ScheduleEngine()
+        self.journal = Journal()
+        self.started: list[StartRun] = []
+        self.records_at_start: list[int] = []
+        self.troubles: list[JourneymanError | None] = []
+        self.failures: list[BaseException] = []
+        self.replies: list[Reply] = []
+        self.batches = 0
+        self.writer = ZtickWriter(
+            self,
+            asyncio.get_running_loop(),
+            self.clock,
+            self.schedule,
+            None if memory else self.journal,
+            max_waiting=max_waiting,
+        )
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        self.troubles.append(error)
+
+    def on_failure(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def on_reply(self, reply: Reply) -> None:
+        self.replies.append(reply)
+
+    def on_told(self, *_: object) -> None:
+        """Nobody counts here."""
+
+    def start_runs(self, effects: Sequence[StartRun]) -> None:
+        self.records_at_start.append(len(self.journal.records))
+        self.started += effects
+
+    def on_batch(self) -> None:
+        self.batches += 1
+
+    async def settle(self) -> None:
+        await asyncio.wait_for(self.writer.idle(), 30)
+
+
+def sets(*names: str) -> list[Request]:
+    return [Set(name.encode(), name, FAR_NS) for name in names]

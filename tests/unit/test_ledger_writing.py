@@ -1,0 +1,183 @@
+"""A batch that belongs partly in the ledger: written there first, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from journeyman.clock import Clock
+from journeyman.config import LogLevel
+from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
+from journeyman.engines.ztick.messages import ZtickOutcome
+from journeyman.errors import LogFull, LogPoisoned
+from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused
+from journeyman.logs.ledger.log import LedgerLog
+from journeyman.protocols.ztick import Set
+from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.ztick.writer import ZtickWriter
+from journeyman.testing import ManualClock, SimulatedDisk
+from tests.support.schedule_writer import Bench, Caller, sets
+
+CLOCK = ManualClock()
+NOW = Instant(CLOCK.now_ns())
+
+
+class NotingEngine(ScheduleEngine):
+    """Has something for the ledger with each SET of a name with ``noted`` in it."""
+
+    def decide(self, command: Decidable, now_ns: int, namespace: str = "*") -> ZtickOutcome:
+        outcome = super().decide(command, now_ns, namespace)
+        if isinstance(command, Set) and "noted" in command.identifier:
+            self._state.ledger.append(QueuePaused(Instant(now_ns), command.identifier))
+        return outcome
+
+
+class LedgerBench(Bench):
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = SimulatedDisk()
+        self.schedule = NotingEngine()
+        self.log = LedgerLog.open(self.disk, CLOCK, "ledger")
+        self.ledger = Ledger(self.log, quiet(CLOCK))
+        self.journal_write = self.journal.write
+        self.ledger_at_write: list[list[str]] = []
+        self.journal.write = self.write  # type: ignore[method-assign]
+        self.writer = ZtickWriter(
+            self,
+            asyncio.get_running_loop(),
+            self.clock,
+            self.schedule,
+            self.journal,
+            ledger=self.ledger,
+        )
+
+    def write(self, records: Any) -> None:
+        self.ledger_at_write.append(self.durable())
+        self.journal_write(records)
+
+    def durable(self) -> list[str]:
+        """What the ledger has after a power cut now."""
+        disk = self.disk.after_crash("lose_all_unsynced")
+        with LedgerLog.open(disk, CLOCK, "ledger") as log:
+            return [key for _, key in log.states]
+
+
+def quiet(clock: Clock) -> ServerLog:
+    return ServerLog(clock, lambda _: None, level=LogLevel.OFF)
+
+
+def run(test: Callable[[LedgerBench], Coroutine[Any, Any, None]]) -> None:
+    async def begin() -> None:
+        await test(LedgerBench())
+
+    asyncio.run(begin())
+
+
+def test_the_ledger_is_durable_before_the_log_is_written():
+    async def test(bench: LedgerBench) -> None:
+        caller = Caller()
+        bench.writer.submit(caller, sets("noted-1", "b"))
+        await bench.settle()
+        assert bench.ledger_at_write == [["noted-1"]]
+        assert len(caller.told) == 2
+
+    run(test)
+
+
+def test_a_batch_without_records_for_the_ledger_does_not_touch_it():
+    async def test(bench: LedgerBench) -> None:
+        before = bench.disk.operations
+        bench.writer.submit(Caller(), sets("a", "b"))
+        await bench.settle()
+        assert len(bench.journal.records) == 2
+        assert bench.disk.operations == before
+
+    run(test)
+
+
+def test_when_the_log_has_no_room_the_ledger_takes_its_part_back():
+    async def test(bench: LedgerBench) -> None:
+        caller = Caller()
+        bench.journal.errors.append(LogFull("log", "no room"))
+        bench.writer.submit(caller, sets("noted-1"))
+        await bench.settle()
+        assert [said for _, said in caller.told] == ["failed"]
+        assert bench.durable() == []
+        bench.writer.submit(caller, sets("noted-2"))
+        await bench.settle()
+        assert bench.durable() == ["noted-2"]
+        assert [record.identifier for record in bench.journal.records] == ["noted-2"]
+        assert bench.schedule.stats().jobs_total == 1
+
+    run(test)
+
+
+def test_when_the_ledger_has_no_room_the_batch_is_taken_back():
+    async def test(bench: LedgerBench) -> None:
+        caller = Caller()
+        bench.disk.capacity = bench.disk.used
+        bench.writer.submit(caller, sets("noted-1"))
+        await bench.settle()
+        assert [said for _, said in caller.told] == ["failed"]
+        assert bench.journal.records == []
+        assert bench.schedule.stats().jobs_total == 0
+        bench.writer.submit(caller, sets("plain"))  # needs no ledger
+        await bench.settle()
+        assert len(bench.journal.records) == 1
+        bench.disk.capacity = None
+        bench.writer.submit(caller, sets("noted-2"))
+        await bench.settle()
+        assert bench.durable() == ["noted-2"]
+        assert bench.troubles[-1] is None
+
+    run(test)
+
+
+def test_a_failed_sync_of_the_ledger_is_final():
+    async def test(bench: LedgerBench) -> None:
+        caller = Caller()
+        bench.disk.fail_next_sync()
+        bench.writer.submit(caller, sets("noted-1"))
+        await bench.settle()
+        assert caller.told == []
+        assert caller.dropped
+        assert bench.journal.records == []
+        assert isinstance(bench.failures[0], LogPoisoned)
+
+    run(test)
+
+
+def test_without_a_ledger_the_extra_is_not_kept_and_the_rest_is():
+    async def test(bench: LedgerBench) -> None:
+        writer = ZtickWriter(
+            bench, asyncio.get_running_loop(), bench.clock, bench.schedule, bench.journal
+        )
+        caller = Caller()
+        writer.submit(caller, sets("noted-1"))
+        await asyncio.wait_for(writer.idle(), 30)
+        assert len(caller.told) == 1
+        assert len(bench.journal.records) == 1
+        assert bench.schedule.take_ledger() == []
+
+    run(test)
+
+
+def test_a_note_of_no_batch_is_durable_when_it_returns():
+    async def test(bench: LedgerBench) -> None:
+        await bench.ledger.note([ActionAudited(NOW, "me", "http", "pause", "q", "done")])
+        assert len(bench.durable()) == 1
+
+    run(test)
+
+
+def test_a_family_is_given_away_once():
+    async def test(bench: LedgerBench) -> None:
+        bench.log.append([QueuePaused(NOW, "a"), QueuePaused(NOW, "b")])
+        bench.log.close()
+        ledger = Ledger(LedgerLog.open(bench.disk, CLOCK, "ledger"), quiet(CLOCK))
+        assert list(ledger.take("queue-pause")) == ["a", "b"]
+        assert ledger.take("queue-pause") == {}
+
+    run(test)
