@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from bench import report
 from journeyman.columnar.ztick import decode as columnar
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.jobs import REMOVED, JobListing
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import RunFinished, StartRun, TriggerDue
@@ -78,9 +78,9 @@ def sets(numbers: Iterator[int] | range) -> list[Set]:
 # -- memory, and the longest SET ------------------------------------------------------------------
 
 
-def million_sets(longest: dict[str, float]) -> tuple[ScheduleEngine, float]:
+def million_sets(longest: dict[str, float]) -> tuple[ZtickEngine, float]:
     """A schedule of a million SETs, and the bytes that each of them holds."""
-    schedule = ScheduleEngine()
+    schedule = ZtickEngine()
     gc.collect()
     gc.freeze()  # as a server does: the collector need not look at the tables again
     before = resident_bytes()
@@ -105,7 +105,7 @@ def note(longest: dict[str, float], step: str, began_ns: int) -> None:
 # -- SET rates ------------------------------------------------------------------------------------
 
 
-def decide_all(schedule: ScheduleEngine, commands: list[Set]) -> float:
+def decide_all(schedule: ZtickEngine, commands: list[Set]) -> float:
     """Seconds for the engine alone."""
     began = time.process_time()
     schedule.begin_batch()
@@ -115,7 +115,7 @@ def decide_all(schedule: ScheduleEngine, commands: list[Set]) -> float:
     return time.process_time() - began
 
 
-def answer_all(schedule: ScheduleEngine, commands: list[Set]) -> float:
+def answer_all(schedule: ZtickEngine, commands: list[Set]) -> float:
     """Seconds for all that a server computes."""
     lines = [f"r1 SET {c.identifier} {c.execution_ns}\n".encode() for c in commands]
     data = b"".join(lines)
@@ -133,10 +133,10 @@ def answer_all(schedule: ScheduleEngine, commands: list[Set]) -> float:
     return time.process_time() - began
 
 
-def set_rates(few: ScheduleEngine, many: ScheduleEngine) -> dict[str, dict[str, float]]:
+def set_rates(few: ZtickEngine, many: ZtickEngine) -> dict[str, dict[str, float]]:
     """SETs a second with few and with many planned jobs, by what is timed."""
     figures = {}
-    ways: dict[str, Callable[[ScheduleEngine, list[Set]], float]] = {
+    ways: dict[str, Callable[[ZtickEngine, list[Set]], float]] = {
         "decide": decide_all,
         "whole": answer_all,
     }
@@ -165,7 +165,7 @@ def set_rates(few: ScheduleEngine, many: ScheduleEngine) -> dict[str, dict[str, 
 # -- other steps ----------------------------------------------------------------------------------
 
 
-def other_steps(schedule: ScheduleEngine, longest: dict[str, float]) -> dict[str, float]:
+def other_steps(schedule: ZtickEngine, longest: dict[str, float]) -> dict[str, float]:
     """Tidying, QUERY and Due on a million jobs; what they take in all, in seconds."""
     for command in sets(range(MILLION)):
         began_ns = time.thread_time_ns()
@@ -267,7 +267,7 @@ def main() -> int:
     many, bytes_a_job = million_sets(longest)
     ok_so_far = verdict("memory a job", f"{bytes_a_job:.0f} B", bytes_a_job <= MAX_BYTES_A_JOB)
 
-    few = ScheduleEngine()
+    few = ZtickEngine()
     for command in sets(range(FEW)):
         few.decide(command, 0)
     rates = set_rates(few, many)

@@ -26,7 +26,7 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.workq import CODEC, Instant, JobAdded
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleSet, Shell, Status
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 
@@ -257,7 +257,7 @@ def fan_out(checks: Checks) -> None:
     title("5. kestrel: one queue, two readers")
     path = DEMO / "kestrel"
     say("600 items in small segments; one reader has finished 450 of them, the other 300.")
-    with KestrelJournal.open(DISK, CLOCK, str(ROOT / path), "mail", segment_bytes=4096) as journal:
+    with KestrelLog.open(DISK, CLOCK, str(ROOT / path), "mail", segment_bytes=4096) as journal:
         for number in range(600):
             journal.put(f"letter {number}".encode())
         journal.add_reader("archive")

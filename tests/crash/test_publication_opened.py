@@ -9,7 +9,7 @@ import pytest
 from journeyman.errors import LogLocked
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.formats.workq import CODEC, HEADER, Instant, JobAdded, Record
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import Publication, journal_path, publish
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing.simulated_disk import ManualClock, PowerCut, SimulatedDisk
@@ -84,14 +84,14 @@ def test_opening_one_kestrel_queue_finishes_a_publication_of_several():
     after = disk.after_crash("keep_all_unsynced")
     assert after.exists(journal_path("/q"))
     for queue in ("a", "b"):
-        with KestrelJournal.open(after, ManualClock(), "/q", queue) as journal:
+        with KestrelLog.open(after, ManualClock(), "/q", queue) as journal:
             assert [item.data for item in journal.items()] == [b"new"]
 
 
 def test_a_publication_of_a_queue_that_is_in_use_is_not_touched():
     disk = kestrel_disk()
-    with KestrelJournal.open(disk, ManualClock(), "/q", "b"):
+    with KestrelLog.open(disk, ManualClock(), "/q", "b"):
         disk.plant(journal_path("/q"), b'{"version": 1, "renames": {}, "removes": ["b.1"]}')
         with pytest.raises(LogLocked):
-            KestrelJournal.open(disk, ManualClock(), "/q", "a")
+            KestrelLog.open(disk, ManualClock(), "/q", "a")
         assert disk.exists("/q/b.1")

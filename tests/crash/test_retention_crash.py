@@ -10,7 +10,7 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.crash.cuts import EXTREMES, Crash, crashes
 
@@ -32,7 +32,7 @@ class Server:
         # What the checkpoint of each reader may be: the last one, and one that is being written.
         self.readers: dict[str, list[Reader]] = {}
 
-    def open(self) -> KestrelJournal:
+    def open(self) -> KestrelLog:
         return open_queue(self.disk, self.sync, self.archive)
 
     def run(self) -> None:
@@ -52,7 +52,7 @@ class Server:
         journal.retain()
         journal.close()
 
-    def put(self, journal: KestrelJournal) -> None:
+    def put(self, journal: KestrelLog) -> None:
         self.tried.append(journal.next_id)
         self.stored.append(journal.put(b"%08d" % journal.next_id).item_id)
 
@@ -62,12 +62,12 @@ class Server:
         head = min(before.head + (4 if name == "b" else 3), len(self.stored) - 1)
         return Reader(head, {head + 2} if head + 2 <= len(self.stored) else set())
 
-    def checkpoint(self, journal: KestrelJournal, name: str, reader: Reader) -> None:
+    def checkpoint(self, journal: KestrelLog, name: str, reader: Reader) -> None:
         self.readers[name].append(reader)
         journal.checkpoint(name, reader)
         del self.readers[name][:-1]
 
-    def add_reader(self, journal: KestrelJournal, name: str, expected: Reader) -> None:
+    def add_reader(self, journal: KestrelLog, name: str, expected: Reader) -> None:
         former = self.readers.get("", [])
         self.readers[name] = [*former, expected]
         added = journal.add_reader(name)
@@ -75,15 +75,15 @@ class Server:
         self.readers[name] = [added]
         assert added == (former[-1] if former else expected)
 
-    def drop_reader(self, journal: KestrelJournal, name: str) -> None:
+    def drop_reader(self, journal: KestrelLog, name: str) -> None:
         journal.drop_reader(name)
         del self.readers[name]
 
 
 def open_queue(
     disk: SimulatedDisk, sync: SyncPolicy = SyncPolicy.ALWAYS, archive: str | None = None
-) -> KestrelJournal:
-    return KestrelJournal.open(
+) -> KestrelLog:
+    return KestrelLog.open(
         disk,
         ManualClock(),
         DIRECTORY,

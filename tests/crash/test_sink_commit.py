@@ -15,7 +15,7 @@ from journeyman.folds.ztick import replay
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
 from journeyman.formats.keyspace import file as keyspace_file
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import journal_path, pending
 from journeyman.logs.segments import kestrel_readers, kestrel_segments, names_in, workq_segments
 from journeyman.logs.workq.log import WorkqLog
@@ -317,7 +317,7 @@ def test_what_is_committed_is_loaded_by_the_log_itself(dialect):
                 assert [e.record for e in log.entries()] == case.records(NEW)
                 assert log.recovery.clean
         if dialect == "kestrel":
-            with KestrelJournal.open(disk, ManualClock(), LOG, "jobs") as journal:
+            with KestrelLog.open(disk, ManualClock(), LOG, "jobs") as journal:
                 assert list(journal.items()) == case.records(NEW)
                 assert journal.recovery.clean
 

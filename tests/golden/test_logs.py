@@ -13,7 +13,7 @@ from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import scan
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
@@ -234,7 +234,7 @@ def kestrel_case(name: str) -> tuple[SimulatedDisk, str, Any]:
 )
 def test_items_fall_into_the_segments_they_fall_into_with_the_original(case):
     disk = SimulatedDisk()
-    with KestrelJournal.open(
+    with KestrelLog.open(
         disk, ManualClock(), SPOOL, "jobs", segment_bytes=case["max"], seal=False
     ) as journal:
         for size in case["item_bytes"]:
@@ -248,7 +248,7 @@ def test_items_fall_into_the_segments_they_fall_into_with_the_original(case):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_queue_opens_as_it_should(name):
     disk, queue, expected = kestrel_case(name)
-    with KestrelJournal.open(disk, ManualClock(), SPOOL, queue) as journal:
+    with KestrelLog.open(disk, ManualClock(), SPOOL, queue) as journal:
         assert journal.tail == expected.get("tail", 8000)
         assert journal.recovery.clean
         if order := expected.get("order") or expected.get("writer_files"):
@@ -269,20 +269,20 @@ def test_a_queue_opens_as_it_should(name):
 def test_the_next_id_is_above_all_that_the_files_have_seen(name):
     """As expected of the originals' folders, but for one whose readers are ahead of the items."""
     disk, queue, expected = kestrel_case(name)
-    with KestrelJournal.open(disk, ManualClock(), SPOOL, queue) as journal:
+    with KestrelLog.open(disk, ManualClock(), SPOOL, queue) as journal:
         ahead = {"q04_head_in_future": 404}
         assert journal.next_id == ahead.get(name, expected.get("next_id", 8001))
 
 
 def test_segments_go_as_they_go_with_the_original():
     disk, queue, expected = kestrel_case("q11_fanout")
-    with KestrelJournal.open(disk, ManualClock(), SPOOL, queue) as journal:
+    with KestrelLog.open(disk, ManualClock(), SPOOL, queue) as journal:
         assert journal.retain() == [f"{SPOOL}/{name}" for name in expected["erased_by_checkpoint"]]
 
 
 def test_the_checkpoint_of_a_new_queue_is_that_of_the_original():
     disk = SimulatedDisk()
-    KestrelJournal.open(disk, ManualClock(), SPOOL, "jobs", seal=False).close()
+    KestrelLog.open(disk, ManualClock(), SPOOL, "jobs", seal=False).close()
     golden = DATA / "kestrel" / "r06_spec_new_queue" / "jobs.read."
     assert disk.read_bytes(f"{SPOOL}/jobs.read.") == golden.read_bytes()
 
@@ -293,7 +293,7 @@ def test_a_checkpoint_is_written_as_the_original_writes_it():
     disk = SimulatedDisk()
     disk.plant(f"{SPOOL}/jobs.read.", golden)
     disk.plant(f"{SPOOL}/jobs.1", kestrel.WRITER.header + put(1) + put(99_999))
-    with KestrelJournal.open(disk, ManualClock(), SPOOL, "jobs", seal=False) as journal:
+    with KestrelLog.open(disk, ManualClock(), SPOOL, "jobs", seal=False) as journal:
         reader = journal.readers[""]
         journal.checkpoint("", reader)
     assert disk.read_bytes(f"{SPOOL}/jobs.read.") == golden

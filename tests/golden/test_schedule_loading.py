@@ -9,12 +9,12 @@ import pytest
 
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import RuleListing
 from journeyman.formats.ztick import Status
 from journeyman.logs.appender import SyncPolicy
 from journeyman.protocols.ztick import ListRules, Query, rule_line
-from journeyman.servers.ztick.persistence import OpenedSchedule, open_log
+from journeyman.servers.ztick.persistence import OpenedZtick, open_log
 
 DATA = Path(__file__).parent / "data" / "ztick"
 LOGS = sorted(DATA.glob("*.log"))
@@ -27,7 +27,7 @@ LOADED_ALIKE = sorted(
 )
 
 
-def load(path: Path, directory: Path, *, bulk_bytes: int) -> OpenedSchedule:
+def load(path: Path, directory: Path, *, bulk_bytes: int) -> OpenedZtick:
     shutil.copy(path, directory / "logfile")
     opened = open_log(
         RealDisk(),
@@ -41,12 +41,12 @@ def load(path: Path, directory: Path, *, bulk_bytes: int) -> OpenedSchedule:
     return opened
 
 
-def jobs_of(schedule: ScheduleEngine) -> list[tuple[str, Status, int]]:
+def jobs_of(schedule: ZtickEngine) -> list[tuple[str, Status, int]]:
     listing = schedule.decide(Query(b"q", ""), 0).reply
     return sorted(row for rows in listing for row in rows)  # type: ignore[union-attr]
 
 
-def rules_of(schedule: ScheduleEngine) -> list[bytes]:
+def rules_of(schedule: ZtickEngine) -> list[bytes]:
     listing = schedule.decide(ListRules(b"q"), 0).reply
     assert isinstance(listing, RuleListing)
     return sorted(rule_line(b"q", r.identifier, r.pattern, r.runner) for r in listing.rules)

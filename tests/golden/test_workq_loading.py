@@ -13,7 +13,7 @@ from journeyman.formats.workq import Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.servers.workq import persistence
-from journeyman.servers.workq.persistence import OpenedWorkQueue, open_log
+from journeyman.servers.workq.persistence import OpenedWorkq, open_log
 from journeyman.testing import ManualClock
 from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
@@ -30,7 +30,7 @@ def records_of(directory: Path, now_ns: int) -> list[Record]:
     return records
 
 
-def opened(name: str, directory: Path, now_ns: int, *, bulk_bytes: int) -> OpenedWorkQueue:
+def opened(name: str, directory: Path, now_ns: int, *, bulk_bytes: int) -> OpenedWorkq:
     shutil.copytree(DATA / name / "cmdlog", directory)
     found = open_log(
         RealDisk(),

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import (
     AddReader,
     Append,
@@ -26,7 +26,7 @@ from journeyman.engines.kestrel.messages import (
     RemoveReader,
     SaveCheckpoint,
 )
-from journeyman.engines.kestrel.queue import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
@@ -57,8 +57,8 @@ class FanOutMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         reader = ReaderSettings(max_open=MAX_OPEN)
-        self.settings = FanOutSettings(QueueSettings(reader), window_items=3, window_bytes=40)
-        self.engine = FanOutEngine(self.settings)
+        self.settings = KestrelOptions(QueueSettings(reader), window_items=3, window_bytes=40)
+        self.engine = KestrelEngine(self.settings)
         self.disk: dict[str, list[ItemPut]] = {}
         self.checkpoints: dict[tuple[str, str], Reader] = {}
         self.returned: dict[Key, list[bytes]] = {}
@@ -333,7 +333,7 @@ class FanOutMachine(RuleBasedStateMachine):
     def restarts(self):
         """Clients are gone; open reads and what was confirmed since the checkpoint come again."""
         self.decide(Checkpoint())
-        self.engine = FanOutEngine(self.settings)
+        self.engine = KestrelEngine(self.settings)
         self.waiting.clear()
         self.open.clear()
         for key in self.line:

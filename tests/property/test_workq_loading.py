@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
+from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.formats.workq import (
     CODEC,
@@ -69,7 +69,7 @@ def segment(records: list[Record]) -> bytes:
     return HEADER + b"".join(map(CODEC.encode, records))
 
 
-def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -> WorkQueueEngine:
+def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -> WorkqEngine:
     disk, clock = SimulatedDisk(), ManualClock(now_ns)
     disk.make_dirs(DIRECTORY)
     for number, part in enumerate((records[:cut], records[cut:]) if cut else (records,), 1):
@@ -89,7 +89,7 @@ def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -
     return found.queue
 
 
-def whole(queue: WorkQueueEngine) -> object:
+def whole(queue: WorkqEngine) -> object:
     """All of it, without the numbers that queues happen to have."""
     orders = orders_of(queue)
     waiting = {
@@ -139,7 +139,7 @@ commands = st.one_of(
 @settings(max_examples=cases(80), deadline=None)
 def test_any_prefix_of_what_was_written_loads_and_goes_on(steps, data):
     """A crash can leave any of them, also one that ends in the middle of a decision."""
-    queue, now_ns = WorkQueueEngine(), START_NS
+    queue, now_ns = WorkqEngine(), START_NS
     records: list[Record] = []
     for command, pause_ms in steps:
         now_ns += pause_ms * MS

@@ -26,7 +26,7 @@ from journeyman.folds.keyspace import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Record
-from journeyman.servers.workq.store import StoreJournal, load_store
+from journeyman.servers.workq.store import StoreRecorder, load_store
 from journeyman.servers.workq.store_persistence import Retention
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
@@ -46,7 +46,7 @@ class StoreMachine(WorkQueueMachine):
         self._begin((), 0)
 
     def _begin(self, delayed: Iterable[tuple[int, bytes]], longest_ttl_ms: int) -> None:
-        self.journal = StoreJournal(
+        self.journal = StoreRecorder(
             self.storage, self.queue.job, delayed, longest_ttl_ms=longest_ttl_ms
         )
         self.retention = Retention(self.storage, self.queue.job, retention_ms=RETENTION_MS)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from journeyman.engines.ztick import jobs as ztick_due
-from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
+from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.jobs import REMOVED, JobListing, JobRow
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import (
@@ -31,10 +31,10 @@ from journeyman.engines.ztick.messages import (
     RunEnded,
     RunFinished,
     ScheduledJobState,
-    ScheduleStats,
     StartRun,
     TriggerDue,
     ZtickOutcome,
+    ZtickStats,
 )
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.folds import ztick as fold
@@ -139,10 +139,10 @@ class Model:
             if name.startswith(prefix) and name.startswith(scope)
         )
 
-    def stats(self) -> ScheduleStats:
+    def stats(self) -> ZtickStats:
         statuses = [job.status for job in self.jobs.values()]
         counts = [statuses.count(status) for status in Status]
-        return ScheduleStats(
+        return ZtickStats(
             len(statuses),
             counts[0],
             counts[1],
@@ -162,7 +162,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.patches.setattr(ztick_due, "SLACK", 2)
         self.patches.setattr(ztick_due, "MOVES", 2)
         self.patches.setattr(ztick_due, "SLICE_JOBS", 1)
-        self.schedule = ScheduleEngine(max_runs=MAX_RUNS)
+        self.schedule = ZtickEngine(max_runs=MAX_RUNS)
         self.model = Model()
         self.log: list[Record] = []
         self.now_ns = 0
@@ -462,7 +462,7 @@ def test_columns_load_like_records(log: list[Record], cuts: list[int]):
     assert other.decide(TriggerDue(), far_ns) == one.schedule.decide(TriggerDue(), far_ns)
 
 
-def rows_of(schedule: ScheduleEngine) -> list[JobRow]:
+def rows_of(schedule: ZtickEngine) -> list[JobRow]:
     listing = schedule.decide(Query(b"", ""), 0).reply
     assert isinstance(listing, JobListing)
     return sorted(row for rows in listing for row in rows)

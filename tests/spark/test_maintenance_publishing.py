@@ -10,7 +10,7 @@ from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds.ztick import replay
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.segments import names_in, workq_segments
 from journeyman.logs.ztick.log import ZtickLog
@@ -112,7 +112,7 @@ def test_a_kestrel_queue_delivers_the_same_items_whenever_publishing_is_cut_shor
     plan = Retirement(4, (f"{LOG}/jobs.10",), f"{LOG}/jobs.20")
     staged = f"{LOG}/_temporary-1/jobs.20"
     for crash in crashes(begin, lambda d: d, lambda d: publish_kestrel(d, plan, staged)):
-        with KestrelJournal.open(crash.disk, ManualClock(), LOG, "jobs") as journal:
+        with KestrelLog.open(crash.disk, ManualClock(), LOG, "jobs") as journal:
             reader = journal.readers["a"]
             assert isinstance(reader, kestrel_fold.Reader)
             items = list(journal.items(after=reader.head))

@@ -18,7 +18,7 @@ from journeyman.formats.framing import Codec, scan
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.formats.seals import SealKind, make_seal
 from journeyman.formats.ztick.codec import SEALS
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.segments import numbered_name
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
@@ -166,7 +166,7 @@ def test_kestrel_journals_come_back_with_their_readers(spark, tmp_path):
     assert contents(target, "jobs.[0-9]*", kestrel.WRITER.header) == kestrel_bytes(range(COUNT))
     assert contents(target, "mail.[0-9]*", kestrel.WRITER.header) == kestrel_bytes(range(7))
     assert (target / "jobs.read.one").read_bytes() == checkpoint
-    with KestrelJournal.open(RealDisk(), SystemClock(), str(target), "jobs") as journal:
+    with KestrelLog.open(RealDisk(), SystemClock(), str(target), "jobs") as journal:
         assert journal.recovery.clean
         assert journal.next_id == COUNT + 1
         assert journal.readers["one"].head == 17
@@ -221,7 +221,7 @@ def test_segments_and_checkpoints_of_kestrel_are_sealed(spark, tmp_path):
     items = b"".join(without_seals(kestrel.WRITER, data)[header:] for data in segments)
     assert items == kestrel_bytes(range(COUNT))
     assert seals_in(kestrel.READER, (target / "jobs.read.one").read_bytes()) == "obc"
-    with KestrelJournal.open(RealDisk(), SystemClock(), str(target), "jobs") as journal:
+    with KestrelLog.open(RealDisk(), SystemClock(), str(target), "jobs") as journal:
         assert journal.recovery.clean
         assert journal.next_id == COUNT + 1
         assert journal.readers["one"].head == 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import (
     Checkpoint,
     Effect,
@@ -22,18 +22,18 @@ from journeyman.engines.kestrel.messages import (
     KestrelOutcome,
     SaveCheckpoint,
 )
-from journeyman.engines.kestrel.queue import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
 from journeyman.protocols.kestrel.replies import reply_bytes
-from journeyman.servers.kestrel.journals import Journals
+from journeyman.servers.kestrel.persistence import KestrelLogs
 from journeyman.testing import ManualClock, SimulatedDisk
 
 __all__ = ["SPOOL", "FanOutWorld", "data_of"]
 
 SPOOL = "/data/spool"
 STORED, END = b"STORED\r\n", b"END\r\n"
-SMALL = FanOutSettings(
+SMALL = KestrelOptions(
     QueueSettings(ReaderSettings(max_open=1000)), window_items=3, window_bytes=1000
 )
 
@@ -56,14 +56,14 @@ class FanOutWorld:
         self,
         disk: SimulatedDisk,
         *,
-        settings: FanOutSettings = SMALL,
+        settings: KestrelOptions = SMALL,
         sync: bool = True,
         segment_bytes: int = 16 * 1024 * 1024,
         archive_directory: str | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.engine = FanOutEngine(settings)
-        self.journals = Journals(
+        self.engine = KestrelEngine(settings)
+        self.journals = KestrelLogs(
             disk,
             self.clock,
             SPOOL,

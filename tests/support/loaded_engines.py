@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.loading import WorkqLoader
-from journeyman.engines.ztick.engine import MAX_RUNS, ScheduleEngine
+from journeyman.engines.ztick.engine import MAX_RUNS, ZtickEngine
 from journeyman.engines.ztick.loading import ZtickLoader, notes
 from journeyman.engines.ztick.messages import Resume, Resumed, StartRun
 from journeyman.formats import workq
@@ -19,7 +19,7 @@ from journeyman.formats.ztick import Record
 class Loaded:
     """An engine that has resumed: write ``records``, then start ``effects``."""
 
-    schedule: ScheduleEngine
+    schedule: ZtickEngine
     records: tuple[Record, ...]
     effects: tuple[StartRun, ...]
     notes: tuple[str, ...]  # for the server's log
@@ -43,7 +43,7 @@ def load_schedule(
 
 def load_work_queue(
     records: Iterable[workq.Record], *, now_ns: int, paused: Iterable[str] = (), seed: int = 0
-) -> WorkQueueEngine:
+) -> WorkqEngine:
     """The engine of a whole log."""
     loader = WorkqLoader()
     for record in records:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import Reply, StartRun
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Record
@@ -73,7 +73,7 @@ class Bench:
 
     def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
         self.clock = ManualClock()
-        self.schedule = ScheduleEngine()
+        self.schedule = ZtickEngine()
         self.journal = Journal()
         self.started: list[StartRun] = []
         self.records_at_start: list[int] = []

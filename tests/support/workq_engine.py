@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
+from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.formats.workq import Command, Record
 from journeyman.protocols.workq.commands import (
@@ -38,7 +38,7 @@ class Story:
 
     def __init__(self, seed: int = 0) -> None:
         self.now_ns = START_NS
-        self.queue = WorkQueueEngine(seed=seed)
+        self.queue = WorkqEngine(seed=seed)
         self.log: list[Record] = []
         self.answers: list[tuple[Any, Any]] = []  # (client, reply) of those who waited
         self.last: WorkqOutcome

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from journeyman.engines import sorted_set
-from journeyman.engines.workq.engine import Decidable, WorkQueueEngine
+from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.job import LEASED
 from journeyman.engines.workq.messages import (
     PausesChanged,
@@ -73,7 +73,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = START_NS
-        self.queue = WorkQueueEngine(seed=1)
+        self.queue = WorkqEngine(seed=1)
         self.model = Model()
         self.log: list[Record] = []  # what is durable
         self.batch: list[Record] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
@@ -66,7 +66,7 @@ def folded_facts(job: fold.FoldedJob) -> tuple[object, ...]:
     )
 
 
-def jobs_of(queue: WorkQueueEngine) -> dict[bytes, tuple[object, ...]]:
+def jobs_of(queue: WorkqEngine) -> dict[bytes, tuple[object, ...]]:
     """All that is in the log."""
     state = queue._state
     names = {queue.number: queue.name for queue in state.queues.by_number}
@@ -85,7 +85,7 @@ def folded(records: Iterable[Record], now_ns: int) -> dict[bytes, tuple[object, 
     }
 
 
-def orders_of(queue: WorkQueueEngine) -> dict[str, object]:
+def orders_of(queue: WorkqEngine) -> dict[str, object]:
     """What stands in which order, by name; empty ones left out."""
     state = queue._state
     found: dict[str, object] = {
@@ -107,7 +107,7 @@ def orders_of(queue: WorkQueueEngine) -> dict[str, object]:
     return found
 
 
-def expected_orders(queue: WorkQueueEngine) -> dict[str, list[bytes]]:
+def expected_orders(queue: WorkqEngine) -> dict[str, list[bytes]]:
     """Of each job, from what it is."""
     state = queue._state
     found: dict[str, list[bytes]] = {"expiries": [], "leases": [], "due": []}

@@ -13,7 +13,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats.workq import Instant, JobAdded
 from journeyman.formats.ztick import FanOutRunner, JobSet, RuleSet, Shell, Status
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from tests.support.cli_commands import rows, run
@@ -48,7 +48,7 @@ def data(tmp_path: Path) -> Path:
         schedule.append([JobSet("job", FAR_NS, Status.PLANNED)])
     with WorkqLog.open(DISK, CLOCK, str(directory / "workq")) as work:
         work.append([workq_job()])
-    with KestrelJournal.open(DISK, CLOCK, str(directory / "kestrel"), "orders") as journal:
+    with KestrelLog.open(DISK, CLOCK, str(directory / "kestrel"), "orders") as journal:
         journal.add_reader("billing")
         journal.put(b"one")
     (directory / "schedule.log.runs").mkdir()

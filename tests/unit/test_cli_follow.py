@@ -20,7 +20,7 @@ from journeyman.cli import follow as follow_module
 from journeyman.cli.errors import warn
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from tests.support.cli_commands import (
@@ -292,7 +292,7 @@ def test_a_workq_header_may_come_in_pieces(tmp_path):
 
 
 def test_kestrel_is_followed_across_segments_and_checkpoints(tmp_path):
-    with KestrelJournal.open(DISK, CLOCK, str(tmp_path), "jobs", segment_bytes=100) as journal:
+    with KestrelLog.open(DISK, CLOCK, str(tmp_path), "jobs", segment_bytes=100) as journal:
 
         def put_one() -> int:
             return journal.put(b"x" * 20).item_id

@@ -11,7 +11,7 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from tests.support.cli_commands import (
@@ -217,7 +217,7 @@ def test_a_log_in_use_is_left_alone(tmp_path):
     with (
         ZtickLog.open(DISK, CLOCK, str(ztick_path)),
         WorkqLog.open(DISK, CLOCK, str(workq_path)),
-        KestrelJournal.open(DISK, CLOCK, str(with_reader), "jobs"),
+        KestrelLog.open(DISK, CLOCK, str(with_reader), "jobs"),
     ):
         lock = DISK.lock(str(without_reader / "jobs.lock"))
         for path in (ztick_path, workq_path, with_reader, without_reader):
@@ -260,7 +260,7 @@ def test_damage_in_a_segment_that_has_an_index_is_repaired_too(tmp_path):
     path = write_segment(tmp_path / "queues" / "jobs.1", *first)
     write_segment(path.with_name("jobs.2"), *second)
     disk, clock = RealDisk(), SystemClock()
-    with KestrelJournal.open(disk, clock, str(path.parent), "jobs") as journal:
+    with KestrelLog.open(disk, clock, str(path.parent), "jobs") as journal:
         assert journal.save_indexes() == 1
     data = bytearray(path.read_bytes())
     middle = len(data) // 2

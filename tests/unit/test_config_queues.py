@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.config import Configuration, load, show
-from journeyman.engines.kestrel.queue import FanOutSettings
+from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import UsageError
 from journeyman.formats.kestrel.codec import SEAL_BYTES
 from journeyman.servers.kestrel.service import ITEM_OVERHEAD_BYTES, queue_settings
@@ -53,7 +53,7 @@ def loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loads:
     return load_text
 
 
-def queues(configuration: Configuration) -> FanOutSettings:
+def queues(configuration: Configuration) -> KestrelOptions:
     return queue_settings(configuration.settings)
 
 
@@ -81,7 +81,7 @@ def test_zero_and_the_empty_name_lift_what_would_be_inherited(loads: Loads):
 
 def test_without_tables_nothing_is_limited(loads: Loads):
     fits_a_segment = 16 * 1024 * 1024 - ITEM_OVERHEAD_BYTES - 3 * SEAL_BYTES
-    assert queues(loads("")) == FanOutSettings(max_item_bytes=fits_a_segment)
+    assert queues(loads("")) == KestrelOptions(max_item_bytes=fits_a_segment)
 
 
 def test_the_rest_of_the_section_is_taken_over(loads: Loads):

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from journeyman.config import LogLevel, load
 from journeyman.engines.kestrel.messages import SaveCheckpoint
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.protocols.kestrel.commands import GetItem, Key, Put
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.service import FanOutServer
+from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.fanout_caller import Caller
 
@@ -34,7 +34,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(tmp_p
         mistakes: list[object] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: mistakes.append(context))
-        server = FanOutServer(
+        server = KestrelServer(
             ServiceContext(
                 load(str(file), environ={}, options={}).settings,
                 disk,
@@ -51,14 +51,14 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(tmp_p
         await server.writer.idle()
 
         is_saving, may_go_on = threading.Event(), threading.Event()
-        save = server._journals.save
+        save = server._logs.save
 
         def slow_save(checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
             is_saving.set()
             assert may_go_on.wait(30)
             return save(list(checkpoints))
 
-        monkeypatch.setattr(server._journals, "save", slow_save)
+        monkeypatch.setattr(server._logs, "save", slow_save)
         server._checkpoint()
         assert await loop.run_in_executor(None, is_saving.wait, 30)
         server.writer.submit(client, [GetItem(Key("q"))])
@@ -72,5 +72,5 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(tmp_p
         assert mistakes == []
 
     asyncio.run(scenario())
-    with KestrelJournal.open(disk, clock, FOLDER, "q") as journal:
+    with KestrelLog.open(disk, clock, FOLDER, "q") as journal:
         assert journal.readers[""].head == 2

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from journeyman.engines.kestrel.messages import Checkpoint, SaveCheckpoint
-from journeyman.engines.kestrel.queue import FanOutSettings
+from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import READER, WRITER, ItemPut
 from journeyman.formats.kestrel.codec import SEALS
@@ -19,7 +19,7 @@ from tests.support.fanout_world import SPOOL, FanOutWorld
 
 SEGMENT_BYTES = 200_000
 ITEM = b"x" * 975  # 1000 with what the record adds
-ROOMY = FanOutSettings(window_items=100, window_bytes=10**9)
+ROOMY = KestrelOptions(window_items=100, window_bytes=10**9)
 
 
 class CountingDisk(SimulatedDisk):

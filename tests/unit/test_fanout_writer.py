@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Effect
-from journeyman.engines.kestrel.queue import FanOutSettings
+from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
 from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.kestrel import writer
-from journeyman.servers.kestrel.journals import Journals
-from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.kestrel.writer import NO_ROOM, FanOutWriter
+from journeyman.servers.kestrel.metrics import KestrelMetrics
+from journeyman.servers.kestrel.persistence import KestrelLogs
+from journeyman.servers.kestrel.writer import NO_ROOM, KestrelWriter
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.fanout_caller import Caller
 
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
-SETTINGS = FanOutSettings()
+SETTINGS = KestrelOptions()
 
 
 class OnlyVersion:
@@ -43,14 +43,14 @@ class Bench:
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         self.clock = ManualClock()
-        self.engine = FanOutEngine(SETTINGS)
-        self.journals = Journals(disk, self.clock, "/q", waits_for_sync=True)
+        self.engine = KestrelEngine(SETTINGS)
+        self.journals = KestrelLogs(disk, self.clock, "/q", waits_for_sync=True)
         self.journals.open_all()
         self.troubles: list[JourneymanError | None] = []
         self.failures: list[BaseException] = []
-        self.figures = FanOutMetrics(self.engine.stats, lambda: self.engine.counts, [], list)
+        self.figures = KestrelMetrics(self.engine.stats, lambda: self.engine.counts, [], list)
         loop = asyncio.get_running_loop()
-        self.writer = FanOutWriter(
+        self.writer = KestrelWriter(
             self, loop, self.clock, self.engine, self.journals, OnlyVersion()
         )
 

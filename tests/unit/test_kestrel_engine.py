@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from journeyman.engines.kestrel import state
-from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import (
     Append,
     Checkpoint,
@@ -21,8 +21,8 @@ from journeyman.engines.kestrel.messages import (
     StopWaiting,
 )
 from journeyman.engines.kestrel.queue import (
-    FanOutSettings,
     Intervals,
+    KestrelOptions,
     QueueSettings,
     ReaderSettings,
 )
@@ -60,8 +60,8 @@ class World:
     """An engine whose batches hold one command each."""
 
     def __init__(self, *, max_queues: int = 10, shutdown: bool = False, **queues: QueueSettings):
-        self.engine = FanOutEngine(
-            FanOutSettings(
+        self.engine = KestrelEngine(
+            KestrelOptions(
                 queues=queues, max_queues=max_queues, window_items=4, shutdown_allowed=shutdown
             )
         )
@@ -402,7 +402,7 @@ def test_counts_of_a_batch_that_is_taken_back_are_taken_back():
 
 def test_number_of_readers_is_bounded():
     world = World()
-    world.engine._state.settings = FanOutSettings(max_readers=2)
+    world.engine._state.settings = KestrelOptions(max_readers=2)
     assert world(GetItem(Key("q", "a"))) == END
     assert world(GetItem(Key("q", "b"))) == END
     assert world(GetItem(Key("q", "c"))) == b"SERVER_ERROR the queue has too many readers\r\n"
@@ -439,7 +439,7 @@ def test_windows_of_very_many_queues_are_smaller(monkeypatch):
     monkeypatch.setattr(state, "ALL_WINDOWS_BYTES", 1000)
     monkeypatch.setattr(state, "LEAST_WINDOW_BYTES", 100)
     world = World(max_queues=1000)
-    world.engine._state.settings = FanOutSettings(window_items=1000, window_bytes=500)
+    world.engine._state.settings = KestrelOptions(window_items=1000, window_bytes=500)
     names = [f"q{number}" for number in range(20)]
     for name in names[:2]:
         world.put(*[b"x" * 50] * 20, queue=name)
@@ -546,7 +546,7 @@ def test_while_no_items_are_given_out_open_reads_can_be_closed_and_aborted():
 
 
 def test_an_item_that_fits_no_segment_of_the_original_is_refused():
-    engine = FanOutEngine(FanOutSettings(max_item_bytes=10))
+    engine = KestrelEngine(KestrelOptions(max_item_bytes=10))
     engine.begin_batch()
     assert engine.decide(Put("q", 0, bytes(10)), NOW).reply is STORED
     assert engine.decide(Put("q", 0, bytes(11)), NOW).reply is NOT_STORED
@@ -574,7 +574,7 @@ def test_a_queue_that_waits_to_be_imported_is_not_made():
 
 def test_queues_that_are_too_old_go_a_few_at_a_time():
     settings = QueueSettings(max_age_ms=1000)
-    engine = FanOutEngine(FanOutSettings(default=settings, max_queues=200))
+    engine = KestrelEngine(KestrelOptions(default=settings, max_queues=200))
     for number in range(100):
         engine.load(
             f"q{number}", next_id=1, created_ms=0, readers=[LoadedReader("", Reader(), 0, 0)]

@@ -10,7 +10,7 @@ import pytest
 from journeyman.errors import LogFull, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.kestrel.segments import Segment, load_index
 from journeyman.testing.simulated_disk import ManualClock, SimulatedDisk
 
@@ -28,10 +28,10 @@ class World:
         self.clock = ManualClock()
         self.disk.make_dirs("/q")
 
-    def open(self) -> KestrelJournal:
-        return KestrelJournal.open(self.disk, self.clock, "/q", "jobs", segment_bytes=SEGMENT_BYTES)
+    def open(self) -> KestrelLog:
+        return KestrelLog.open(self.disk, self.clock, "/q", "jobs", segment_bytes=SEGMENT_BYTES)
 
-    def filled(self, count: int) -> KestrelJournal:
+    def filled(self, count: int) -> KestrelLog:
         journal = self.open()
         for number in range(1, count + 1, 50):
             self.clock.advance(0.001)

@@ -26,7 +26,7 @@ from journeyman.formats.kestrel import (
     Record,
     UnknownCommand,
 )
-from journeyman.logs.kestrel.log import KestrelJournal, remove_stale_locks
+from journeyman.logs.kestrel.log import KestrelLog, remove_stale_locks
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.unsealed import scan_records, without_seals
 
@@ -54,15 +54,15 @@ def planted(files: dict[str, bytes]) -> SimulatedDisk:
     return disk
 
 
-def opened(disk: SimulatedDisk, **options) -> KestrelJournal:
-    return KestrelJournal.open(disk, ManualClock(), DIRECTORY, "jobs", **options)
+def opened(disk: SimulatedDisk, **options) -> KestrelLog:
+    return KestrelLog.open(disk, ManualClock(), DIRECTORY, "jobs", **options)
 
 
-def put(journal: KestrelJournal, *data: bytes) -> list[int]:
+def put(journal: KestrelLog, *data: bytes) -> list[int]:
     return [journal.put(each).item_id for each in data]
 
 
-def ids(journal: KestrelJournal, after: int = 0) -> list[int]:
+def ids(journal: KestrelLog, after: int = 0) -> list[int]:
     return [put_item.item_id for put_item in journal.items(after)]
 
 
@@ -108,7 +108,7 @@ def test_a_second_process_is_told_why_it_cannot_have_the_queue():
         with pytest.raises(LogLocked) as refused:
             opened(disk)
         assert str(refused.value) == f"{DIRECTORY}: another process has queue jobs open"
-        KestrelJournal.open(disk, ManualClock(), DIRECTORY, "other").close()
+        KestrelLog.open(disk, ManualClock(), DIRECTORY, "other").close()
     opened(disk).close()
 
 
@@ -123,7 +123,7 @@ def test_a_queue_that_cannot_be_opened_stays_free_for_the_next_attempt():
 @pytest.mark.parametrize("queue", ["", "a.b", "a/b", "a~b"])
 def test_a_queue_whose_files_could_not_be_told_apart_is_refused(queue):
     with pytest.raises(UsageError):
-        KestrelJournal.open(SimulatedDisk(), ManualClock(), DIRECTORY, queue)
+        KestrelLog.open(SimulatedDisk(), ManualClock(), DIRECTORY, queue)
 
 
 def test_segments_are_read_in_order_of_their_ids_whatever_their_numbers():
@@ -295,7 +295,7 @@ def test_an_item_too_large_for_any_segment_has_one_to_itself():
 def test_a_clock_that_was_set_back_does_not_put_new_segments_before_old_ones():
     disk = SimulatedDisk()
     clock = ManualClock()
-    with KestrelJournal.open(disk, clock, DIRECTORY, "jobs", segment_bytes=50) as journal:
+    with KestrelLog.open(disk, clock, DIRECTORY, "jobs", segment_bytes=50) as journal:
         put(journal, bytes(20))
         clock.step_wall(-3600 * 10**9)
         put(journal, bytes(20), bytes(20))
@@ -541,7 +541,7 @@ def test_a_queue_that_many_make_and_erase_at_once_is_never_had_by_two(tmp_path):
         disk, clock = RealDisk(), ManualClock()
         while made.count(who) < 30:
             try:
-                journal = KestrelJournal.open(disk, clock, str(tmp_path), "jobs")
+                journal = KestrelLog.open(disk, clock, str(tmp_path), "jobs")
             except LogLocked:
                 continue
             inside.append(who)
@@ -645,7 +645,7 @@ def test_nothing_in_the_archive_is_overwritten():
 def test_a_queue_on_the_machines_own_disk_serves_a_writer_and_a_reader_at_once(tmp_path):
     directory = str(tmp_path / "deep" / "spool")
     archive = str(tmp_path / "archive")
-    journal = KestrelJournal.open(
+    journal = KestrelLog.open(
         RealDisk(), SystemClock(), directory, "jobs", segment_bytes=400, archive_directory=archive
     )
 
@@ -665,7 +665,7 @@ def test_a_queue_on_the_machines_own_disk_serves_a_writer_and_a_reader_at_once(t
     writer.join()
     journal.close()
     archived = sorted((tmp_path / "archive").iterdir())
-    with KestrelJournal.open(RealDisk(), SystemClock(), directory, "jobs") as journal:
+    with KestrelLog.open(RealDisk(), SystemClock(), directory, "jobs") as journal:
         assert journal.readers == {"": Reader(150)}
         left = ids(journal)
         assert journal.next_id == 151

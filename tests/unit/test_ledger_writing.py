@@ -8,7 +8,7 @@ from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.config import LogLevel
-from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
+from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused
@@ -24,7 +24,7 @@ CLOCK = ManualClock()
 NOW = Instant(CLOCK.now_ns())
 
 
-class NotingEngine(ScheduleEngine):
+class NotingEngine(ZtickEngine):
     """Has something for the ledger with each SET of a name with ``noted`` in it."""
 
     def decide(self, command: Decidable, now_ns: int, namespace: str = "*") -> ZtickOutcome:

@@ -13,9 +13,9 @@ from unittest.mock import Mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from journeyman.engines.kestrel.messages import Counts, FanOutStats
-from journeyman.engines.workq.messages import QueueFigures, WorkStats
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.kestrel.messages import Counts, KestrelStats
+from journeyman.engines.workq.messages import QueueFigures, WorkqStats
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
@@ -54,7 +54,7 @@ from journeyman.protocols.ztick import (
     Set,
     Stat,
 )
-from journeyman.servers.kestrel.metrics import FanOutMetrics
+from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
     Family,
@@ -133,7 +133,7 @@ def test_commands_are_counted_by_kind_and_outcome():
         (RemoveRule(b"r", "x"), RuleNotFound("x")),
         (RefusedCommand(b"r", ErrorCode.INVALID_ARGS, "no"), None),
     )
-    told(metrics, (Remove(b"r", "a"), DONE), (Stat(b"r"), ScheduleEngine().stats()))
+    told(metrics, (Remove(b"r", "a"), DONE), (Stat(b"r"), ZtickEngine().stats()))
     rows = read(metrics)
     counts = {k[1]: v for k, v in rows.items() if k[0] == "journeyman_commands_total"}
     assert counts == {
@@ -237,10 +237,10 @@ def test_every_runner_has_the_word_of_its_rule():
 def test_the_page_on_telemetry_lists_every_figure():
     shown, others = [QueueFigures("mail", 1, 2, 3, 5)], QueueFigures("", 0, 0, 0, None)
     work = WorkqMetrics(
-        lambda: WorkStats(1, 2, 3, 4, 5, 6, 7, 8), (), lambda most: (shown, others), ManualClock()
+        lambda: WorkqStats(1, 2, 3, 4, 5, 6, 7, 8), (), lambda most: (shown, others), ManualClock()
     )
     work.told([(None, Delete(b"1" * 16))], [NOT_FOUND])
-    fan_out = FanOutMetrics(lambda: FanOutStats(1, 2, 3, 4, 5, 6), Counts, (), lambda: ())
+    fan_out = KestrelMetrics(lambda: KestrelStats(1, 2, 3, 4, 5, 6), Counts, (), lambda: ())
     fan_out.told([(None, Confirm(Key("q"), 1))], [ERROR])
     disk = MeasuredDisk(ManualClock(), {"schedule": str(PAGE)})
     disk.samples = disk.sample()
@@ -306,7 +306,7 @@ def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back
         owner.on_failure = lambda error: pytest.fail(repr(error))
         owner.on_told = lambda requests, outcomes, _: metrics.told(requests, outcomes)
         loop = asyncio.get_running_loop()
-        writer = ZtickWriter(owner, loop, ManualClock(), ScheduleEngine(), FullOnce())
+        writer = ZtickWriter(owner, loop, ManualClock(), ZtickEngine(), FullOnce())
         commands: list[Request] = [
             Set(b"r", "mine.a", 1),
             Set(b"r", "yours.a", 1),

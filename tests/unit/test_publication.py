@@ -1,4 +1,4 @@
-"""Journals of publications at their edges; tests/crash/test_sink_commit.py has the crashes."""
+"""KestrelLogs of publications at their edges; tests/crash/test_sink_commit.py has the crashes."""
 
 from __future__ import annotations
 

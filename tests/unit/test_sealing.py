@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from journeyman.cli import journeyman
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import Accepted, JobNotFound, Reserved
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, ztick
@@ -22,7 +22,7 @@ from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Status
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.damage import Damage
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
@@ -96,7 +96,7 @@ def test_without_seals_the_bytes_are_those_of_the_original():
         write(log, job("c"))
     assert disk.read_bytes(PATH) == CODEC.encode(job("c"))
     assert disk.read_bytes(f"{PATH}.compressed") == CODEC.encode(job("a")) + CODEC.encode(job("b"))
-    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", seal=False) as journal:
+    with KestrelLog.open(disk, ManualClock(), "/q", "jobs", seal=False) as journal:
         item = journal.put(b"x")
         journal.checkpoint("", Reader(1))
         (segment,) = journal.segments
@@ -130,7 +130,7 @@ def test_compaction_writes_one_seal_for_each_block_and_closes():
 
 def test_a_segment_is_closed_when_it_is_left_and_is_never_too_large():
     disk = SimulatedDisk()
-    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=1024) as journal:
+    with KestrelLog.open(disk, ManualClock(), "/q", "jobs", segment_bytes=1024) as journal:
         for _ in range(20):
             journal.put(bytes(100))
         paths = [segment.path for segment in journal.segments]
@@ -192,7 +192,7 @@ def test_a_bad_block_in_the_middle_is_damage_with_its_range():
 
 def test_a_flipped_bit_in_a_segment_that_has_an_index_is_met_when_it_is_read():
     disk = SimulatedDisk()
-    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=16384) as journal:
+    with KestrelLog.open(disk, ManualClock(), "/q", "jobs", segment_bytes=16384) as journal:
         for n in range(1, 40):
             journal.put(b"%08d" % n * 100)
         journal.save_indexes()
@@ -201,7 +201,7 @@ def test_a_flipped_bit_in_a_segment_that_has_an_index_is_met_when_it_is_read():
     at = 7000  # neither in the first nor in the last 4 KiB that prove the index
     data[at] ^= 4
     disk.plant(first.path, bytes(data))
-    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs", segment_bytes=16384) as journal:
+    with KestrelLog.open(disk, ManualClock(), "/q", "jobs", segment_bytes=16384) as journal:
         assert journal.recovery.clean
         found = journal.read_after(0, max_items=100, max_bytes=10**9)
         ((path, begin, _),) = journal.damages
@@ -214,13 +214,13 @@ def test_a_flipped_bit_in_a_segment_that_has_an_index_is_met_when_it_is_read():
 
 def test_a_reader_whose_head_is_beyond_the_newest_item_starts_at_the_oldest():
     disk = SimulatedDisk()
-    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
+    with KestrelLog.open(disk, ManualClock(), "/q", "jobs") as journal:
         for _ in range(3):
             journal.put(b"x")
     ahead = READER.header + READER.encode(ReadHead(700)) + READER.encode(ReadDone(()))
     disk.plant("/q/jobs.read.", ahead)
     for _ in range(2):  # it stays so, whatever the file says by then
-        with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
+        with KestrelLog.open(disk, ManualClock(), "/q", "jobs") as journal:
             assert journal.readers == {"": Reader(0)} or journal.readers[""].head == 0
             assert [a.kind for a in journal.anomalies] == ["checkpoint-ahead"]
             assert journal.next_id == 701
@@ -257,7 +257,7 @@ def test_records_that_were_set_aside_can_be_taken_back(tmp_path: Path):
 
 
 def test_items_that_were_set_aside_can_be_taken_back(tmp_path: Path):
-    with KestrelJournal.open(RealDisk(), SystemClock(), str(tmp_path), "q") as journal:
+    with KestrelLog.open(RealDisk(), SystemClock(), str(tmp_path), "q") as journal:
         journal.put(b"one")
         path = Path(journal.segments[0].path)
     item = ItemPut(2, 77, None, 1, b"two")
@@ -266,7 +266,7 @@ def test_items_that_were_set_aside_can_be_taken_back(tmp_path: Path):
     run("repair", tmp_path)
     (aside,) = (tmp_path / "quarantine").iterdir()
     run("repair", tmp_path, "--queue", "q", "--take-back", aside)
-    with KestrelJournal.open(RealDisk(), SystemClock(), str(tmp_path), "q") as journal:
+    with KestrelLog.open(RealDisk(), SystemClock(), str(tmp_path), "q") as journal:
         assert list(journal.items(after=1)) == [item]
 
 
@@ -275,7 +275,7 @@ def test_items_that_were_set_aside_can_be_taken_back(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["journeyman.seal.x", "j" + 44 * "\0", "journey" + 38 * "\0"])
 def test_identifiers_that_the_log_uses_itself_are_refused(name):
-    schedule = ScheduleEngine()
+    schedule = ZtickEngine()
     assert schedule.decide(Set(b"1", name, 1), 0).reply == Reserved(name)
     assert schedule.decide(Remove(b"1", name), 0).reply == Reserved(name)
     assert schedule.decide(Get(b"1", name), 0).reply == JobNotFound(name)
@@ -283,7 +283,7 @@ def test_identifiers_that_the_log_uses_itself_are_refused(name):
 
 @pytest.mark.parametrize("name", ["journeyman.sealed", "j", "journey\0", "journeyman.seal"])
 def test_others_are_not(name):
-    assert ScheduleEngine().decide(Set(b"1", name, 1), 0).reply == Accepted()
+    assert ZtickEngine().decide(Set(b"1", name, 1), 0).reply == Accepted()
 
 
 def test_a_stream_reads_up_to_the_last_seal_of_a_log_that_is_written():
@@ -315,7 +315,7 @@ def golden_files() -> dict[str, bytes]:
         write(log, job("mail.1", 1_700_000_000_000_000_000))
         rule = ztick.RuleSet("r", "mail.", ztick.Shell("echo"))
         write(log, rule, job("mail.2", -5), JobRemoved("mail.1"))
-    with KestrelJournal.open(disk, ManualClock(), "/q", "jobs") as journal:
+    with KestrelLog.open(disk, ManualClock(), "/q", "jobs") as journal:
         journal.put(b"first", add_time_ms=5)
         journal.append([ItemPut(2, 6, 7, 0, b"second"), ItemPut(3, 8, None, 0, b"")])
         journal.checkpoint("", Reader(1, {3}))

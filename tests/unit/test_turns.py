@@ -11,7 +11,7 @@ from hypothesis import given
 
 from journeyman.clock import SystemClock
 from journeyman.engines.ztick import engine
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import DUE_LIMIT, StartRun, TriggerDue
 from journeyman.engines.ztick.rules import PrefixTree
 from journeyman.formats.ztick import Shell, Status
@@ -81,7 +81,7 @@ def test_runs_start_a_few_in_a_turn_and_not_after_a_stop():
 
 def test_due_jobs_stop_when_the_search_for_rules_has_taken_enough_steps(monkeypatch):
     monkeypatch.setattr(engine, "MAX_STEPS", 300)
-    schedule = ScheduleEngine()
+    schedule = ZtickEngine()
     for length in range(1, 101):
         schedule.decide(SetRule(b"r", f"r{length}", "a" * length, Shell("true")), 0)
     for number in range(10):
@@ -124,7 +124,7 @@ def test_tree_finds_the_longest_prefix_whatever_was_added_and_removed(changes, a
 
 
 def test_listings_share_one_copy_of_what_changes():
-    schedule = ScheduleEngine()
+    schedule = ZtickEngine()
     for number in range(2000):
         schedule.decide(Set(b"s", f"job.{number}", 5), 0)
     listings = [cast(Any, schedule.decide(Query(b"q", ""), 0).reply) for _ in range(40)]

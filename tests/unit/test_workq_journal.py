@@ -15,7 +15,7 @@ from journeyman.formats.workq import Record
 from journeyman.logs.workq.log import WorkqLog, prepare_pauses, put_pauses_in_place, read_pauses
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import Cleaning, IntervalSync
-from journeyman.servers.workq.writer import WorkqJournal, policy_of
+from journeyman.servers.workq.writer import LogRecorder, policy_of
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, deleted, path_of, started
 
@@ -33,7 +33,7 @@ class Bench:
             sync=policy_of(sync),
             segment_bytes=SEGMENT_BYTES,
         )
-        self.journal = WorkqJournal(
+        self.journal = LogRecorder(
             self.log, self.disk, DIRECTORY, sync=sync, segment_bytes=SEGMENT_BYTES
         )
 
@@ -94,7 +94,7 @@ def test_log_that_another_thread_is_at_is_not_quick():
 def test_journal_of_a_full_segment_knows_it_from_the_start():
     bench = Bench(WorkqSync.OS)
     fill_segment(bench)
-    again = WorkqJournal(
+    again = LogRecorder(
         bench.log, bench.disk, DIRECTORY, sync=WorkqSync.OS, segment_bytes=SEGMENT_BYTES
     )
     assert not again.is_quick

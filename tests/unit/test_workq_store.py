@@ -26,7 +26,7 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq import store
 from journeyman.servers.workq import store_persistence as workq_retention
 from journeyman.servers.workq.persistence import PersistenceContext
-from journeyman.servers.workq.store import LoadedStore, StoreJournal, load_store
+from journeyman.servers.workq.store import LoadedStore, StoreRecorder, load_store
 from journeyman.servers.workq.store_persistence import (
     PROMOTE_S,
     SWEEP_S,
@@ -61,7 +61,7 @@ class Kept(Story):
         super().__init__()
         self.backend = FailingBackend()
         self.storage = Storage(self.backend, "memory")
-        self.journal = StoreJournal(self.storage, self.queue.job)
+        self.journal = StoreRecorder(self.storage, self.queue.job)
         self.written = 0
 
     def write(self, paused: set[str] | None = None) -> None:
@@ -176,7 +176,7 @@ def test_start_on_a_full_disk_leaves_its_changes_for_later(kept: Kept):
     assert loaded.full is kept.backend.failure
     assert loaded.longest_ttl_ms == 5 * DAY_MS
     assert (kept.status(1), kept.status(2)) == ("waiting", "delayed")
-    journal = StoreJournal(kept.storage, loaded.queue.job, unwritten=loaded.unwritten)
+    journal = StoreRecorder(kept.storage, loaded.queue.job, unwritten=loaded.unwritten)
     with pytest.raises(LogFull):
         journal.write([], {"q"})
     kept.backend.failure = None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.errors import JourneymanError, LogFull, LogPoisoned
 from journeyman.formats.workq import Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import (
@@ -38,7 +38,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
 )
 from journeyman.servers.core import group_commit
-from journeyman.servers.workq.writer import WorkqJournal, WorkqWriter
+from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
 from journeyman.testing import ManualClock
 
 FAILED = "not recorded"
@@ -115,7 +115,7 @@ class Bench:
 
     def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
         self.clock = ManualClock()
-        self.queue = WorkQueueEngine(seed=1)
+        self.queue = WorkqEngine(seed=1)
         self.journal = Journal()
         self.troubles: list[JourneymanError | None] = []
         self.failures: list[BaseException] = []
@@ -125,7 +125,7 @@ class Bench:
             asyncio.get_running_loop(),
             self.clock,
             self.queue,
-            None if memory else cast(WorkqJournal, self.journal),
+            None if memory else cast(LogRecorder, self.journal),
             max_waiting=max_waiting,
         )
 

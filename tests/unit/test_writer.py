@@ -12,7 +12,7 @@ from journeyman.engines.ztick.messages import (
     Resume,
     RunFinished,
     ScheduledJobState,
-    ScheduleStats,
+    ZtickStats,
 )
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.ztick import JobSet, Shell, Status
@@ -100,7 +100,7 @@ def test_reads_alone_write_nothing():
         assert bench.journal.writes == []
         assert [type(reply) for _, reply in caller.told] == [
             JobNotFound,
-            ScheduleStats,
+            ZtickStats,
             JobNotFound,
         ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.ztick import jobs as due
-from journeyman.engines.ztick.engine import Decidable, ScheduleEngine
+from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.jobs import (
     PLANNED,
     REMOVED,
@@ -71,8 +71,8 @@ RULE = RuleSet("every", "job", RUN)
 class Server:
     """A schedule with the little that a server does: time goes on, the log grows."""
 
-    def __init__(self, schedule: ScheduleEngine | None = None) -> None:
-        self.schedule = schedule or ScheduleEngine()
+    def __init__(self, schedule: ZtickEngine | None = None) -> None:
+        self.schedule = schedule or ZtickEngine()
         self.now_ns = 100
         self.log: list[Record] = []
 
@@ -232,7 +232,7 @@ def test_ten_thousand_jobs_of_the_same_second_all_run_once_and_in_order(server: 
 
 
 def test_no_more_runs_than_slots_and_the_others_wait_in_order():
-    server = Server(ScheduleEngine(max_runs=2))
+    server = Server(ZtickEngine(max_runs=2))
     server.decide(ALL_JOBS)
     for number in range(4):
         server.set(f"job.{number}", 500)
@@ -250,7 +250,7 @@ def test_no_more_runs_than_slots_and_the_others_wait_in_order():
 
 @pytest.mark.parametrize("command", [Set(b"", "job.1", 900), Remove(b"", "job.1")])
 def test_a_set_or_removed_job_leaves_the_line(command: Set | Remove):
-    server = Server(ScheduleEngine(max_runs=1))
+    server = Server(ZtickEngine(max_runs=1))
     server.decide(ALL_JOBS)
     for number in range(3):
         server.set(f"job.{number}", 500)
@@ -358,7 +358,7 @@ def test_rules_are_set_and_removed(server: Server):
 
 
 def test_removing_a_rule_does_not_touch_jobs_that_it_triggered():
-    server = Server(ScheduleEngine(max_runs=1))
+    server = Server(ZtickEngine(max_runs=1))
     server.decide(ALL_JOBS)
     server.set("job.a", 500)
     server.set("job.b", 500)
@@ -519,7 +519,7 @@ def test_stale_jobs_do_not_pile_up_in_the_queue(monkeypatch: pytest.MonkeyPatch)
 def test_jobs_are_found_while_the_queue_is_being_tidied(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(due, "SLACK", 0)
     monkeypatch.setattr(due, "MOVES", 1)
-    server = Server(ScheduleEngine(max_runs=1000))
+    server = Server(ZtickEngine(max_runs=1000))
     server.decide(ALL_JOBS)
     for number in range(50):
         server.set(f"job.{number:02}", number)
@@ -547,7 +547,7 @@ def test_the_next_time_is_never_later_than_the_next_job(server: Server):
 
 
 def test_an_undone_batch_has_never_been():
-    server = Server(ScheduleEngine(max_runs=1))
+    server = Server(ZtickEngine(max_runs=1))
     server.decide(ALL_JOBS)
     for name, time_ns in (("job.run", 10), ("job.wait", 20), ("job.plan", 900)):
         server.set(name, time_ns)
@@ -582,7 +582,7 @@ def test_an_undone_due_is_due_again(server: Server):
 
 
 def test_an_undone_set_of_a_waiting_job_leaves_it_waiting():
-    server = Server(ScheduleEngine(max_runs=1))
+    server = Server(ZtickEngine(max_runs=1))
     server.decide(ALL_JOBS)
     server.set("job.a", 5)
     server.set("job.b", 5)

@@ -136,11 +136,9 @@ def _retain_kestrel(
             row | {"segments_retired": []},
             f"{log.title}: no reader has a checkpoint, so nothing is known to be read; left alone",
         )
-    from journeyman.logs.kestrel.log import KestrelJournal
+    from journeyman.logs.kestrel.log import KestrelLog
 
-    with KestrelJournal.open(
-        disk, clock, log.where, log.queue, archive_directory=archive
-    ) as journal:
+    with KestrelLog.open(disk, clock, log.where, log.queue, archive_directory=archive) as journal:
         retired = journal.retain()
     names = ", ".join(posixpath.basename(each) for each in retired)
     where = "deleted" if archive is None else f"moved to {archive}"

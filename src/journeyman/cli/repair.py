@@ -39,7 +39,7 @@ from journeyman.formats.framing import Codec
 from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder, relist
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.recovery import FileReport, RecoveryReport, inspect_file, recover_entries
 from journeyman.logs.sealing import Headless
 from journeyman.logs.segments import kestrel_lock_name
@@ -62,7 +62,7 @@ def take_back(
         with ZtickLog.open(disk, clock, where) as log:
             log.append(records)
     else:
-        with KestrelJournal.open(disk, clock, where, queue) as journal:
+        with KestrelLog.open(disk, clock, where, queue) as journal:
             begin = journal.next_id
             journal.append([replace(item, item_id=begin + n) for n, item in enumerate(records)])
     disk.rename(path, path + TAKEN_BACK)
@@ -184,9 +184,9 @@ def _recover(disk: Disk, clock: Clock, log: Log) -> RecoveryReport:
     assert log.queue is not None
     if not log.readers:
         return _recover_without_readers(disk, log, log.queue)
-    from journeyman.logs.kestrel.log import KestrelJournal
+    from journeyman.logs.kestrel.log import KestrelLog
 
-    with KestrelJournal.open(disk, clock, log.where, log.queue, thorough=True) as journal:
+    with KestrelLog.open(disk, clock, log.where, log.queue, thorough=True) as journal:
         return journal.recovery
 
 

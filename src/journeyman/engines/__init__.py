@@ -12,7 +12,7 @@ makes bytes of it. A dialect's folder has
                   for those of workq
     state.py      what all decisions share (ztick: in engine.py)
     messages.py   what goes in besides the commands of clients, and what comes out
-    loading.py    a log -> an engine (kestrel: ``FanOutEngine.load``, one queue at a time)
+    loading.py    a log -> an engine (kestrel: ``KestrelEngine.load``, one queue at a time)
 
     ztick/        jobs.py all jobs and which is due next; rules.py which rule a job runs by
     workq/        adding.py, lifecycle.py, views.py the decisions; job.py a job and its transitions;

@@ -22,7 +22,7 @@ Each service has these in a folder of its own; what they have in common is in co
       session.py          one connection: parses, asks the writer, renders its replies
       writer.py           the single writer
       metrics.py          its figures
-      persistence.py      how the log is loaded and looked after (kestrel: journals.py)
+      persistence.py      how the log is loaded and looked after
       http.py             what it shows over HTTP (ztick: http/api.py)
 
     http/                 the HTTP port, and the schedule over HTTP

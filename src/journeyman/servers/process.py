@@ -29,7 +29,7 @@ from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.service import FanOutServer
+from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
     check,
     files_for_connections,
@@ -39,10 +39,10 @@ from journeyman.servers.preflight import (
     watch_connections,
 )
 from journeyman.servers.telemetry.metrics import MeasuredDisk, places_of
-from journeyman.servers.workq.service import WorkQueueServer
-from journeyman.servers.ztick.service import ScheduleServer
+from journeyman.servers.workq.service import WorkqServer
+from journeyman.servers.ztick.service import ZtickServer
 
-QueueServices: TypeAlias = Sequence[WorkQueueServer | FanOutServer]
+QueueServices: TypeAlias = Sequence[WorkqServer | KestrelServer]
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -143,23 +143,21 @@ async def _serve_on(
     shared = Shared.of(
         loop, messages, settings.limits.total_unsent_bytes, files_for_connections(settings)
     )
-    work: WorkQueueServer | None = None
-    fan_out: FanOutServer | None = None
+    work: WorkqServer | None = None
+    fan_out: KestrelServer | None = None
     context = ServiceContext(
         settings, disk, clock, messages, shared, access, failed, stopping.set, ledger
     )
     if settings.workq.enabled:
-        work = WorkQueueServer(context)
+        work = WorkqServer(context)
     if settings.kestrel.enabled:
-        fan_out = FanOutServer(context)
+        fan_out = KestrelServer(context)
     runners = RunnerSet(
         settings,
         add_work=None if work is None else work.add,
         put_item=None if fan_out is None else fan_out.put,
     )
-    server = ScheduleServer(
-        context, runners, work=work, fan_out=fan_out, more_figures=disk.families
-    )
+    server = ZtickServer(context, runners, work=work, fan_out=fan_out, more_figures=disk.families)
     # The work queue first: if it cannot open its store, no port has opened yet.
     others: QueueServices = [each for each in (work, fan_out) if each is not None]
 
@@ -186,7 +184,7 @@ async def _serve_on(
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
-    services: dict[str, ScheduleServer | WorkQueueServer | FanOutServer | None]
+    services: dict[str, ZtickServer | WorkqServer | KestrelServer | None]
     services = {"the schedule": server, "the work queue": work, "the fan-out queue port": fan_out}
     watching = loop.create_task(
         watch_connections(
@@ -210,7 +208,7 @@ async def _serve_on(
     return FORCED if hurry.is_set() or (work is not None and work.has_failed) else CLEAN
 
 
-async def _start(others: QueueServices, server: ScheduleServer) -> None:
+async def _start(others: QueueServices, server: ZtickServer) -> None:
     """The others first: the schedule may have something for them at once."""
     async with AsyncExitStack() as started:
         for service in others:
@@ -220,12 +218,12 @@ async def _start(others: QueueServices, server: ScheduleServer) -> None:
         started.pop_all()
 
 
-async def _shut(service: WorkQueueServer | FanOutServer) -> None:
+async def _shut(service: WorkqServer | KestrelServer) -> None:
     await service.stop()
     await service.close()
 
 
-async def _stop(others: QueueServices, server: ScheduleServer, hurry: asyncio.Event) -> int:
+async def _stop(others: QueueServices, server: ZtickServer, hurry: asyncio.Event) -> int:
     """All close together; the logs of the others last, for what runs still add."""
     closing = asyncio.gather(*(service.stop() for service in others))
     cut_off = await server.stop_all(hurry)

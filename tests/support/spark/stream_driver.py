@@ -14,7 +14,7 @@ from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.source.options import SourceOptions
@@ -98,8 +98,8 @@ def open_workq(path: Path, segment_bytes: int = 400) -> WorkqLog:
     )
 
 
-def open_kestrel(path: Path, queue: str = "jobs", segment_bytes: int = 200) -> KestrelJournal:
-    return KestrelJournal.open(
+def open_kestrel(path: Path, queue: str = "jobs", segment_bytes: int = 200) -> KestrelLog:
+    return KestrelLog.open(
         RealDisk(),
         SystemClock(),
         str(path),
@@ -127,7 +127,7 @@ def remove_jobs(log: ZtickLog, *numbers: int) -> None:
     log.append(JobRemoved(f"job.{n}") for n in numbers)
 
 
-def put_items(journal: KestrelJournal, *numbers: int) -> None:
+def put_items(journal: KestrelLog, *numbers: int) -> None:
     for number in numbers:
         journal.put(b"item %d" % number)
 

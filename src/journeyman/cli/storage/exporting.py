@@ -52,7 +52,7 @@ from journeyman.formats.keyspace import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, Record
-from journeyman.logs.kestrel.log import KestrelJournal
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import put_in_place, write_whole
 from journeyman.logs.segments import check_queue_name
 from journeyman.logs.workq.log import WorkqLog
@@ -209,7 +209,7 @@ class _Export:
             except UsageError as error:
                 self._tell(queue, "(all)", str(error))
                 continue
-            with KestrelJournal.open(self._disk, self._clock, path, queue) as journal:
+            with KestrelLog.open(self._disk, self._clock, path, queue) as journal:
                 items: list[ItemPut] = []
                 for record in self._queued(queue):
                     if record.status == "delayed":

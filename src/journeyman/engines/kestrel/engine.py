@@ -36,16 +36,16 @@ from journeyman.engines.kestrel.messages import (
     Checkpoint,
     Client,
     Counts,
-    FanOutStats,
     Fetch,
     Fetched,
     KestrelAnswer,
     KestrelDue,
     KestrelGone,
     KestrelOutcome,
+    KestrelStats,
     StopWaiting,
 )
-from journeyman.engines.kestrel.queue import FanOutSettings, FanReader, ItemQueue, NotHere
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, NotHere
 from journeyman.engines.kestrel.state import KestrelState, LoadedReader, Wait
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
@@ -482,12 +482,12 @@ _DECISIONS: dict[type, Callable[[KestrelState, Any, Client], Reply | None]] = {
 _outcome = tuple.__new__  # a third of the time of KestrelOutcome(...), and one is made every time
 
 
-class FanOutEngine:
+class KestrelEngine:
     """All queues, their readers, and who waits for what."""
 
     __slots__ = ("_state",)
 
-    def __init__(self, settings: FanOutSettings | None = None) -> None:
+    def __init__(self, settings: KestrelOptions | None = None) -> None:
         self._state = KestrelState(settings)
 
     def decide(self, command: Any, now_ns: int, client: Client = None) -> KestrelOutcome:
@@ -575,11 +575,11 @@ class FanOutEngine:
             return whole or self._state.known_reader(command.key) is not None
         return False
 
-    def stats(self) -> FanOutStats:
+    def stats(self) -> KestrelStats:
         # Lists first: it may be asked from another thread while queues come and go.
         queues = list(self._state.queues.values())
         readers = [reader for queue in queues for reader in list(queue.readers.values())]
-        return FanOutStats(
+        return KestrelStats(
             len(queues),
             len(readers),
             sum(reader.items for reader in readers),

@@ -1,4 +1,4 @@
-"""What goes into a FanOutEngine besides the commands of clients, and what comes out of it.
+"""What goes into a KestrelEngine besides the commands of clients, and what comes out of it.
 
     a client's command, or KestrelDue, KestrelGone, StopWaiting, Fetched, Checkpoint
         -->  KestrelOutcome(records, reply, effects)
@@ -158,7 +158,7 @@ class ReaderTally:
     age_ms: int = 0  # how long the last item that was given out had waited
 
 
-class FanOutStats(NamedTuple):
+class KestrelStats(NamedTuple):
     queues: int
     readers: int
     items: int  # of all readers together, what they still have to be given

@@ -69,7 +69,7 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class FanOutSettings:
+class KestrelOptions:
     """All queues. ``window`` bounds what of each queue is kept in memory."""
 
     default: QueueSettings = field(default_factory=QueueSettings)

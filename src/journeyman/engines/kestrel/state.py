@@ -29,7 +29,7 @@ from journeyman.engines.kestrel.messages import (
     KestrelAnswer,
     Write,
 )
-from journeyman.engines.kestrel.queue import FanOutSettings, FanReader, ItemQueue
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.ledger import Record as LedgerRecord
@@ -153,8 +153,8 @@ class LoadedReader(NamedTuple):
 
 
 class KestrelState:
-    def __init__(self, settings: FanOutSettings | None = None) -> None:
-        self.settings = settings or FanOutSettings()
+    def __init__(self, settings: KestrelOptions | None = None) -> None:
+        self.settings = settings or KestrelOptions()
         self.queues: dict[str, ItemQueue] = {}
         self.open: dict[Client, dict[Key, deque[ItemPut]]] = {}
         self.waits = Waits()

@@ -1,6 +1,6 @@
 """The work queue decides: state + command + time -> records, reply, effects.
 
-    queue = WorkQueueEngine(seed=7)                 empty; loaded ones: loading.py
+    queue = WorkqEngine(seed=7)                 empty; loaded ones: loading.py
     queue.begin_batch()
     outcome = queue.decide(command, now_ns, client)     client: any hashable handle
     ... write outcome.records ...
@@ -45,7 +45,7 @@ from journeyman.engines.workq.messages import (
     WorkqDue,
     WorkqGone,
     WorkqOutcome,
-    WorkStats,
+    WorkqStats,
 )
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
@@ -122,7 +122,7 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Reply | None]] = {
 _outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made every time
 
 
-class WorkQueueEngine:
+class WorkqEngine:
     """Jobs, queues and those who wait. Loaded ones: see loading.py."""
 
     __slots__ = ("_in_batch", "_state")
@@ -173,7 +173,7 @@ class WorkQueueEngine:
             return None
         return self._state.queues.by_number[queue_of(spec_of(entry))].name
 
-    def stats(self) -> WorkStats:
+    def stats(self) -> WorkqStats:
         return views.stats(self._state)
 
     def take_ledger(self) -> list[LedgerRecord]:

@@ -1,8 +1,8 @@
-"""A log -> a WorkQueueEngine, as it was when the log ended and is now.
+"""A log -> a WorkqEngine, as it was when the log ended and is now.
 
     WorkqLoader.add(record)       one record after another: each is folded, whatever it is
     BulkLoader.add_...            the same for millions of rows, without making a record of each
-    finish                        -> WorkQueueEngine
+    finish                        -> WorkqEngine
 
 The fold (journeyman.folds.workq) says where a job stands. What is added here is the time:
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
@@ -63,7 +63,7 @@ _ENDS = (int(Command.DELETE), int(Command.EXPIRE))
 
 
 class Assembly:
-    """Builds a WorkQueueEngine out of jobs as they were when the log ended."""
+    """Builds a WorkqEngine out of jobs as they were when the log ended."""
 
     def __init__(self, now_ns: int, paused: Iterable[str], seed: int) -> None:
         self.now_ns = now_ns
@@ -123,7 +123,7 @@ class Assembly:
         """A job was created then; new ones come after it."""
         self._latest_ns = max(self._latest_ns, created_ns)
 
-    def finish(self) -> WorkQueueEngine:
+    def finish(self) -> WorkqEngine:
         state = self._state
         queues, jobs = state.queues, state.jobs
         for number, lists in self._waiting.items():
@@ -136,7 +136,7 @@ class Assembly:
         for name in sorted(self._paused):
             queues.set_paused(queues.named(name), True)
         state.begin(self._latest_ns)
-        return WorkQueueEngine(state)
+        return WorkqEngine(state)
 
     def _lists(self, number: int) -> tuple[list[Spec], list[Spec], list[Spec]]:
         lists = self._waiting.get(number)
@@ -168,7 +168,7 @@ class WorkqLoader:
         if record.command == Command.TIMEOUT_ATTEMPT:
             self._timeouts_ns[job_id] = record.logged.unix_ns
 
-    def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkQueueEngine:
+    def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkqEngine:
         assembly = Assembly(now_ns, paused, seed)
         self.give(assembly)
         return assembly.finish()
@@ -240,7 +240,7 @@ class BulkLoader:
         self.odd.add(job_id)
         self._touched.add(job_id)
 
-    def finish(self, fold: WorkqLoader) -> WorkQueueEngine:
+    def finish(self, fold: WorkqLoader) -> WorkqEngine:
         assembly, touched = self._assembly, self._touched
         for job_id in touched:
             entry = self._jobs.lift(job_id)

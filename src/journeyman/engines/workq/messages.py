@@ -1,4 +1,4 @@
-"""What goes into a WorkQueueEngine besides the commands of clients, and what comes out of it.
+"""What goes into a WorkqEngine besides the commands of clients, and what comes out of it.
 
     a client's command, or WorkqDue, WorkqGone  -->  WorkqOutcome(records, reply, effects)
 
@@ -83,7 +83,7 @@ class QueueFigures(NamedTuple):
     oldest_ready_ns: int | None  # since when the job that waits longest is ready; None: none does
 
 
-class WorkStats(NamedTuple):
+class WorkqStats(NamedTuple):
     """How many jobs are in which state; ``run`` jobs are counted in."""
 
     ready: int

@@ -1,6 +1,6 @@
 """The state of the work queue: all jobs and the orders they stand in, and what decisions share.
 
-    jobs                       WorkJobTable, below
+    jobs                       WorkqJobTable, below
     queues, waiting            see queues.py
     now_ns, instant            the moment of the decision, and the same for a record
     records, effects           the outcome so far
@@ -46,7 +46,7 @@ _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 NEVER_NS = 2**90
 
 
-class WorkJobTable:
+class WorkqJobTable:
     """The jobs by id, in a sharded dict, and in their orders:
 
     job                      its orders
@@ -248,7 +248,7 @@ class WorkqState:
 
     def __init__(self, seed: int, paused: Iterable[str] = (), latest_ns: int = 0) -> None:
         self.queues = Queues(paused)
-        self.jobs = WorkJobTable(self.queues)
+        self.jobs = WorkqJobTable(self.queues)
         self.waiting = Waiting()
         self.evicted = 0  # unfinished jobs that their TTL has ended
         self.starved: set[JobQueue] = set()  # see leasing.py

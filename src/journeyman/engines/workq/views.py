@@ -25,7 +25,7 @@ from journeyman.engines.workq.job import (
     ready_of,
     spec_of,
 )
-from journeyman.engines.workq.messages import Client, QueueFigures, WorkStats
+from journeyman.engines.workq.messages import Client, QueueFigures, WorkqStats
 from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import WorkqState
 from journeyman.formats.workq.retry import max_fails_of
@@ -92,7 +92,7 @@ def server(state: WorkqState, _command: InspectServer, _client: Client) -> Reply
     return ServerView(0, state.evicted, 0)
 
 
-def stats(state: WorkqState) -> WorkStats:
+def stats(state: WorkqState) -> WorkqStats:
     ready = scheduled = failed = 0
     for queue in state.queues.by_number:
         ready += len(queue.ready)
@@ -100,7 +100,7 @@ def stats(state: WorkqState) -> WorkStats:
         failed += len(queue.dead)
     leased = len(state.jobs.leases)
     completed = len(state.jobs) - ready - scheduled - failed - leased
-    return WorkStats(
+    return WorkqStats(
         ready,
         scheduled,
         leased,

@@ -32,7 +32,7 @@ from journeyman.engines.ztick.jobs import (
     STATUS_AT,
     TRIGGERED,
     Job,
-    ScheduledJobTable,
+    ZtickJobTable,
     execution_ns_of,
     identifier_of,
     order_of,
@@ -52,10 +52,10 @@ from journeyman.engines.ztick.messages import (
     RunEnded,
     RunFinished,
     ScheduledJobState,
-    ScheduleStats,
     StartRun,
     TriggerDue,
     ZtickOutcome,
+    ZtickStats,
 )
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ledger import Record as LedgerRecord
@@ -185,7 +185,7 @@ class ZtickState:
         "runs",
     )
 
-    def __init__(self, jobs: ScheduledJobTable, rules: RuleBook, max_runs: int) -> None:
+    def __init__(self, jobs: ZtickJobTable, rules: RuleBook, max_runs: int) -> None:
         self.jobs = jobs
         self.rules = rules
         self.runs = RunQueue(max_runs)
@@ -274,9 +274,9 @@ def _query(state: ZtickState, command: Query, prefix: str) -> Reply:
     return state.jobs.listing(longer if longer.startswith(shorter) else None)
 
 
-def _count(state: ZtickState, *_: object) -> ScheduleStats:
+def _count(state: ZtickState, *_: object) -> ZtickStats:
     planned, triggered, executed, failed = state.jobs.counts
-    return ScheduleStats(
+    return ZtickStats(
         jobs_total=planned + triggered + executed + failed,
         jobs_planned=planned,
         jobs_triggered=triggered,
@@ -409,19 +409,19 @@ _PLANNED = Status.PLANNED  # to look a member up takes its time
 _outcome = tuple.__new__  # a third of the time of ZtickOutcome(...), and one is made every time
 
 
-class ScheduleEngine:
+class ZtickEngine:
     """Jobs, rules and runs, and what is to happen next. Loaded ones: see loading.py."""
 
     __slots__ = ("_in_batch", "_state")
 
     def __init__(
         self,
-        jobs: ScheduledJobTable | None = None,
+        jobs: ZtickJobTable | None = None,
         rules: RuleBook | None = None,
         *,
         max_runs: int = MAX_RUNS,
     ) -> None:
-        jobs = ScheduledJobTable() if jobs is None else jobs
+        jobs = ZtickJobTable() if jobs is None else jobs
         self._state = ZtickState(jobs, RuleBook() if rules is None else rules, max_runs)
         self._in_batch = False
 
@@ -446,7 +446,7 @@ class ScheduleEngine:
         """How many planned jobs have had their time already. Looks at all of them."""
         return self._state.jobs.count_due(now_ns)
 
-    def stats(self) -> ScheduleStats:
+    def stats(self) -> ZtickStats:
         return _count(self._state)
 
     def take_ledger(self) -> list[LedgerRecord]:

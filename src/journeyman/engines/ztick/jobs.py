@@ -218,7 +218,7 @@ class JobListing:
         return rows
 
 
-class ScheduledJobTable:
+class ZtickJobTable:
     """The jobs by identifier. ``interrupted`` are those found triggered in the log, by time."""
 
     __slots__ = (

@@ -1,8 +1,8 @@
-"""A log -> a ScheduleEngine, as it was when the log ended.
+"""A log -> a ZtickEngine, as it was when the log ended.
 
     ZtickLoader.add(record)      one record after another, of any kind
     ZtickLoader.add_jobs(...)    many rows about jobs at once, for logs of millions
-    finish -> ScheduleEngine     nothing is queued yet that was running when the log ended
+    finish -> ZtickEngine     nothing is queued yet that was running when the log ended
     decide(Resume)               now it is, or has failed: records to write, runs to start
 
 The last record of a job, and of a rule, is its state, as in journeyman.folds.ztick; the two must
@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from journeyman.engines.sharded_dict import ShardedDict
-from journeyman.engines.ztick.engine import MAX_RUNS, ScheduleEngine
+from journeyman.engines.ztick.engine import MAX_RUNS, ZtickEngine
 from journeyman.engines.ztick.jobs import (
     REMOVED,
     STATUS_AT,
     Job,
-    ScheduledJobTable,
+    ZtickJobTable,
     order_of,
     pack_rows,
 )
@@ -72,15 +72,13 @@ class ZtickLoader:
                 rows[order_of(job)] = None
                 del shard[identifier]
 
-    def finish(self, *, max_runs: int = MAX_RUNS) -> ScheduleEngine:
+    def finish(self, *, max_runs: int = MAX_RUNS) -> ZtickEngine:
         """``Resume`` is to be decided before the first ``TriggerDue``."""
         # In the order of the log, which is that in memory: in any other order, going through
         # millions of jobs takes several times as long.
         jobs = [job for job in self._rows if job is not None]
         self._rows = []
-        return ScheduleEngine(
-            ScheduledJobTable(self._by_name, jobs), self._rules, max_runs=max_runs
-        )
+        return ZtickEngine(ZtickJobTable(self._by_name, jobs), self._rules, max_runs=max_runs)
 
 
 def notes(resumed: Resumed) -> tuple[str, ...]:

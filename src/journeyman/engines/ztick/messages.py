@@ -1,4 +1,4 @@
-"""What goes into a ScheduleEngine besides the commands of clients, and what comes out of it.
+"""What goes into a ZtickEngine besides the commands of clients, and what comes out of it.
 
 a client's command, or TriggerDue, RunFinished, Resume  -->  ZtickOutcome(records, reply, effects)
 
@@ -11,7 +11,7 @@ TriggerDue                   DONE, NotRun if some of what was due is not run
 Remove RemoveRule            DONE, JobNotFound, RuleNotFound
 Get                          ScheduledJobState, JobNotFound
 Query                        JobListing        ListRules   RuleListing
-Stat                         ScheduleStats     Resume      Resumed
+Stat                         ZtickStats     Resume      Resumed
 RunFinished                  RunEnded, or None for a run that nobody knows
 each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's namespace
 """
@@ -113,7 +113,7 @@ class RuleListing:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleStats:
+class ZtickStats:
     """What the engine knows of STAT; the server knows the rest."""
 
     jobs_total: int
@@ -159,7 +159,7 @@ Reply: TypeAlias = (
     | ScheduledJobState
     | JobListing
     | RuleListing
-    | ScheduleStats
+    | ZtickStats
     | RunEnded
     | NotRun
     | Resumed

@@ -1,1 +1,1 @@
-"""Journals of fan-out queues on disk: segments, checkpoints, index, retention."""
+"""Logs of the fan-out queues on disk: segments, checkpoints, index, retention."""

@@ -169,7 +169,7 @@ def _next_id(view: FoldedQueue, found: Mapping[str, Reader | None]) -> int:
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 
 
-class KestrelJournal:
+class KestrelLog:
     """A queue's journal open for writing. Made by ``open``.
 
     One thread puts and appends; the rest is safe from any thread meanwhile.
@@ -218,7 +218,7 @@ class KestrelJournal:
         thorough: bool = False,
         names: Sequence[str] | None = None,
         notes: Notes = None,
-    ) -> KestrelJournal:
+    ) -> KestrelLog:
         """Lock, recover and open a queue; made, with its directory, if it is missing.
 
         ``seal``: what is written is sealed, see journeyman.formats.seals.
@@ -484,7 +484,7 @@ class KestrelJournal:
         end = self.appender.end()
         return end.path if end is not None else ""
 
-    def __enter__(self) -> KestrelJournal:
+    def __enter__(self) -> KestrelLog:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -38,7 +38,7 @@ from journeyman.engines.ztick.messages import (
     RuleListing,
     RuleNotFound,
     ScheduledJobState,
-    ScheduleStats,
+    ZtickStats,
 )
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
@@ -94,9 +94,9 @@ class Api:
             raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")
         return reply
 
-    async def stats(self) -> ScheduleStats:
+    async def stats(self) -> ZtickStats:
         reply = await self._ask(Stat(_NO_ID), ALL_NAMESPACES)
-        assert isinstance(reply, ScheduleStats)
+        assert isinstance(reply, ZtickStats)
         return reply
 
     async def _ask(self, command: Request, namespace: str) -> Reply | None:

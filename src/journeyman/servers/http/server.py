@@ -37,7 +37,7 @@ from journeyman.servers.http.cross_site import CrossSite
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.kestrel.http import add_fan_out_routes
-from journeyman.servers.kestrel.writer import FanOutWriter
+from journeyman.servers.kestrel.writer import KestrelWriter
 from journeyman.servers.telemetry.metrics import of_queues
 from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
@@ -61,11 +61,11 @@ class HttpPort:
     address: Address
     _runner: web.AppRunner
     _listener: Listener
-    _doorway: _Doorway
+    _connections: _Connections
 
     async def close(self) -> None:
         self._listener.close()
-        self._doorway.close()
+        self._connections.close()
         await self._runner.cleanup()
 
 
@@ -78,7 +78,7 @@ async def open_http(
     timeout_s: float,
     body_bytes: int,
     work: WorkqWriter | None = None,
-    fan_out: FanOutWriter | None = None,
+    fan_out: KestrelWriter | None = None,
     store: Storage | None = None,
     allowed_hosts: tuple[str, ...] = (),
     handshake_timeout_s: float = 10.0,
@@ -86,8 +86,8 @@ async def open_http(
     """Open the port; OSError, worded for people, when that cannot be."""
     gate = _Gate(around, CrossSite(address, allowed_hosts))
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
-    doorway = _Doorway(around, timeout_s)
-    app.middlewares.insert(0, doorway.note)
+    connections = _Connections(around, timeout_s)
+    app.middlewares.insert(0, connections.note)
     api = Api(around.writer, latest_runs)
 
     async def metrics(request: web.Request) -> web.Response:
@@ -118,19 +118,19 @@ async def open_http(
     )
     await runner.setup()
     assert runner.server is not None
-    doorway.make = runner.server
+    connections.make = runner.server
     try:
         listener = await listen(
-            doorway,
+            connections,
             address,
-            make_session=doorway,
+            make_session=connections,
             tls=around.access.tls,
             handshake_timeout_s=handshake_timeout_s,
         )
     except OSError:
         await runner.cleanup()
         raise
-    return HttpPort(listener.address, runner, listener, doorway)
+    return HttpPort(listener.address, runner, listener, connections)
 
 
 async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
@@ -227,7 +227,7 @@ class _Gate:
         return token
 
 
-class _Doorway:
+class _Connections:
     """Makes the protocol of each connection, counts them, and closes those that only wait."""
 
     def __init__(self, around: ZtickContext, timeout_s: float) -> None:

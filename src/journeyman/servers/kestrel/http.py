@@ -18,13 +18,13 @@ from journeyman.protocols.kestrel.replies import ServerLines
 from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.api import ApiError, read_number
 from journeyman.servers.kestrel.stats import Described
-from journeyman.servers.kestrel.writer import FanOutWriter
+from journeyman.servers.kestrel.writer import KestrelWriter
 
 MAX_LISTED = 100
 MAX_OFFSET = 2**31 - 1
 
 
-def add_fan_out_routes(app: web.Application, writer: FanOutWriter) -> None:
+def add_fan_out_routes(app: web.Application, writer: KestrelWriter) -> None:
     async def queues(request: web.Request) -> web.Response:
         offset = read_number(request, "offset", 0, 0, MAX_OFFSET)
         limit = read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
@@ -37,7 +37,7 @@ def add_fan_out_routes(app: web.Application, writer: FanOutWriter) -> None:
     app.router.add_route("GET", "/fan-out/{name}", queue)
 
 
-async def _told(request: web.Request, writer: FanOutWriter, asked: Described) -> web.Response:
+async def _told(request: web.Request, writer: KestrelWriter, asked: Described) -> web.Response:
     if request["namespace"] != ALL_NAMESPACES:
         raise ApiError(403, "insufficient namespace scope")
     reply = await writer.ask(asked)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from heapq import nlargest
 from typing import Any
 
-from journeyman.engines.kestrel.messages import Counts, FanOutStats
+from journeyman.engines.kestrel.messages import Counts, KestrelStats
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import SERVER_FAULT
@@ -47,12 +47,12 @@ MOST_READERS = 100  # with figures of their own: clients make up names, and nobo
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
 
-class FanOutMetrics:
+class KestrelMetrics:
     """Made once a server. ``stats`` and ``counts`` ask the engine."""
 
     def __init__(
         self,
-        stats: Callable[[], FanOutStats],
+        stats: Callable[[], KestrelStats],
         counts: Callable[[], Counts],
         sessions: Sized,
         queues: Callable[[], Iterable[ItemQueue]],

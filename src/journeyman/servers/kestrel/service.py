@@ -19,31 +19,31 @@ from typing import Any
 
 from journeyman.config import QueueLimits, Settings, WorkqSync
 from journeyman.config.queue_settings import READER_KEYS
-from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Checkpoint, Effect, SaveCheckpoint, StopServer
-from journeyman.engines.kestrel.queue import FanOutSettings, QueueSettings, ReaderSettings
+from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.errors import JourneymanError
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.codec import SEAL_BYTES
-from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelJournal
+from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelLog
 from journeyman.protocols.kestrel.commands import Put
 from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError
 from journeyman.servers.core.group_commit import NotDone, Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
-from journeyman.servers.kestrel.journals import Journals
-from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.kestrel.session import FanOutContext, FanOutSession
-from journeyman.servers.kestrel.stats import FanOutFacts
-from journeyman.servers.kestrel.writer import FanOutWriter
+from journeyman.servers.kestrel.metrics import KestrelMetrics
+from journeyman.servers.kestrel.persistence import KestrelLogs
+from journeyman.servers.kestrel.session import KestrelContext, KestrelSession
+from journeyman.servers.kestrel.stats import KestrelInquiries
+from journeyman.servers.kestrel.writer import KestrelWriter
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.units import NS_PER_MS
 
 ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry
 
 
-def queue_settings(settings: Settings) -> FanOutSettings:
+def queue_settings(settings: Settings) -> KestrelOptions:
     """The limits of every queue and reader; the settings have been checked.
 
         reader's table  <-  its queue's table  <-  [kestrel.default]        key by key
@@ -52,7 +52,7 @@ def queue_settings(settings: Settings) -> FanOutSettings:
     None.
     """
     kestrel = settings.kestrel
-    return FanOutSettings(
+    return KestrelOptions(
         default=_queue_settings(kestrel.default.given, QueueLimits()),
         queues={each.queue: _queue_settings(kestrel.default.given, each) for each in kestrel.queue},
         max_item_bytes=_max_item_bytes(kestrel.segment_bytes),
@@ -94,7 +94,7 @@ def _reader_settings(given: Mapping[str, Any]) -> ReaderSettings:
 SHOWN_OLD_JOURNALS = 5
 
 
-class FanOutServer(Service):
+class KestrelServer(Service):
     """The running fan-out queues."""
 
     name = "the fan-out queues"
@@ -102,15 +102,15 @@ class FanOutServer(Service):
     refusal = "a journal cannot be written: puts are refused"
     recovery = "the journals can be written again"
 
-    writer: FanOutWriter
-    around: FanOutContext
-    facts: FanOutFacts
-    figures: FanOutMetrics
+    writer: KestrelWriter
+    around: KestrelContext
+    facts: KestrelInquiries
+    figures: KestrelMetrics
 
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context)
         kestrel = self._kestrel = context.settings.kestrel
-        self._journals = Journals(
+        self._logs = KestrelLogs(
             self._disk,
             self._clock,
             kestrel.queue_path,
@@ -119,7 +119,7 @@ class FanOutServer(Service):
             segment_bytes=kestrel.segment_bytes,
             archive_directory=kestrel.archive_path,
         )
-        self._engine = FanOutEngine(queue_settings(context.settings))
+        self._engine = KestrelEngine(queue_settings(context.settings))
         self._sync_timer: asyncio.TimerHandle | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
@@ -151,28 +151,28 @@ class FanOutServer(Service):
         """Load and listen. Raises what stands in the way; nothing is left open then."""
         begin_ns = self._clock.monotonic_ns()
         try:
-            for queue, journal in self._journals.open_all().items():
-                self._load(queue, journal)
+            for queue, log in self._logs.open_all().items():
+                self._load(queue, log)
             self._see_to_old_journals()
-            for queue, note in self._journals.new_notes():
+            for queue, note in self._logs.new_notes():
                 self._messages.warn(f"{note.kind}: {note.detail}", queue=queue, reader=note.key)
             self._build()
             kestrel = self._kestrel
-            await self._open_port(kestrel.listen, FanOutSession, kestrel.idle_timeout_ms)
+            await self._open_port(kestrel.listen, KestrelSession, kestrel.idle_timeout_ms)
         except BaseException:
-            self._journals.close()
+            self._logs.close()
             raise
         stats = self._engine.stats()
         self._messages.info(
             f"loaded {stats.queues} fan-out queues with {stats.readers} readers",
-            folder=self._journals.folder,
+            folder=self._logs.folder,
             took_ms=(self._clock.monotonic_ns() - begin_ns) // NS_PER_MS,
         )
         self._plan_checkpoint()
 
     def _see_to_old_journals(self) -> None:
         """Say which queues wait to be imported; nothing is put into them until then."""
-        found = self._journals.old_journals
+        found = self._logs.old_journals
         if not found:
             return
         self._engine.hold_off(files.parent for files in found.values())
@@ -181,41 +181,40 @@ class FanOutServer(Service):
         more = len(listed) - SHOWN_OLD_JOURNALS
         self._messages.warn(
             f"found {len(listed)} journals of kestrel 1.x or 2.x, which are not read: stop the "
-            f"server and run `journeyman import-kestrel {os.path.abspath(self._journals.folder)}`",
+            f"server and run `journeyman import-kestrel {os.path.abspath(self._logs.folder)}`",
             queues=shown if more <= 0 else f"{shown} and {more} more",
         )
 
-    def _load(self, queue: str, journal: KestrelJournal) -> None:
-        tell_recovery(self._messages, journal.recovery, path=self._journals.folder, queue=queue)
-        for anomaly in journal.anomalies:
+    def _load(self, queue: str, log: KestrelLog) -> None:
+        tell_recovery(self._messages, log.recovery, path=self._logs.folder, queue=queue)
+        for anomaly in log.anomalies:
             self._messages.warn(
                 f"{anomaly.kind}: {anomaly.detail}", queue=queue, reader=str(anomaly.key)
             )
         readers = [
-            LoadedReader(name, place, *journal.left_for(place))
-            for name, place in journal.readers.items()
+            LoadedReader(name, place, *log.left_for(place)) for name, place in log.readers.items()
         ]
         now_ms = self._clock.now_ns() // NS_PER_MS
-        self._engine.load(queue, next_id=journal.next_id, created_ms=now_ms, readers=readers)
+        self._engine.load(queue, next_id=log.next_id, created_ms=now_ms, readers=readers)
 
     def _build(self) -> None:
         engine = self._engine
-        sessions: set[FanOutSession] = set()
-        self.figures = FanOutMetrics(
+        sessions: set[KestrelSession] = set()
+        self.figures = KestrelMetrics(
             engine.stats, lambda: engine.counts, sessions, engine.queues.values
         )
-        self.facts = FanOutFacts(engine, self._clock, self.figures, self._journals.size_of)
-        self.writer = FanOutWriter(
+        self.facts = KestrelInquiries(engine, self._clock, self.figures, self._logs.size_of)
+        self.writer = KestrelWriter(
             self,
             self._loop,
             self._clock,
             engine,
-            self._journals,
+            self._logs,
             self.facts,
             max_waiting=self._settings.limits.waiting_commands,
             ledger=self._context.ledger,
         )
-        self.around = self.facts.around = self._port_context(FanOutContext, sessions=sessions)
+        self.around = self.facts.around = self._port_context(KestrelContext, sessions=sessions)
         self._build_ticker(engine.next_due_ns, FRAMERATE)
 
     # -- while it runs --
@@ -223,13 +222,13 @@ class FanOutServer(Service):
     def on_batch(self) -> None:
         self._ticker.look()
         interval = self._kestrel.sync is WorkqSync.INTERVAL
-        if interval and self._sync_timer is None and self._journals.is_unsynced:
+        if interval and self._sync_timer is None and self._logs.is_unsynced:
             delay_s = self._kestrel.sync_interval_ms / 1000
             self._sync_timer = self._loop.call_later(delay_s, self._sync)
 
     def _sync(self) -> None:
         self._sync_timer = None
-        self.writer.run_between(self._journals.sync)
+        self.writer.run_between(self._logs.sync)
 
     def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
         self.figures.told(requests, outcomes)
@@ -256,10 +255,10 @@ class FanOutServer(Service):
         """Hand all that is to be saved to the thread; what comes meanwhile goes with the next."""
         if self._is_closing:  # all that is left is saved at the very end
             return
-        if self._saving is not None or not (self._to_save or self._journals.is_unindexed):
+        if self._saving is not None or not (self._to_save or self._logs.is_unindexed):
             return
         self._being_saved, self._to_save = self._to_save, {}
-        self._saving = self._saver.submit(self._journals.save, self._being_saved.values())
+        self._saving = self._saver.submit(self._logs.save, self._being_saved.values())
         self._saving.add_done_callback(
             lambda future: self._loop.call_soon_threadsafe(self._saved, future)
         )
@@ -273,7 +272,7 @@ class FanOutServer(Service):
             if self._save_trouble != said:  # once, not every second
                 self._messages.warn("checkpoints could not be written", reason=error)
             self._to_save = self._being_saved | self._to_save  # with the next ones
-        for path, offset, reason in self._journals.new_damages():
+        for path, offset, reason in self._logs.new_damages():
             self._messages.warn(
                 f"damaged bytes in a journal: {reason}; the next items are read on",
                 file=path,
@@ -301,7 +300,7 @@ class FanOutServer(Service):
         await self._loop.run_in_executor(None, self._saver.shutdown)
         await asyncio.sleep(0)  # what came of the last save is told now
         try:
-            await self._loop.run_in_executor(None, self._journals.save, self._to_save.values())
+            await self._loop.run_in_executor(None, self._logs.save, self._to_save.values())
         except (OSError, JourneymanError) as error:
             self._messages.warn("checkpoints could not be written", reason=error)
-        await self._loop.run_in_executor(None, self._journals.close)
+        await self._loop.run_in_executor(None, self._logs.close)

@@ -72,7 +72,7 @@ _TOO_MUCH = RefusedRequest("too many large items are on their way", hangup=True)
 
 
 @dataclass(slots=True)
-class FanOutContext(PortContext):
+class KestrelContext(PortContext):
     """What all sessions of the fan-out queues share."""
 
     total_connections: int = 0
@@ -81,19 +81,19 @@ class FanOutContext(PortContext):
     kept_bytes: int = 0  # of items that are not whole yet
 
 
-class FanOutSession(Connection):
+class KestrelSession(Connection):
     """See the module's docstring. Made by the listener, once a connection."""
 
     __slots__ = ("_kept", "_load", "_parser", "is_lost")
 
-    _around: FanOutContext
+    _around: KestrelContext
 
     window_bytes = LOAD_BYTES
     welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
     secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
 
-    def __init__(self, around: FanOutContext) -> None:
+    def __init__(self, around: KestrelContext) -> None:
         super().__init__(around)
         self._parser = KestrelParser(auth_required=around.access.tokens is not None)
         self._kept = 0  # bytes of an item that is not whole yet
@@ -119,7 +119,7 @@ class FanOutSession(Connection):
     def _turn_one_away(self, events: list[Event]) -> None:
         """The one that keeps most goes, not the one that came last: ``events`` are our own."""
         around = self._around
-        largest: FanOutSession = max(around.sessions, key=lambda session: session._kept)
+        largest: KestrelSession = max(around.sessions, key=lambda session: session._kept)
         around.kept_bytes -= largest._kept
         largest._kept = 0
         refused = largest._parser.give_up(_TOO_MUCH)

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 from journeyman import __version__
 from journeyman.clock import Clock
-from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.protocols.kestrel.replies import Reply, ServerError, ServerLines
-from journeyman.servers.kestrel.journals import JournalSize
-from journeyman.servers.kestrel.metrics import FanOutMetrics
-from journeyman.servers.kestrel.session import FanOutContext
+from journeyman.servers.kestrel.metrics import KestrelMetrics
+from journeyman.servers.kestrel.persistence import LogSize
+from journeyman.servers.kestrel.session import KestrelContext
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
@@ -50,20 +50,20 @@ class Described(NamedTuple):
     limit: int = 100
 
 
-class FanOutFacts:
+class KestrelInquiries:
     """Made once a server."""
 
     def __init__(
         self,
-        engine: FanOutEngine,
+        engine: KestrelEngine,
         clock: Clock,
-        figures: FanOutMetrics,
-        size_of: Callable[[str], JournalSize],
+        figures: KestrelMetrics,
+        size_of: Callable[[str], LogSize],
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._size_of = size_of
-        self.around: FanOutContext  # as soon as there is one
+        self.around: KestrelContext  # as soon as there is one
         self.usual = _USUAL  # commands for the queues that may be done now: no need for ``answer``
         self.figures = figures
         self._started_ns = clock.monotonic_ns()

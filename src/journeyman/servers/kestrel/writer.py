@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.kestrel.engine import FanOutEngine
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import (
     Append,
     Effect,
@@ -49,8 +49,8 @@ from journeyman.servers.core.group_commit import (
     WriterOwner,
 )
 from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.kestrel.journals import ItemFetcher, Journals, PartlyWritten
 from journeyman.servers.kestrel.metrics import HELD
+from journeyman.servers.kestrel.persistence import ItemFetcher, KestrelLogs, PartlyWritten
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
@@ -73,7 +73,7 @@ class _Released(NamedTuple):
     goes_on: bool = True
 
 
-class FanOutOwner(WriterOwner, Protocol):
+class KestrelOwner(WriterOwner, Protocol):
     """The service, as its writer sees it."""
 
     def on_effect(self, effect: Effect) -> None:
@@ -93,7 +93,7 @@ class Facts(Protocol):
     def answer(self, request: Any) -> Reply | None: ...
 
 
-class FanOutWriter(GroupCommit):
+class KestrelWriter(GroupCommit):
     """See the module's docstring. All methods are called on the event loop."""
 
     max_waiting_bytes = MAX_WAITING_BYTES
@@ -101,11 +101,11 @@ class FanOutWriter(GroupCommit):
 
     def __init__(
         self,
-        owner: FanOutOwner,
+        owner: KestrelOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        engine: FanOutEngine,
-        journals: Journals,
+        engine: KestrelEngine,
+        logs: KestrelLogs,
         facts: Facts,
         *,
         max_waiting: int = 10_000,
@@ -121,7 +121,7 @@ class FanOutWriter(GroupCommit):
             ledger=ledger,
         )
         self._fan_out = engine
-        self._journals = journals
+        self._logs = logs
         self._facts = facts
         self._held: dict[Any, list[Any]] = {}  # what stands behind a command that waits
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
@@ -131,7 +131,7 @@ class FanOutWriter(GroupCommit):
         self._changes = 0  # queues and readers that it makes or removes
         self._fetcher = ItemFetcher(
             loop,
-            journals.read_after,
+            logs.read_after,
             self.submit_own,
             on_unread=owner.on_unread,
             on_failure=self._fail,
@@ -305,10 +305,10 @@ class FanOutWriter(GroupCommit):
     # -- writing --
 
     def _is_quick(self, batch: Batch) -> bool:
-        return self._journals.is_quick(batch.records)
+        return self._logs.is_quick(batch.records)
 
     def _write(self, batch: Batch) -> None:
-        self._journals.write(batch.records)
+        self._logs.write(batch.records)
 
     def _carry_out(self, batch: Batch) -> None:
         for effect in batch.effects:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.disk import Disk, RealDisk
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.job import BIAS, HAS_TIME, HEAD_BYTES, IS_SCHEDULE, TOP_PRIORITY
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.formats.framing import Buffer, Stop
@@ -63,7 +63,7 @@ _REPLACED = "\ufffd"  # in a name: bytes that are no text
 
 def read_all(
     disk: Disk, files: list[str], *, now_ns: int, paused: frozenset[str], seed: int
-) -> tuple[WorkQueueEngine, RecoveryReport] | None:
+) -> tuple[WorkqEngine, RecoveryReport] | None:
     """None if a file does not end where its last record does."""
     loader = BulkLoader(now_ns=now_ns, paused=paused, seed=seed)
     reports = []

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.engines.workq.messages import QueueFigures, WorkStats
+from journeyman.engines.workq.messages import QueueFigures, WorkqStats
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
@@ -74,7 +74,7 @@ class WorkqMetrics:
 
     def __init__(
         self,
-        stats: Callable[[], WorkStats],
+        stats: Callable[[], WorkqStats],
         sessions: Sized,
         largest_queues: Callable[[int], tuple[list[QueueFigures], QueueFigures]],
         clock: Clock,

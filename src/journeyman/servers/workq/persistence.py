@@ -1,7 +1,7 @@
 """Where the work queue keeps its jobs: what differs between memory, a command log and a store.
 
     keeping.queue                    the engine, loaded
-    keeping.journal                  for the writer; None: nothing is written
+    keeping.recorder                  for the writer; None: nothing is written
     keeping.begin_upkeep(...)        what has to be done now and then, once the writer is there
     keeping.look()                   after every batch
     keeping.stop(), keeping.close()  in this order; the writer is closed between them
@@ -37,7 +37,7 @@ from typing import Protocol
 from journeyman.clock import Clock
 from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.errors import JourneymanError
 from journeyman.formats.workq import CODEC, Record
@@ -48,7 +48,7 @@ from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog, read_paus
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.workq.writer import WorkqJournal, WorkqRecorder, WorkqWriter, policy_of
+from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWriter, policy_of
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
@@ -56,9 +56,9 @@ _BULK = "journeyman.servers.workq.bulk"
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedWorkQueue:
+class OpenedWorkq:
     log: WorkqLog
-    queue: WorkQueueEngine
+    queue: WorkqEngine
     in_bulk: bool
 
 
@@ -72,7 +72,7 @@ def open_log(
     paused: Iterable[str] = (),
     seed: int = 0,
     bulk_bytes: int = BULK_BYTES,
-) -> OpenedWorkQueue:
+) -> OpenedWorkq:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(disk, clock, frozenset(paused), seed, bulk_bytes)
     log = WorkqLog.open(
@@ -84,7 +84,7 @@ def open_log(
         each=reading.each,
         in_bulk=reading.all_at_once,
     )
-    return OpenedWorkQueue(log, reading.finish(), in_bulk=reading.was_in_bulk)
+    return OpenedWorkq(log, reading.finish(), in_bulk=reading.was_in_bulk)
 
 
 class _Reading:
@@ -99,7 +99,7 @@ class _Reading:
         self._seed = seed
         self._bulk_bytes = bulk_bytes
         self._loader = WorkqLoader()
-        self._queue: WorkQueueEngine | None = None
+        self._queue: WorkqEngine | None = None
 
     @property
     def was_in_bulk(self) -> bool:
@@ -118,7 +118,7 @@ class _Reading:
         self._queue, report = found
         return report
 
-    def _read_here(self, files: list[str]) -> tuple[WorkQueueEngine, RecoveryReport] | None:
+    def _read_here(self, files: list[str]) -> tuple[WorkqEngine, RecoveryReport] | None:
         try:
             from journeyman.servers.workq.bulk import read_all
         except ImportError:
@@ -127,7 +127,7 @@ class _Reading:
             self._disk, files, now_ns=self._clock.now_ns(), paused=self._paused, seed=self._seed
         )
 
-    def _read_in_child(self, files: list[str]) -> tuple[WorkQueueEngine, RecoveryReport] | None:
+    def _read_in_child(self, files: list[str]) -> tuple[WorkqEngine, RecoveryReport] | None:
         now_ns = self._clock.now_ns()
         loader = BulkLoader(now_ns=now_ns, paused=self._paused, seed=self._seed)
         numbers = {name: loader.number_of(name) for name in self._paused}
@@ -155,7 +155,7 @@ class _Reading:
             return None
         return loader.finish(fold), RecoveryReport(tuple(reports))
 
-    def finish(self) -> WorkQueueEngine:
+    def finish(self) -> WorkqEngine:
         if self._queue is not None:
             return self._queue
         return self._loader.finish(
@@ -176,10 +176,10 @@ class Keeping(Protocol):
     """See the module's docstring."""
 
     what: str  # for messages: "the command log"
-    queue: WorkQueueEngine
+    queue: WorkqEngine
 
     @property
-    def journal(self) -> WorkqRecorder | None:
+    def recorder(self) -> WorkqRecorder | None:
         """None: nothing is written."""
         ...
 
@@ -205,14 +205,14 @@ class MemoryKeeping:
     """Nothing is kept."""
 
     what = "memory"
-    journal: WorkqRecorder | None = None
+    recorder: WorkqRecorder | None = None
 
     def __init__(self, around: PersistenceContext) -> None:
         around.messages.warn(
             'the work queue is in memory only (workq.persistence = "memory"): '
             "its jobs end with the process"
         )
-        self.queue = WorkQueueEngine(seed=random.getrandbits(63))
+        self.queue = WorkqEngine(seed=random.getrandbits(63))
 
     def begin_upkeep(self, *_: object, **__: object) -> None:
         """There is none."""
@@ -233,20 +233,20 @@ class IntervalSync:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        journal: WorkqJournal,
+        recorder: LogRecorder,
         writer: WorkqWriter,
         *,
         interval_ms: int,
     ) -> None:
         self._loop = loop
-        self._journal = journal
+        self._recorder = recorder
         self._writer = writer
         self._interval_s = interval_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self) -> None:
         """After every batch; cheap when nothing was written, or the timer runs."""
-        if self._timer is None and self._journal.is_unsynced:
+        if self._timer is None and self._recorder.is_unsynced:
             self._timer = self._loop.call_later(self._interval_s, self._ring)
 
     def stop(self) -> None:
@@ -255,7 +255,7 @@ class IntervalSync:
 
     def _ring(self) -> None:
         self._timer = None
-        self._writer.run_between(self._journal.sync)
+        self._writer.run_between(self._recorder.sync)
 
 
 class Cleaning:
@@ -266,7 +266,7 @@ class Cleaning:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         log: WorkqLog,
-        journal: WorkqJournal,
+        recorder: LogRecorder,
         messages: ServerLog,
         *,
         interval_ms: int,
@@ -276,7 +276,7 @@ class Cleaning:
         self._loop = loop
         self._clock = clock
         self._log = log
-        self._journal = journal
+        self._recorder = recorder
         self._messages = messages
         self._interval_s = interval_ms / 1000
         self._ended = ended
@@ -290,13 +290,13 @@ class Cleaning:
         self._thread.shutdown(wait=False)
 
     def _begin(self) -> None:
-        self._journal.is_shared = True
+        self._recorder.is_shared = True
         self._thread.submit(self._log.clean, self._clock.now_ns()).add_done_callback(
             lambda future: self._loop.call_soon_threadsafe(self._end, future)
         )
 
     def _end(self, future: Future[CleanReport]) -> None:
-        self._journal.is_shared = False
+        self._recorder.is_shared = False
         error = future.exception()
         if error is None:
             self._tell(future.result())
@@ -349,7 +349,7 @@ class LogKeeping:
         self.queue = opened.queue
         tell_recovery(around.messages, opened.log.recovery)
         tell_loaded(around, opened.queue, begin_ns, log=directory)
-        self.journal = WorkqJournal(
+        self.recorder = LogRecorder(
             self._log,
             around.disk,
             directory,
@@ -368,14 +368,14 @@ class LogKeeping:
         settings = self._settings
         if settings.cmdlog_sync is WorkqSync.INTERVAL:
             self._syncing = IntervalSync(
-                loop, self.journal, writer, interval_ms=settings.cmdlog_sync_int_ms
+                loop, self.recorder, writer, interval_ms=settings.cmdlog_sync_int_ms
             )
         if settings.cmdlog_clean_int_ms:
             self._cleaning = Cleaning(
                 loop,
                 self._around.clock,
                 self._log,
-                self.journal,
+                self.recorder,
                 self._around.messages,
                 interval_ms=settings.cmdlog_clean_int_ms,
                 ended=cleaned,
@@ -396,7 +396,7 @@ class LogKeeping:
 
 
 def tell_loaded(
-    around: PersistenceContext, queue: WorkQueueEngine, begin_ns: int, **where: object
+    around: PersistenceContext, queue: WorkqEngine, begin_ns: int, **where: object
 ) -> None:
     stats = queue.stats()
     around.messages.info(

@@ -33,7 +33,7 @@ from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Storage
 
 
-class WorkQueueServer(Service):
+class WorkqServer(Service):
     """One running work queue."""
 
     name = "the work queue"
@@ -98,7 +98,7 @@ class WorkQueueServer(Service):
             loop,
             self._clock,
             queue,
-            keeping.journal,
+            keeping.recorder,
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
         )

@@ -42,7 +42,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.loading import Assembly
 from journeyman.errors import (
     InvalidData,
@@ -104,7 +104,7 @@ def ended(job: FoldedJob) -> FoldedJob:
     return job
 
 
-class StoreJournal:
+class StoreRecorder:
     """``write`` and ``promote`` never run at the same time: the writer sees to that."""
 
     is_quick: Final = False  # a commit waits for the disk, under every policy
@@ -280,12 +280,12 @@ Report = Callable[[str, str], None]  # a key that is text, and why its record wa
 
 @dataclass(slots=True)
 class LoadedStore:
-    queue: WorkQueueEngine
-    delayed: list[tuple[int, bytes]] = field(default_factory=list)  # for StoreJournal
+    queue: WorkqEngine
+    delayed: list[tuple[int, bytes]] = field(default_factory=list)  # for StoreRecorder
     unreadable: int = 0
     ended: int = 0  # whose TTL was over
     longest_ttl_ms: int = 0  # what LONGEST_TTL_KEY says now
-    unwritten: list[Operation] = field(default_factory=list)  # for StoreJournal: no room for them
+    unwritten: list[Operation] = field(default_factory=list)  # for StoreRecorder: no room for them
     full: StorageFull | None = None  # the store takes no changes now
 
 
@@ -315,7 +315,7 @@ class _Loading:
         queues = storage.load_queues()
         paused = [queue.name for queue in queues.queues if queue.state == "paused"]
         self._assembly = Assembly(now_ns, paused, seed)
-        self._loaded = LoadedStore(WorkQueueEngine())
+        self._loaded = LoadedStore(WorkqEngine())
         self._changes: list[Operation] = []
         self._unreadable_keys: set[str] = set()
         _tell(queues.unreadable, self._unreadable)

@@ -29,7 +29,7 @@ from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
-from journeyman.servers.workq.store import Look, StoreJournal, load_store
+from journeyman.servers.workq.store import Look, StoreRecorder, load_store
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import OperationOutcome, RemoveJob, Storage
 from journeyman.units import NS_PER_MS
@@ -84,7 +84,7 @@ class StoreKeeping:
             around.messages.error(
                 "the store cannot be written: changes are refused until it can", reason=loaded.full
             )
-        self.journal = StoreJournal(
+        self.recorder = StoreRecorder(
             self.storage,
             self.queue.job,
             loaded.delayed,
@@ -105,7 +105,7 @@ class StoreKeeping:
     ) -> None:
         del on_failure
         self._upkeep = StoreUpkeep(
-            loop, writer, self._around, self.journal, self._retention, cleaned=cleaned
+            loop, writer, self._around, self.recorder, self._retention, cleaned=cleaned
         )
 
     def look(self) -> None:
@@ -142,7 +142,7 @@ class StoreUpkeep:
         loop: asyncio.AbstractEventLoop,
         writer: WorkqWriter,
         around: PersistenceContext,
-        journal: StoreJournal,
+        recorder: StoreRecorder,
         retention: Retention,
         *,
         cleaned: Callable[[bool], None],
@@ -150,7 +150,7 @@ class StoreUpkeep:
         self._loop = loop
         self._writer = writer
         self._around = around
-        self._journal = journal
+        self._recorder = recorder
         self._retention = retention
         self._cleaned = cleaned
         self._removed = 0
@@ -162,7 +162,7 @@ class StoreUpkeep:
         self._sweeping.cancel()
 
     def _look_for_due(self) -> None:
-        if self._journal.has_due(self._around.clock.now_ns()):
+        if self._recorder.has_due(self._around.clock.now_ns()):
             self._writer.run_between(self._promote)
         self._promoting = self._loop.call_later(PROMOTE_S, self._look_for_due)
 
@@ -173,7 +173,7 @@ class StoreUpkeep:
 
     def _promote(self) -> None:
         try:
-            has_more = self._journal.promote(self._around.clock.now_ns())
+            has_more = self._recorder.promote(self._around.clock.now_ns())
         except JourneymanError as error:
             self._around.messages.warn("the store cannot be written: due jobs", reason=error)
             return

@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 from journeyman.clock import Clock
 from journeyman.config import WorkqSync
 from journeyman.disk import Disk
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.errors import JourneymanError, LogError, LogPoisoned
 from journeyman.formats.workq import CODEC, Record
@@ -87,7 +87,7 @@ _HARMLESS = frozenset({commands.InspectServer, commands.RefusedLine, WorkqGone})
 _LISTS = frozenset({commands.InspectQueues, commands.InspectPausedQueues})
 
 
-def in_scope(queue: WorkQueueEngine, request: Any, prefix: str) -> Any:
+def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     """The request as it may be decided, or what to answer instead: one of REFUSALS.
 
     a queue by its name       outside the namespace: Insufficient namespace scope
@@ -117,7 +117,7 @@ def policy_of(sync: WorkqSync) -> SyncPolicy:
     return SyncPolicy.ALWAYS if sync is WorkqSync.ALWAYS else SyncPolicy.OS
 
 
-class WorkqJournal:
+class LogRecorder:
     """The command log: a batch goes in, and is as durable as the policy says on return.
 
     always      written and synced                       in the writer's thread
@@ -229,24 +229,24 @@ class WorkqWriter(GroupCommit):
         owner: WriterOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        queue: WorkQueueEngine,
-        journal: WorkqRecorder | None,
+        queue: WorkqEngine,
+        recorder: WorkqRecorder | None,
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
     ) -> None:
-        """``journal`` None: memory only."""
+        """``recorder`` None: memory only."""
         super().__init__(
             owner,
             loop,
             clock,
             queue,
-            is_recorded=journal is not None,
+            is_recorded=recorder is not None,
             max_waiting=max_waiting,
             ledger=ledger,
         )
         self._queue = queue
-        self._journal = journal
+        self._recorder = recorder
 
     def _weigh(self, requests: Sequence[Any]) -> int:
         return sum(map(payload_bytes, requests))
@@ -320,13 +320,13 @@ class WorkqWriter(GroupCommit):
         return bool(batch.records or batch.effects)
 
     def _is_quick(self, batch: Batch) -> bool:
-        assert self._journal is not None
-        return self._journal.is_quick and not batch.effects
+        assert self._recorder is not None
+        return self._recorder.is_quick and not batch.effects
 
     def _write(self, batch: Batch) -> None:
-        assert self._journal is not None
+        assert self._recorder is not None
         paused = batch.effects[-1].names if batch.effects else None  # the last ones are all
-        self._journal.write(batch.records, paused)
+        self._recorder.write(batch.records, paused)
 
     def _carry_out(self, batch: Batch) -> None:
         """Nothing: pauses are saved with the records, answers leave by themselves."""

@@ -1,4 +1,4 @@
-"""A log on disk -> a ScheduleEngine, with the log open for writing; and compaction while serving.
+"""A log on disk -> a ZtickEngine, with the log open for writing; and compaction while serving.
 
     small or damaged log     formats: one record after another, past any damage, which is repaired
     large and clean log      columnar, where it is installed: millions of rows in a second
@@ -24,7 +24,7 @@ from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, RealDisk
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.jobs import REMOVED
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.errors import LogError, LogPoisoned
@@ -48,9 +48,9 @@ _OF_ZTICK = ZtickNames("logfile")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedSchedule:
+class OpenedZtick:
     log: ZtickLog
-    schedule: ScheduleEngine
+    schedule: ZtickEngine
     in_bulk: bool
 
 
@@ -63,7 +63,7 @@ def open_log(
     max_runs: int,
     seal: bool = True,
     bulk_bytes: int = BULK_BYTES,
-) -> OpenedSchedule:
+) -> OpenedZtick:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(disk, bulk_bytes)
     log = ZtickLog.open(
@@ -75,9 +75,7 @@ def open_log(
         each=reading.each,
         in_bulk=reading.all_at_once,
     )
-    return OpenedSchedule(
-        log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk
-    )
+    return OpenedZtick(log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk)
 
 
 class _Reading:

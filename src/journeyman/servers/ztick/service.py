@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from journeyman.clock import Clock
 from journeyman.config import Interrupted, Overdue, Persistence
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.messages import (
     NotRun,
@@ -29,8 +29,8 @@ from journeyman.engines.ztick.messages import (
     Resume,
     Resumed,
     RunFinished,
-    ScheduleStats,
     StartRun,
+    ZtickStats,
 )
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.logs.appender import SyncPolicy
@@ -47,12 +47,12 @@ from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import CompactionWatch, open_log, tell_of_ztick_files
 from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, remembered
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
-from journeyman.servers.ztick.writer import ZtickJournal, ZtickWriter
+from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpPort
-    from journeyman.servers.kestrel.service import FanOutServer
-    from journeyman.servers.workq.service import WorkQueueServer
+    from journeyman.servers.kestrel.service import KestrelServer
+    from journeyman.servers.workq.service import WorkqServer
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class ServerFacts:
     tls_enabled: bool
     framerate: int
 
-    def metrics(self, stats: ScheduleStats) -> Metrics:
+    def metrics(self, stats: ZtickStats) -> Metrics:
         return Metrics(
             uptime_ns=self.clock.monotonic_ns() - self.started_ns,
             connections=len(self.connections),
@@ -91,7 +91,7 @@ class ServerFacts:
         )
 
 
-class ScheduleServer(Service):
+class ZtickServer(Service):
     """One running schedule."""
 
     name = "the schedule"
@@ -108,8 +108,8 @@ class ScheduleServer(Service):
         context: ServiceContext,
         runner: Runner[RunnerRecord],
         *,
-        work: WorkQueueServer | None = None,
-        fan_out: FanOutServer | None = None,
+        work: WorkqServer | None = None,
+        fan_out: KestrelServer | None = None,
         more_figures: Callable[[], list[Family]] | None = None,
     ) -> None:
         """``work`` and ``fan_out`` are the other services, if enabled: they share the HTTP port.
@@ -173,7 +173,7 @@ class ScheduleServer(Service):
         )
         self._messages.info(f"HTTP listens on {self._http.address}")
 
-    def _open_log(self) -> ScheduleEngine:
+    def _open_log(self) -> ZtickEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
         if database.persistence is Persistence.MEMORY:
             if self._settings.controller.enabled:
@@ -181,7 +181,7 @@ class ScheduleServer(Service):
                     'the schedule is in memory only (database.persistence = "memory"): '
                     "its jobs and rules end with the process"
                 )
-            return ScheduleEngine(max_runs=max_runs)
+            return ZtickEngine(max_runs=max_runs)
         sync = SyncPolicy.ALWAYS if database.fsync_on_persist else SyncPolicy.OS
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
@@ -204,7 +204,7 @@ class ScheduleServer(Service):
         self._tell_overdue(opened.schedule)
         return opened.schedule
 
-    def _tell_overdue(self, schedule: ScheduleEngine) -> None:
+    def _tell_overdue(self, schedule: ZtickEngine) -> None:
         overdue = schedule.overdue(self._clock.now_ns())
         if not overdue:
             return
@@ -222,9 +222,9 @@ class ScheduleServer(Service):
                 "a compaction that was cut short could not be finished", reason=log.leftover_error
             )
 
-    def _build(self, schedule: ScheduleEngine) -> None:
+    def _build(self, schedule: ZtickEngine) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
-        journal = ZtickJournal(self._ztick_log) if self._ztick_log is not None else None
+        recorder = ZtickRecorder(self._ztick_log) if self._ztick_log is not None else None
         access = self._context.access
         self.runs = self._build_runs()
         self.writer = ZtickWriter(
@@ -232,7 +232,7 @@ class ScheduleServer(Service):
             loop,
             self._clock,
             schedule,
-            journal,
+            recorder,
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
         )
@@ -297,7 +297,7 @@ class ScheduleServer(Service):
     def start_runs(self, effects: Sequence[StartRun]) -> None:
         self.runs.start(effects)
 
-    def _metrics(self, stats: ScheduleStats) -> Metrics:
+    def _metrics(self, stats: ZtickStats) -> Metrics:
         return self.facts.metrics(stats)
 
     def _finished(self, finished: RunFinished) -> None:

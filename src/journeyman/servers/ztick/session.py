@@ -28,7 +28,7 @@ from journeyman.engines.ztick.messages import (
     RuleListing,
     RuleNotFound,
     ScheduledJobState,
-    ScheduleStats,
+    ZtickStats,
 )
 from journeyman.protocols.events import Foreign
 from journeyman.protocols.ztick import (
@@ -74,7 +74,7 @@ RULES_A_SLICE = 100
 class ZtickContext(PortContext):
     """What all sessions of the schedule share. ``metrics`` adds the server's figures to STAT's."""
 
-    metrics: Callable[[ScheduleStats], Metrics] = field(kw_only=True)
+    metrics: Callable[[ZtickStats], Metrics] = field(kw_only=True)
 
 
 class ZtickSession(Connection):
@@ -138,7 +138,7 @@ class ZtickSession(Connection):
 
 
 def answer(
-    command: Command, reply: Reply | None, metrics: Callable[[ScheduleStats], Metrics]
+    command: Command, reply: Reply | None, metrics: Callable[[ZtickStats], Metrics]
 ) -> Answer:
     """``metrics`` adds to the engine's figures those of the server."""
     request_id = command.request_id
@@ -158,7 +158,7 @@ def answer(
         return _jobs(request_id, reply)
     if isinstance(reply, RuleListing):
         return _rules(request_id, reply)
-    if isinstance(reply, ScheduleStats):
+    if isinstance(reply, ZtickStats):
         return metric_lines(request_id, metrics(reply)) + ok(request_id)
     raise AssertionError(f"no client can be told {reply!r}")
 

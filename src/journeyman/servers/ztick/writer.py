@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
-from journeyman.engines.ztick.engine import ScheduleEngine
+from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import (
     OUT_OF_SCOPE,
     Reply,
@@ -65,7 +65,7 @@ class ZtickOwner(WriterOwner, Protocol):
         ...
 
 
-class ZtickJournal:
+class ZtickRecorder:
     """The log, as the writer sees it."""
 
     def __init__(self, log: ZtickLog) -> None:
@@ -85,24 +85,24 @@ class ZtickWriter(GroupCommit):
         owner: ZtickOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        schedule: ScheduleEngine,
-        journal: Recorder | None,
+        schedule: ZtickEngine,
+        recorder: Recorder | None,
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
     ) -> None:
-        """``journal`` None: memory only."""
+        """``recorder`` None: memory only."""
         super().__init__(
             owner,
             loop,
             clock,
             schedule,
-            is_recorded=journal is not None,
+            is_recorded=recorder is not None,
             max_waiting=max_waiting,
             ledger=ledger,
         )
         self._schedule = schedule
-        self._journal = journal
+        self._recorder = recorder
 
     def _due(self) -> TriggerDue:
         return TriggerDue()
@@ -136,8 +136,8 @@ class ZtickWriter(GroupCommit):
                 effects += outcome.effects
 
     def _write(self, batch: Batch) -> None:
-        assert self._journal is not None
-        self._journal.write(batch.records)
+        assert self._recorder is not None
+        self._recorder.write(batch.records)
 
     def _carry_out(self, batch: Batch) -> None:
         if batch.effects:

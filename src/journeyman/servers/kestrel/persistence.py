@@ -4,7 +4,7 @@
     read_after   in another thread: items that are not in memory
     save         in a third: checkpoints, retention, indexes
 
-    always      each journal is written and synced        in the writer's thread
+    always      each log is written and synced            in the writer's thread
     interval    written; synced by the clock, see sync    here and now, if nothing would wait
     os          written                                   here and now
 
@@ -47,7 +47,7 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.kestrel2_import import OldFiles, find_old_journals
 from journeyman.logs.kestrel.log import (
     DEFAULT_SEGMENT_BYTES,
-    KestrelJournal,
+    KestrelLog,
     finish_publication,
     remove_stale_locks,
 )
@@ -105,7 +105,7 @@ FETCH_BYTES = 256 * 1024
 ITEM_HEAD_BYTES = 25  # of one that does not expire
 
 
-class JournalSize(NamedTuple):
+class LogSize(NamedTuple):
     stored_bytes: int  # items and their headers
     closed_segments: int
 
@@ -125,7 +125,7 @@ class PartlyWritten(LogError):
         self.erased = erased
 
 
-class Journals:
+class KestrelLogs:
     """``write`` and ``sync`` never run at the same time: the writer sees to that."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Journals:
         self._seal = seal
         self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
-        self._journals: dict[str, KestrelJournal] = {}
+        self._logs: dict[str, KestrelLog] = {}
         self._unsynced: set[str] = set()
         # Of readers that were not loaded, by queue and name; see AddReader.
         self._serials: dict[str, dict[str, int]] = {}
@@ -156,7 +156,7 @@ class Journals:
 
     # -- start and end --
 
-    def open_all(self) -> dict[str, KestrelJournal]:
+    def open_all(self) -> dict[str, KestrelLog]:
         """Every queue that the folder holds; the folder is made if it is missing."""
         self._disk.make_dirs(self._directory)
         finish_publication(self._disk, self._directory)
@@ -171,22 +171,22 @@ class Journals:
         for queue in kestrel_queues(names):
             if self._open(queue, by_queue[queue]).is_unindexed:
                 self._unindexed.add(queue)
-        return self._journals
+        return self._logs
 
     def close(self) -> None:
         """All of them, whatever goes wrong with one; that is raised in the end."""
         errors: list[OSError | LogError] = []
-        for journal in self._journals.values():
+        for log in self._logs.values():
             try:
-                journal.close()
+                log.close()
             except (OSError, LogError) as error:
                 errors.append(error)
         if errors:
             raise errors[0]
 
-    def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelJournal:
+    def _open(self, queue: str, names: Sequence[str] | None = None) -> KestrelLog:
         policy = SyncPolicy.ALWAYS if self._waits else SyncPolicy.OS
-        journal = KestrelJournal.open(
+        log = KestrelLog.open(
             self._disk,
             self._clock,
             self._directory,
@@ -198,8 +198,8 @@ class Journals:
             names=names,
             notes=lambda anomaly: self._notes.append((queue, anomaly)),
         )
-        self._journals[queue] = journal
-        return journal
+        self._logs[queue] = log
+        return log
 
     # -- in the writer's thread --
 
@@ -213,14 +213,14 @@ class Journals:
             return False
         sizes: dict[str, int] = {}
         for write in writes:
-            if type(write) is not Append or write.queue not in self._journals:
+            if type(write) is not Append or write.queue not in self._logs:
                 return False
             sizes[write.queue] = sizes.get(write.queue, 0) + len(write.item.data) + 64
         return all(self._fits(queue, size) for queue, size in sizes.items())
 
     def _fits(self, queue: str, size: int) -> bool:
-        journal = self._journals[queue]
-        return journal.appender.has_begun and journal.has_room_for(size)
+        log = self._logs[queue]
+        return log.appender.has_begun and log.has_room_for(size)
 
     def write(self, writes: Sequence[Write]) -> None:
         """JourneymanError: nothing was written, unless it is PartlyWritten or LogPoisoned."""
@@ -258,43 +258,43 @@ class Journals:
             self._append(queue, its_items, written)
 
     def _append(self, queue: str, items: list[ItemPut], written: dict[str, list[ItemPut]]) -> None:
-        if self._journals[queue].append(items):
+        if self._logs[queue].append(items):
             self._unindexed.add(queue)
         written.setdefault(queue, []).extend(items)
         self._unsynced.add(queue)
 
     def _change(self, write: AddReader | RemoveReader | EraseQueue | Append) -> None:
-        journal = self._journals.get(write.queue)
+        log = self._logs.get(write.queue)
         if isinstance(write, EraseQueue):
-            if journal is not None:
-                journal.erase()
-                del self._journals[write.queue]
+            if log is not None:
+                log.erase()
+                del self._logs[write.queue]
                 self._serials.pop(write.queue, None)
                 self._unsynced.discard(write.queue)
         elif isinstance(write, AddReader):
-            if journal is None:
-                journal = self._open(write.queue)
-            if write.reader not in journal.readers:
-                journal.add_reader(write.reader)
+            if log is None:
+                log = self._open(write.queue)
+            if write.reader not in log.readers:
+                log.add_reader(write.reader)
             self._serials.setdefault(write.queue, {})[write.reader] = write.serial
-        elif isinstance(write, RemoveReader) and journal is not None:
-            journal.drop_reader(write.reader)
+        elif isinstance(write, RemoveReader) and log is not None:
+            log.drop_reader(write.reader)
             self._serials.get(write.queue, {}).pop(write.reader, None)
 
     def sync(self) -> None:
         """Make durable what was written. LogPoisoned: it is not, and never will be."""
         unsynced, self._unsynced = self._unsynced, set()
         for queue in unsynced:
-            if queue in self._journals:
-                self._journals[queue].appender.sync()
+            if queue in self._logs:
+                self._logs[queue].appender.sync()
 
     # -- in other threads --
 
     def read_after(self, queue: str, item_id: int) -> tuple[ItemPut, ...]:
-        journal = self._journals.get(queue)
-        if journal is None:
+        log = self._logs.get(queue)
+        if log is None:
             return ()
-        return tuple(journal.read_after(item_id, max_items=FETCH_ITEMS, max_bytes=FETCH_BYTES))
+        return tuple(log.read_after(item_id, max_items=FETCH_ITEMS, max_bytes=FETCH_BYTES))
 
     @property
     def is_unindexed(self) -> bool:
@@ -313,10 +313,10 @@ class Journals:
             by_queue.setdefault(checkpoint.queue, []).append(checkpoint)
         for queue, its_checkpoints in by_queue.items():
             self._unindexed.discard(queue)  # before: the writer may say so again meanwhile
-            journal = self._journals.get(queue)
+            log = self._logs.get(queue)
             try:
-                if journal is not None:
-                    went += self._save_queue(journal, its_checkpoints)
+                if log is not None:
+                    went += self._save_queue(log, its_checkpoints)
             except (OSError, LogError) as error:
                 self._unindexed.add(queue)
                 errors.append(error)
@@ -324,16 +324,14 @@ class Journals:
             raise errors[0]
         return went
 
-    def _save_queue(
-        self, journal: KestrelJournal, checkpoints: Sequence[SaveCheckpoint]
-    ) -> list[str]:
+    def _save_queue(self, log: KestrelLog, checkpoints: Sequence[SaveCheckpoint]) -> list[str]:
         saved = False
         for queue, reader, serial, state in checkpoints:
             # If not: it is gone, and there may be another of its name.
             is_the_same = self._serials.get(queue, {}).get(reader, 0) == serial
-            saved |= is_the_same and journal.checkpoint_if_known(reader, state)
-        went = journal.retain() if saved else []
-        journal.save_indexes()
+            saved |= is_the_same and log.checkpoint_if_known(reader, state)
+        went = log.retain() if saved else []
+        log.save_indexes()
         return went
 
     def new_notes(self) -> list[tuple[str, Anomaly]]:
@@ -344,16 +342,16 @@ class Journals:
     def new_damages(self) -> list[tuple[str, int, str]]:
         """Damage met in reading since the last time: path, offset, reason."""
         found = []
-        for journal in list(self._journals.values()):
-            while journal.damages:
-                found.append(journal.damages.pop())
+        for log in list(self._logs.values()):
+            while log.damages:
+                found.append(log.damages.pop())
         return found
 
-    def size_of(self, queue: str) -> JournalSize:
+    def size_of(self, queue: str) -> LogSize:
         """What is stored of a queue now, without a look at the disk."""
-        journal = self._journals.get(queue)
-        segments = journal.segments if journal is not None else []
-        return JournalSize(
+        log = self._logs.get(queue)
+        segments = log.segments if log is not None else []
+        return LogSize(
             sum(segment.data_bytes + ITEM_HEAD_BYTES * segment.items for segment in segments),
             max(0, len(segments) - 1),
         )
