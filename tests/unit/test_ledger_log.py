@@ -167,7 +167,7 @@ def test_compaction_keeps_the_state_and_what_is_not_known():
     log.append([QueueResumed(NOW, "a"), *pauses("b")])
     log.compact()
     log.append(pauses("c"))
-    assert [entry.record for entry in log.entries()] == [newer, audit, table, *pauses("b", "c")]
+    assert list(log.records()) == [newer, audit, table, *pauses("b", "c")]
     log.close()
     with open_ledger(disk) as log:
         assert list(log.states.values()) == [newer, audit, table, *pauses("b", "c")]

@@ -8,11 +8,13 @@ from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.config import LogLevel
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
-from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused
+from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused, QueueResumed
 from journeyman.logs.ledger.log import LedgerLog
+from journeyman.protocols.workq.commands import PauseQueue, ResumeQueue
 from journeyman.protocols.ztick import Set
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
@@ -181,3 +183,24 @@ def test_a_family_is_given_away_once():
         assert ledger.take("queue-pause") == {}
 
     run(test)
+
+
+def test_a_pause_is_in_the_ledger_and_not_beside_the_log():
+    """Unless there is no ledger: test_workq_journal.py."""
+    engine = WorkqEngine(seed=1)
+    engine.begin_batch()
+    engine.decide(PauseQueue("q"), 1)
+    engine.decide(PauseQueue("q"), 2)
+    engine.decide(ResumeQueue("q"), 3)
+    engine.decide(ResumeQueue("never-paused"), 4)
+    assert engine.take_ledger() == [QueuePaused(Instant(1), "q"), QueueResumed(Instant(3), "q")]
+    engine.commit_batch()
+
+
+def test_a_batch_that_is_taken_back_leaves_nothing_for_the_ledger():
+    engine = WorkqEngine(seed=1)
+    engine.begin_batch()
+    engine.decide(PauseQueue("q"), 1)
+    engine.undo_batch()
+    assert engine.take_ledger() == []
+    assert engine.paused == frozenset()

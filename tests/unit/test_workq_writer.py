@@ -65,6 +65,7 @@ class Journal:
         self.errors: list[BaseException] = []
         self.threads: list[str] = []
         self.is_quick = False
+        self.keeps_pauses = True
         self.gate = threading.Event()
         self.gate.set()
 

@@ -13,6 +13,7 @@ is a line of JSON on stdout, as of `pipeline convert`.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ from journeyman.cli.output import Advance, Output, json_line, progress, quiet_op
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
+from journeyman.config.data_directory import LEDGER_DIRECTORY
+from journeyman.disk import Disk, RealDisk
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.kestrel import consumed_by_all, id_span
@@ -46,6 +48,7 @@ from journeyman.formats.ztick import JobSet, RuleSet, Status
 from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder
+from journeyman.logs.ledger.log import peek
 from journeyman.logs.workq.log import peek_pauses
 from journeyman.storage import Storage, Upsert
 from journeyman.units import NS_PER_MS
@@ -226,6 +229,13 @@ class _Rules:
         return _DEFAULT_NAME
 
 
+def _paused(disk: Disk, directory: str) -> list[str]:
+    """The names that are listed beside the log, and in the ledger of its data directory."""
+    ledger = posixpath.join(posixpath.dirname(directory), LEDGER_DIRECTORY)
+    in_ledger = {key for family, key in peek(disk, ledger) if family == "queue-pause"}
+    return sorted(peek_pauses(disk, directory) | in_ledger)
+
+
 def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> Iterator[Found]:
     timeouts_ns: dict[bytes, int] = {}  # a delay before a retry is counted from them
 
@@ -238,7 +248,7 @@ def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> I
                 yield record
 
     if part[0] == 0 and log.whole:
-        for name in sorted(peek_pauses(RealDisk(), log.where)):
+        for name in _paused(RealDisk(), log.where):
             yield replace(queue_record(name), state="paused")
     for key, state in workq.replay(records()).items():
         job = workq.visible(state, now_ns)

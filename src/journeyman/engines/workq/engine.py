@@ -26,7 +26,8 @@
   ends its wait; so does ``WorkqGone(client)``, after which nothing comes for it.
 - After every decision no client waits for a job beside a ready job that it could have, unless that
   queue is paused. Of those who wait for a queue the longest waiting one is served first.
-- Pauses are not in the log: they leave in ``PausesChanged``, come back in ``WorkqLoader.finish``.
+- Pauses are not in the log: they leave in ``take_ledger``, and in ``PausesChanged`` for who keeps
+  them elsewhere; they come back in ``WorkqLoader.finish``.
   The delay before a retry is (formats.workq.retry); it begins with the timeout-attempt's time.
 - Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
 """
@@ -49,6 +50,7 @@ from journeyman.engines.workq.messages import (
 )
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
+from journeyman.formats.ledger import QueuePaused, QueueResumed
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.workq.commands import (
     Add,
@@ -81,6 +83,7 @@ def _pause(state: WorkqState, command: PauseQueue, _client: Client) -> Reply:
     queue = state.queues.named(command.name)
     if not queue.paused:
         state.queues.set_paused(queue, True)
+        state.ledger.append(QueuePaused(state.instant, queue.name))
         state.effects.append(PausesChanged(state.queues.paused))
     return DONE
 
@@ -89,6 +92,7 @@ def _resume(state: WorkqState, command: ResumeQueue, _client: Client) -> Reply:
     queue = state.queues.get(command.name)
     if queue is not None and queue.paused:
         state.queues.set_paused(queue, False)
+        state.ledger.append(QueueResumed(state.instant, queue.name))
         state.effects.append(PausesChanged(state.queues.paused))
         lifecycle.match(state, queue)
     return DONE

@@ -33,7 +33,6 @@ from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogClosed, LogLocked
 from journeyman.folds import ledger as fold
-from journeyman.formats.framing import Entry
 from journeyman.formats.ledger import CODEC, HEADER, Record
 from journeyman.logs.appender import Appender
 from journeyman.logs.damage import Damage
@@ -126,12 +125,10 @@ class LedgerLog:
         """Whether more of it may be dead than live, as far as can be told without reading it."""
         return self._bytes > 2 * self._live_bytes + SLACK_BYTES
 
-    def entries(self) -> Iterator[Entry[Record]]:
+    def records(self) -> Iterator[Record]:
         """Every record in order; a compaction may remove a segment meanwhile."""
         for path in self._segments():
-            for item in read_file(CODEC, self._disk.view(path)):
-                if not isinstance(item, Damage):  # in the active one: an append in flight
-                    yield item
+            yield from _readable(self._disk, path)
 
     def compact(self, keeps: Callable[[Record], bool] = lambda _: True) -> None:
         """Replace all segments but a new active one by their snapshot.
@@ -178,6 +175,22 @@ class LedgerLog:
 
     def _segments(self) -> list[str]:
         return _segments(self._disk, self._directory)
+
+
+def peek(disk: Disk, directory: str) -> dict[fold.Key, Record]:
+    """The states of a ledger that another process may have open; none if there is no ledger."""
+    states: dict[fold.Key, Record] = {}
+    for path in _segments(disk, directory):
+        for record in _readable(disk, path):
+            fold.add(states, record)
+    return states
+
+
+def _readable(disk: Disk, path: str) -> Iterator[Record]:
+    """In the active segment the last append may be in flight."""
+    for item in read_file(CODEC, disk.view(path)):
+        if not isinstance(item, Damage):
+            yield item.record
 
 
 def _segments(disk: Disk, directory: str) -> list[str]:

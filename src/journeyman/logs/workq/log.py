@@ -35,7 +35,13 @@ from journeyman.errors import LogClosed, LogError, LogLocked
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import CODEC, HEADER, Record
 from journeyman.logs.appender import Appender, SyncPolicy
-from journeyman.logs.publication import finish, journal_path, put_in_place, write_whole
+from journeyman.logs.publication import (
+    finish,
+    journal_path,
+    put_in_place,
+    remove_durably,
+    write_whole,
+)
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.segments import (
     APPEND_LOCK,
@@ -274,6 +280,13 @@ def put_pauses_in_place(disk: Disk, directory: str) -> None:
     """OSError: which of the two files a crash leaves is unknown."""
     path = posixpath.join(directory, PAUSES_FILE)
     put_in_place(disk, path + _PAUSES_SUFFIX, path)
+
+
+def remove_pauses(disk: Disk, directory: str) -> None:
+    """They are kept in the ledger from now on."""
+    path = posixpath.join(directory, PAUSES_FILE)
+    if disk.exists(path):
+        remove_durably(disk, path)
 
 
 def discard_pauses(disk: Disk, directory: str) -> None:

@@ -40,13 +40,15 @@ from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.errors import JourneymanError
+from journeyman.formats.ledger import Instant, QueuePaused
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.workq.cleaning import CleanReport
-from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog, read_pauses
+from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog, read_pauses, remove_pauses
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.group_commit import is_over
+from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWriter, policy_of
 
@@ -170,6 +172,7 @@ class PersistenceContext:
     disk: Disk
     clock: Clock
     messages: ServerLog
+    ledger: Ledger | None = None
 
 
 class Keeping(Protocol):
@@ -342,10 +345,12 @@ class LogKeeping:
             directory,
             sync=policy_of(settings.cmdlog_sync),
             segment_bytes=segment_bytes,
-            paused=read_pauses(around.disk, directory),
+            paused=read_pauses(around.disk, directory) | _pauses_in(around.ledger),
             seed=random.getrandbits(63),
         )
         self._log = opened.log
+        if around.ledger is not None:
+            _move_pauses(around, around.ledger, directory)
         self.queue = opened.queue
         tell_recovery(around.messages, opened.log.recovery)
         tell_loaded(around, opened.queue, begin_ns, log=directory)
@@ -355,6 +360,7 @@ class LogKeeping:
             directory,
             sync=settings.cmdlog_sync,
             segment_bytes=segment_bytes,
+            keeps_pauses=around.ledger is None,
         )
 
     def begin_upkeep(
@@ -393,6 +399,18 @@ class LogKeeping:
 
     def close(self) -> None:
         self._log.close()
+
+
+def _pauses_in(ledger: Ledger | None) -> frozenset[str]:
+    return frozenset() if ledger is None else frozenset(ledger.take("queue-pause"))
+
+
+def _move_pauses(around: PersistenceContext, ledger: Ledger, directory: str) -> None:
+    """From the file of a server that had no ledger. A crash in between repeats it."""
+    if names := read_pauses(around.disk, directory):
+        instant = Instant(around.clock.now_ns())
+        ledger.write([QueuePaused(instant, name) for name in sorted(names)])
+    remove_pauses(around.disk, directory)
 
 
 def tell_loaded(

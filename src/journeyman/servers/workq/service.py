@@ -79,7 +79,7 @@ class WorkqServer(Service):
 
     def _open_keeping(self) -> Keeping:
         settings = self._settings.workq
-        around = PersistenceContext(self._disk, self._clock, self._messages)
+        around = PersistenceContext(self._disk, self._clock, self._messages, self._context.ledger)
         if settings.persistence is WorkqPersistence.STORAGE:
             keeping = StoreKeeping(self._settings, around)
             self.store = keeping.storage

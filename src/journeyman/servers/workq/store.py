@@ -107,6 +107,7 @@ def ended(job: FoldedJob) -> FoldedJob:
 class StoreRecorder:
     """``write`` and ``promote`` never run at the same time: the writer sees to that."""
 
+    keeps_pauses: Final = True
     is_quick: Final = False  # a commit waits for the disk, under every policy
 
     def __init__(

@@ -127,19 +127,28 @@ class LogRecorder:
     Here and now, unless that would wait after all: for the sync of a segment that is full, or for
     the lock while the log is cleaned. ``is_quick`` tells.
 
-    The names of paused queues belong to a batch like its records. They are prepared before the
-    records are written and put in place behind them, so a batch that finds no room changes neither.
+    The names of paused queues belong to a batch like its records. They are in the ledger; without
+    one (``keeps_pauses``) they are prepared before the records are written and put in place after
+    them, so a batch that finds no room changes neither.
     ``write`` and ``sync`` never run at the same time: the writer sees to that.
     """
 
     def __init__(
-        self, log: WorkqLog, disk: Disk, directory: str, *, sync: WorkqSync, segment_bytes: int
+        self,
+        log: WorkqLog,
+        disk: Disk,
+        directory: str,
+        *,
+        sync: WorkqSync,
+        segment_bytes: int,
+        keeps_pauses: bool = True,
     ) -> None:
         self._log = log
         self._disk = disk
         self._directory = directory
         self._waits = sync is WorkqSync.ALWAYS
         self._segment_bytes = segment_bytes
+        self.keeps_pauses = keeps_pauses
         end = log.appender.end()
         self._end = end.offset if end is not None else 0
         self.is_unsynced = False  # something was written since the last ``sync``
@@ -211,6 +220,11 @@ class WorkqRecorder(Protocol):
     @property
     def is_quick(self) -> bool:
         """Whether a write now would wait for no disk and no lock."""
+        ...
+
+    @property
+    def keeps_pauses(self) -> bool:
+        """Whether it is given the names of paused queues; else only the ledger has them."""
         ...
 
     def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
@@ -300,7 +314,7 @@ class WorkqWriter(GroupCommit):
             if type(effect) is WorkqAnswer:
                 waiter: Any = effect.client
                 batch.answer(waiter, waiter.render(effect.reply))
-            else:
+            elif self._recorder is None or self._recorder.keeps_pauses:
                 batch.effects.append(effect)
         if client is None:
             return
