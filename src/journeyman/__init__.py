@@ -1,16 +1,68 @@
 """Journeyman: a durable job scheduler and work queue whose log is also a dataset.
 
-    journeyman           the version and the base of all errors
-    journeyman.client    blocking clients of the server
+    journeyman           App, Backoff, job, ...: tasks for applications (docs/tasks.md)
+    journeyman.client    clients of the server
     journeyman.spark     logs as Spark tables, and back
-    journeyman.testing   a clock and a disk for tests
+    journeyman.testing   apps without a server; a clock and a disk for tests
 
 These four packages are the public Python API (docs/python-api.md); everything else may change.
-Importing them is cheap: no pyspark, no numpy, no aiohttp. docs/architecture.md leads to the code.
+Importing them is cheap: no pyspark, no numpy, no aiohttp; the names of journeyman.tasks are
+imported when they are used. docs/architecture.md leads to the code.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from journeyman.errors import JourneymanError, UsageError
 
-__all__ = ["JourneymanError", "UsageError", "__version__"]
+if TYPE_CHECKING:
+    from journeyman.tasks import (
+        App,
+        Backoff,
+        Call,
+        Codec,
+        CurrentJob,
+        FailedJob,
+        Failure,
+        Job,
+        JobFailed,
+        JobTimeout,
+        JsonCodec,
+        LeaseLost,
+        Middleware,
+        Retry,
+        Task,
+        job,
+    )
+
+__all__ = [
+    "App",
+    "Backoff",
+    "Call",
+    "Codec",
+    "CurrentJob",
+    "FailedJob",
+    "Failure",
+    "Job",
+    "JobFailed",
+    "JobTimeout",
+    "JourneymanError",
+    "JsonCodec",
+    "LeaseLost",
+    "Middleware",
+    "Retry",
+    "Task",
+    "UsageError",
+    "__version__",
+    "job",
+]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The names of journeyman.tasks, imported at their first use."""
+    if name not in __all__:
+        raise AttributeError(f"module 'journeyman' has no attribute {name!r}")
+    import journeyman.tasks
+
+    return getattr(journeyman.tasks, name)

@@ -18,7 +18,11 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "python-api.md"
 HEAVY = ("aiohttp", "aiormq", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "rich")
 PUBLIC = {
-    "journeyman": "JourneymanError UsageError __version__",
+    "journeyman": """
+        App Backoff Call Codec CurrentJob FailedJob Failure Job JobFailed JobTimeout JsonCodec
+        LeaseLost Middleware Retry Task job
+        JourneymanError UsageError __version__
+    """,
     "journeyman.client": """
         KestrelClient Schedule WorkQueue
         AsyncKestrelClient AsyncSchedule AsyncWorkQueue ServerUrl parse_url
@@ -28,7 +32,7 @@ PUBLIC = {
         NotFound Refused TimedOut
     """,
     "journeyman.spark": "attempts read register send states write",
-    "journeyman.testing": "ManualClock PowerCut SimulatedDisk Survival",
+    "journeyman.testing": "InMemory ManualClock PowerCut SimulatedDisk Survival",
 }
 
 

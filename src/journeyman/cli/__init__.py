@@ -47,6 +47,7 @@ COMMANDS = {
     "serve": "journeyman.cli.serve:serve",
     "storage": "journeyman.cli.storage:storage",
     "verify": "journeyman.cli.verify:verify",
+    "worker": "journeyman.cli.worker:worker",
     "workq-server": "journeyman.cli.serve:workq_server",
 }
 

@@ -1,0 +1,101 @@
+"""``journeyman worker MODULE:APP``: run the jobs of an app. See docs/tasks.md."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from journeyman.cli.server_options import SERVER_VARIABLE
+
+_LEVELS = ["debug", "info", "warning", "error"]
+
+
+@click.command()
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME[:WEIGHT]",
+    help="Queue to work on; repeat it for more. [default: those of the app's tasks]",
+)
+@click.option(
+    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=8, show_default=True,
+    help="Jobs at a time, per process.",
+)  # fmt: skip
+@click.option("--threads", "kind", flag_value="threads", default=True,
+              help="Run sync functions in threads. [default]")  # fmt: skip
+@click.option("--asyncio", "kind", flag_value="asyncio",
+              help="Run sync functions on the event loop too: they must not block.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1, 1_000), default=1, show_default=True,
+              help="Worker processes; one that dies is started again.")  # fmt: skip
+@click.option("--burst", is_flag=True, help="Stop when no job is ready.")
+@click.option("--reload", "reload_", is_flag=True, help="Start again when a source file changes.")
+@click.option("--grace", type=click.FloatRange(0), default=60.0, show_default=True,
+              metavar="SECONDS", help="How long running jobs may take after SIGTERM.")  # fmt: skip
+@click.option("--name", default="", help="Name of this worker. [default: HOST-PID]")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
+@click.option("--server", envvar=SERVER_VARIABLE, metavar="URL", help="Instead of the app's URL.")
+@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+def worker(
+    app: str,
+    queues: tuple[str, ...],
+    concurrency: int,
+    kind: Any,
+    processes: int,
+    burst: bool,
+    reload_: bool,
+    grace: float,
+    name: str,
+    metrics: str | None,
+    server: str | None,
+    log_level: str,
+) -> int:
+    """Run the jobs of an app until SIGTERM.
+
+    MODULE:APP says where the App is, for example shop.tasks:app. SIGTERM and SIGINT stop it
+    gracefully: running jobs are finished. A second signal stops it at once; its jobs are run again
+    after their lease.
+    """
+    logging.basicConfig(
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    from journeyman.tasks.worker import QueueShare, Worker
+    from journeyman.tasks.worker.program import load_app, run_worker, supervise
+
+    if processes > 1 or reload_:
+        return supervise(_one_process(), processes, reload=Path.cwd() if reload_ else None)
+    found = load_app(app)
+    if server:
+        found.use_server(server)
+    on_outcome = None
+    if metrics:
+        from journeyman.tasks.worker.metrics import serve_metrics
+
+        on_outcome = serve_metrics(metrics)
+    shares = [QueueShare.parse(text) for text in queues]
+    running = Worker(
+        found, shares, concurrency=concurrency, kind=kind, burst=burst, name=name,
+        on_outcome=on_outcome,
+    )  # fmt: skip
+    return run_worker(running, grace_s=grace)
+
+
+def _one_process() -> list[str]:
+    """This command line, for one process that does not reload."""
+    words = sys.argv[1:]
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word == "--reload" or word.startswith("--processes"):
+            skip = word == "--processes"
+            continue
+        kept.append(word)
+    return [sys.executable, "-m", "journeyman", *kept]

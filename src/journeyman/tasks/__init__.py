@@ -1,0 +1,36 @@
+"""Tasks: functions of an application that run on workers, later, again, or every night.
+
+    App             tasks, timetables and hooks of one application
+    Backoff         how long to wait before a retry
+    Job             a job that was sent; its result
+    job()           inside of a task: the job that runs here
+    Retry           raise it to be tried again
+
+Everything here is also in ``journeyman`` itself: ``import journeyman as jm``. See docs/tasks.md.
+"""
+
+from journeyman.tasks.app import App, Middleware
+from journeyman.tasks.envelope import Codec, Failure, JsonCodec
+from journeyman.tasks.jobs import CurrentJob, FailedJob, Job, JobFailed, LeaseLost, job
+from journeyman.tasks.options import Backoff
+from journeyman.tasks.running import JobTimeout, Retry
+from journeyman.tasks.task import Call, Task
+
+__all__ = [
+    "App",
+    "Backoff",
+    "Call",
+    "Codec",
+    "CurrentJob",
+    "FailedJob",
+    "Failure",
+    "Job",
+    "JobFailed",
+    "JobTimeout",
+    "JsonCodec",
+    "LeaseLost",
+    "Middleware",
+    "Retry",
+    "Task",
+    "job",
+]

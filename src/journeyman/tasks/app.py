@@ -1,0 +1,248 @@
+"""``App``: the tasks, timetables and hooks of one application, and where their jobs go.
+
+    app = jm.App()                        $JOURNEYMAN_URL, or journeyman://127.0.0.1
+
+    @app.task(queue="mail", retries=5)
+    def send_mail(to: str) -> str: ...
+
+    @app.cron("0 2 * * *", tz="Europe/Berlin")
+    def nightly() -> None: ...
+
+Nothing connects until the first job is sent. One process may have several apps.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from uuid import UUID
+
+from journeyman.client.service import DEFAULT_URL, URL_VARIABLE
+from journeyman.errors import UsageError
+from journeyman.tasks.broker import Broker
+from journeyman.tasks.envelope import Codec, JsonCodec
+from journeyman.tasks.jobs import CurrentJob, FailedJob, Job
+from journeyman.tasks.options import Options, TaskOptions, seconds
+from journeyman.tasks.task import AnyTask, Task
+from journeyman.tasks.timetables import CatchUp, Overlap, Timetable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+H = TypeVar("H", bound=Callable[[FailedJob], Any])
+
+
+class Middleware(Protocol):
+    """Runs around every job of an app."""
+
+    async def around(self, job: CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Await ``call`` and return its value; what it raises is the outcome of the attempt."""
+        ...
+
+
+class App:
+    """See the module."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str = "",
+        codec: Codec | None = None,
+        **defaults: Unpack[TaskOptions],
+    ) -> None:
+        """``name`` is a prefix for the names of tasks; ``defaults`` are options of every task."""
+        self._url = url
+        self.name = name
+        self.codec: Codec = JsonCodec() if codec is None else codec
+        self.tasks: dict[str, AnyTask] = {}
+        self.timetables: dict[str, Timetable] = {}
+        self.middleware: list[Middleware] = []
+        self.failure_hooks: list[Callable[[FailedJob], Any]] = []
+        self._defaults = Options().with_(defaults)
+        self._broker: Broker | None = None
+        self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    @overload
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+
+    @overload
+    def task(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+
+    @overload
+    def task(self, *, name: str | None = None, **options: Unpack[TaskOptions]) -> TaskMaker: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Any:
+        """Make a function a task. ``name`` is by default module and name of the function."""
+        maker = TaskMaker(self, name, self._defaults.with_(options))
+        return maker if function is None else maker(function)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        catch_up: CatchUp = "none",
+        overlap: Overlap = "allow",
+        jitter: float | timedelta = 0.0,
+        name: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> CronMaker:
+        """Run a function without arguments by a cron expression in a time zone."""
+        plan = Timetable("", "cron", expression, tz, catch_up, overlap, _jitter(jitter))
+        return CronMaker(self, name, self._defaults.with_(options), plan)
+
+    def every(
+        self,
+        interval: float | timedelta,
+        *,
+        catch_up: CatchUp = "none",
+        overlap: Overlap = "allow",
+        jitter: float | timedelta = 0.0,
+        name: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> CronMaker:
+        """Run a function without arguments again and again, ``interval`` apart."""
+        text = f"{seconds('interval', interval):g}s"
+        plan = Timetable("", "every", text, "UTC", catch_up, overlap, _jitter(jitter))
+        return CronMaker(self, name, self._defaults.with_(options), plan)
+
+    def add_task(
+        self, function: Callable[P, Any], name: str | None, options: Options
+    ) -> Task[P, Any, Any]:
+        """What the decorators do. Raises UsageError if the name is taken."""
+        full = name if name is not None else _name_of(function)
+        if self.name:
+            full = f"{self.name}.{full}"
+        if full in self.tasks:
+            raise UsageError(f"two tasks are called {full!r}; give one of them a name=")
+        task: Task[P, Any, Any] = Task(self, function, full, options)
+        self.tasks[full] = task
+        return task
+
+    # -- hooks -------------------------------------------------------------------------------------
+
+    def on_failure(self, hook: H) -> H:
+        """Call this, in the worker, when a job has failed and will not be tried again."""
+        self.failure_hooks.append(hook)
+        return hook
+
+    def use(self, middleware: Middleware) -> None:
+        """Run this around every job; the first one added is the outermost."""
+        self.middleware.append(middleware)
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def job(self, job_id: str | UUID) -> Job[Any]:
+        """A job that was sent before, by its id."""
+        found = job_id if isinstance(job_id, UUID) else UUID(job_id)
+        return Job(self.broker, self.codec, found)
+
+    @property
+    def url(self) -> str:
+        return self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+
+    @property
+    def broker(self) -> Broker:
+        """Made at the first use."""
+        if self._broker is None:
+            from journeyman.tasks.server import ServerBroker
+
+            self._broker = ServerBroker(self.url)
+        return self._broker
+
+    def replace_broker(
+        self, broker: Broker | None, now: Callable[[], datetime]
+    ) -> tuple[Broker | None, Callable[[], datetime]]:
+        """For tests: another place for jobs, with its own time. What was there before."""
+        before = self._broker, self.now
+        self._broker, self.now = broker, now
+        return before
+
+    def use_server(self, url: str) -> None:
+        """Another server than the one given to the constructor."""
+        self._url = url
+        self._broker = None
+
+    def close(self) -> None:
+        """Close connections; the next job opens new ones."""
+        if self._broker is not None:
+            self._broker.close()
+
+    async def aclose(self) -> None:
+        """``close``, also of the connections of asyncio."""
+        if self._broker is not None:
+            await self._broker.aclose()
+
+    def __repr__(self) -> str:
+        return f"<journeyman.App {self.name or self.url!r}, {len(self.tasks)} tasks>"
+
+
+class TaskMaker:
+    """``@app.task(...)``."""
+
+    def __init__(self, app: App, name: str | None, options: Options) -> None:
+        self._app = app
+        self._name = name
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        return self._app.add_task(function, self._name, self._options)
+
+
+class CronMaker:
+    """``@app.cron(...)`` and ``@app.every(...)``."""
+
+    def __init__(self, app: App, name: str | None, options: Options, plan: Timetable) -> None:
+        self._app = app
+        self._name = name
+        self._options = options
+        self._plan = plan
+
+    @overload
+    def __call__(
+        self, function: Callable[[], Coroutine[Any, Any, T]], /
+    ) -> Task[[], Coroutine[Any, Any, T], T]: ...
+
+    @overload
+    def __call__(self, function: Callable[[], T], /) -> Task[[], T, T]: ...
+
+    def __call__(self, function: Callable[[], Any], /) -> Any:
+        task = self._app.add_task(function, self._name, self._options)
+        task.bind((), {})
+        self._app.timetables[task.name] = self._plan.named(task)
+        return task
+
+
+def _jitter(given: float | timedelta) -> float:
+    return 0.0 if given == 0 else seconds("jitter", given)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """``module.function``; the module of a program that is run directly is its file's name."""
+    module = function.__module__
+    if module == "__main__":
+        path = getattr(sys.modules["__main__"], "__file__", None)
+        module = Path(path).stem if path else module
+    return f"{module}.{function.__qualname__}".replace(".<locals>", "")

@@ -1,0 +1,59 @@
+"""Where an app puts its jobs: the interface, with two implementations.
+
+    ServerBroker (server.py)                      a Journeyman server, over its work queue port
+    EngineBroker (journeyman.testing.InMemory)    the engine of the work queue in this process
+
+    task --Order--> broker.add --> True, or False: an unfinished job has this id already
+    job  --id-----> broker.ending --> Ending, or None if it does not end within the wait
+
+Both keep the same rules because both run the same engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from journeyman.tasks.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A job to add."""
+
+    job_id: UUID
+    payload: bytes
+    options: Options
+    at: datetime | None = None
+    limit_key: str | None = None
+
+
+class Ending(NamedTuple):
+    """How a job ended: its result, or its failure (envelope.py)."""
+
+    succeeded: bool
+    result: bytes
+
+
+class Broker(Protocol):
+    """What an app needs. The a-methods are the same for asyncio."""
+
+    def add(self, order: Order) -> bool: ...
+
+    async def aadd(self, order: Order) -> bool: ...
+
+    def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
+        """Raises NotFound if there is no such job (any more)."""
+        ...
+
+    async def aending(self, job_id: UUID, wait_s: float) -> Ending | None: ...
+
+    def delete(self, job_id: UUID) -> bool:
+        """Whether there was such a job."""
+        ...
+
+    def close(self) -> None: ...
+
+    async def aclose(self) -> None: ...

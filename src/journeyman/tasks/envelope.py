@@ -1,0 +1,148 @@
+"""What a job of a task carries, and what its result is: JSON that any language can read.
+
+    {"v": 1, "task": "shop.send_mail", "args": ["a@b.c"], "kwargs": {"subject": "hi"},
+     "trace": {"traceparent": "00-..."}, "then": [...]}
+
+    result    of a completed job: the returned value, by the codec of the app
+    failure   of a failed job: {"error": "ValueError", "message": "...", "traceback": "..."}
+
+``v``, ``task``, ``args`` and ``kwargs`` are always there. ``trace`` carries the context of the
+sender; ``then`` are the calls that follow (flows.py). Unknown members are ignored. The codec of an
+app writes args, kwargs and results; there is no pickle: a payload never runs code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from journeyman.errors import JourneymanError, UsageError
+
+VERSION = 1
+MAX_BYTES = 1_048_576  # of a payload, and of a result
+_SHOWN_TRACEBACK = 20_000  # characters, from its end
+
+
+class UnreadableJob(JourneymanError):
+    """The payload of a job is not an envelope that this worker understands."""
+
+
+class Codec(Protocol):
+    """How values become JSON-like values and back: the plug for types that JSON lacks."""
+
+    def dumps(self, value: Any) -> bytes:
+        """Raises TypeError or ValueError for what it cannot write."""
+        ...
+
+    def loads(self, data: bytes) -> Any: ...
+
+
+class JsonCodec:
+    """Plain JSON, UTF-8, compact. NaN and values that JSON lacks are refused."""
+
+    def __init__(self) -> None:
+        self._encode = json.JSONEncoder(
+            separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        ).encode
+
+    def dumps(self, value: Any) -> bytes:
+        return self._encode(value).encode()
+
+    def loads(self, data: bytes) -> Any:
+        return json.loads(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One call of a task, as it travels."""
+
+    task: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)
+    then: tuple[Any, ...] = ()  # see flows.py
+
+    def encode(self, codec: Codec) -> bytes:
+        """Raises UsageError that names the task and what cannot be written."""
+        members: dict[str, Any] = {
+            "v": VERSION,
+            "task": self.task,
+            "args": self.args,
+            "kwargs": dict(self.kwargs),
+        }
+        if self.trace:
+            members["trace"] = dict(self.trace)
+        if self.then:
+            members["then"] = self.then
+        data = written(codec, members, f"the arguments of {self.task}")
+        if len(data) > MAX_BYTES:
+            raise UsageError(
+                f"the arguments of {self.task} take {len(data)} bytes, at most {MAX_BYTES} fit;"
+                " store them elsewhere and pass a reference"
+            )
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes, codec: Codec) -> Envelope:
+        """Raises UnreadableJob."""
+        try:
+            members = codec.loads(data)
+            version = members["v"]
+            found = cls(
+                members["task"],
+                tuple(members["args"]),
+                members["kwargs"],
+                members.get("trace") or {},
+                tuple(members.get("then") or ()),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            start = data[:60].decode("utf-8", "replace")
+            raise UnreadableJob(
+                f"not a task envelope: {start!r} ({type(error).__name__}: {error})"
+            ) from None
+        if version != VERSION:
+            raise UnreadableJob(f"envelope version {version!r}; this worker reads {VERSION}")
+        if type(found.task) is not str or type(found.kwargs) is not dict:
+            raise UnreadableJob("task must be a string and kwargs an object")
+        return found
+
+
+def written(codec: Codec, value: Any, what: str) -> bytes:
+    """Encode, or say in one line what cannot be. Raises UsageError."""
+    try:
+        return codec.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"cannot encode {what}: {error}; pass plain JSON values or give App(codec=...)"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed, in words: exceptions do not travel."""
+
+    error: str
+    message: str
+    traceback: str = ""
+
+    def encode(self) -> bytes:
+        members = {"error": self.error, "message": self.message[:_SHOWN_TRACEBACK]}
+        if self.traceback:
+            members["traceback"] = self.traceback[-_SHOWN_TRACEBACK:]
+        return json.dumps(members, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Failure:
+        """Also of a worker that writes something else."""
+        if not data:
+            return cls("WorkerLost", "the worker died or hung, and no attempt is left")
+        try:
+            members = json.loads(data)
+            return cls(members["error"], members["message"], members.get("traceback", ""))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return cls("Failed", data.decode("utf-8", "replace"))
+
+    def __str__(self) -> str:
+        return f"{self.error}: {self.message}" if self.message else self.error

@@ -1,0 +1,171 @@
+"""The two views of a job: ``Job`` where it is sent, ``CurrentJob`` where it runs.
+
+job = send_mail.send("a@b.c")       Job[str]
+job.result(timeout=10)              the returned value; JobFailed, TimeoutError
+await job                           the same for asyncio, without a limit
+
+jm.job().attempt                    inside a task: the job that runs here
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
+
+from journeyman.client import NotFound
+from journeyman.errors import JourneymanError
+from journeyman.tasks.broker import Broker, Ending
+from journeyman.tasks.envelope import Codec, Failure
+from journeyman.tasks.options import Seconds, seconds
+
+T = TypeVar("T")
+
+WAIT_S = 3600.0  # of one question to the server
+logger = logging.getLogger("journeyman.job")
+
+
+class JobFailed(JourneymanError):
+    """A job has failed and will not be tried again; ``failure`` has its error and traceback."""
+
+    def __init__(self, job_id: str, failure: Failure) -> None:
+        super().__init__(f"job {job_id} failed: {failure}")
+        self.job_id = job_id
+        self.failure = failure
+
+
+class LeaseLost(JourneymanError):
+    """The job was deleted, finished elsewhere, or its lease ran out: stop working on it."""
+
+
+class Job(Generic[T]):
+    """A job that was sent. Hold on to its ``id`` to ask later: ``app.job(id)``."""
+
+    __slots__ = ("_broker", "_codec", "_ids", "id", "is_new", "task")
+
+    def __init__(
+        self, broker: Broker, codec: Codec, *ids: UUID, task: str = "", is_new: bool = True
+    ) -> None:
+        """``ids`` of a chain, to its last job; each is there once the one before has succeeded.
+
+        ``is_new`` is False if an unfinished job with the same key was there already.
+        """
+        self._broker = broker
+        self._codec = codec
+        self._ids = ids
+        self.id = str(ids[-1])
+        self.task = task
+        self.is_new = is_new
+
+    def result(self, timeout: Seconds | None = None) -> T:
+        """Wait for the end. Raises JobFailed, TimeoutError, NotFound (deleted or expired)."""
+        end = _deadline(timeout)
+        for job_id in self._ids:
+            while True:
+                left = WAIT_S if end is None else max(0.0, end - time.monotonic())
+                ending = self._broker.ending(job_id, min(left, WAIT_S))
+                if ending is not None:
+                    break
+                if end is not None and time.monotonic() >= end:
+                    raise TimeoutError(f"job {job_id} is not done after {timeout} s")
+            value = self._value(job_id, ending)
+        return value
+
+    async def aresult(self, timeout: Seconds | None = None) -> T:
+        """``result`` for asyncio."""
+        async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout)):
+            for job_id in self._ids:
+                while (ending := await self._broker.aending(job_id, WAIT_S)) is None:
+                    continue
+                value = self._value(job_id, ending)
+        return value
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self.aresult().__await__()
+
+    def is_done(self) -> bool:
+        """Whether it succeeded or failed."""
+        try:
+            for job_id in self._ids:
+                ending = self._broker.ending(job_id, 0)
+                if ending is None or not ending.succeeded:
+                    return ending is not None
+        except NotFound:
+            return False
+        return True
+
+    def delete(self) -> bool:
+        """Remove the job in any state, of a chain the first. Whether there was such a job."""
+        return self._broker.delete(self._ids[0])
+
+    def _value(self, job_id: UUID, ending: Ending) -> T:
+        if not ending.succeeded:
+            raise JobFailed(str(job_id), Failure.decode(ending.result))
+        value: Any = self._codec.loads(ending.result) if ending.result else None
+        return cast(T, value)
+
+    def __repr__(self) -> str:
+        return f"Job({self.id}, {self.task})" if self.task else f"Job({self.id})"
+
+
+def _deadline(timeout: Seconds | None) -> float | None:
+    return None if timeout is None else time.monotonic() + seconds("timeout", timeout)
+
+
+@dataclass(slots=True)
+class CurrentJob:
+    """The job that runs here. Outside of a worker: one without an id that does nothing."""
+
+    id: str = ""
+    task: str = ""
+    queue: str = ""
+    attempt: int = 1
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)
+    touch: Callable[[], None] | None = None  # the worker's; from any thread
+    is_lost: bool = False
+
+    def heartbeat(self) -> None:
+        """Renew the lease now; the worker does so by itself too. Raises LeaseLost."""
+        if self.is_lost:
+            raise LeaseLost(f"job {self.id} is no longer leased to this worker")
+        if self.touch is not None:
+            self.touch()
+
+    def log(self, message: str, **fields: Any) -> None:
+        """One line in the worker's log, with the id of the job."""
+        extra = "".join(f" {name}={value}" for name, value in fields.items())
+        logger.info("%s %s: %s%s", self.task or "job", self.id or "-", message, extra)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedJob:
+    """What ``on_failure`` gets: a job that failed and will not be tried again."""
+
+    id: str
+    task: str
+    queue: str
+    attempt: int
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    failure: Failure
+    exception: BaseException | None = None
+
+
+_CURRENT: ContextVar[CurrentJob] = ContextVar("journeyman_job")
+
+
+def job() -> CurrentJob:
+    """The job that runs here."""
+    return _CURRENT.get(None) or CurrentJob()
+
+
+def set_current(current: CurrentJob) -> None:
+    """For workers: of this thread or asyncio task from now on."""
+    _CURRENT.set(current)

@@ -1,0 +1,211 @@
+"""What a task can ask for: where it runs, how often it is tried, and how many may run at once.
+
+    @app.task(queue="mail", retries=5, backoff=Backoff(10, factor=2, max=3600, jitter=0.1))
+
+``TaskOptions`` is what people write, ``Options`` what it means. Times are seconds, or a timedelta.
+Keys are templates over the arguments of a call: ``unique="{customer}"`` allows one unfinished job
+per customer; ``unique="args"`` one per set of arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeAlias, TypedDict
+
+from journeyman.errors import UsageError
+from journeyman.units import MS_PER_S
+
+Seconds: TypeAlias = float | timedelta
+
+DEFAULT_QUEUE = "default"
+DEFAULT_LEASE_S = 30.0
+DEFAULT_TTL_S = 7 * 86_400.0
+MAX_TTL_S = 30 * 86_400.0
+MAX_DELAY_S = 86_400.0
+MAX_RETRIES = 200
+CRASHES = 20  # attempts beyond the retries, for those that a dead worker ended
+
+_QUEUE = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
+_RATE = re.compile(r"([1-9]\d{0,8})/(\d*)(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before each retry: ``first``, then ``factor`` times longer each time.
+
+    ``jitter`` 0.1 moves each delay by up to 10 % either way, so that jobs that failed together do
+    not come back together.
+    """
+
+    first: float = 5.0
+    factor: float = 2.0
+    max: float = 3_600.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.first < 0 or self.factor < 1 or not 0 <= self.jitter < 1:
+            raise UsageError(f"{self}: first must be >= 0, factor >= 1, and jitter from 0 to 1")
+        if not 0 <= self.max <= MAX_DELAY_S:
+            raise UsageError(f"{self}: max must be from 0 to {MAX_DELAY_S:.0f} seconds (a day)")
+
+    def delay_s(self, failures: int, chance: float) -> float:
+        """After so many failures; ``chance`` is a random number from 0 to 1."""
+        growth = min(failures - 1, 64)  # further growth changes nothing but overflows
+        plain = min(self.first * self.factor**growth, self.max)
+        return min(plain * (1 + self.jitter * (2 * chance - 1)), MAX_DELAY_S)
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of a task, and of one call by ``task.options(...)``."""
+
+    queue: str
+    retries: int  # how often to try again after a failure
+    backoff: Backoff | float  # a number: the same delay every time
+    timeout: Seconds | None  # how long one attempt may take
+    unique: str | None  # "args", or a template: one unfinished job per key
+    rate: str | None  # "10/m": starts per time, of this queue or key
+    concurrency: int | None  # running at once, of this queue or key
+    key: str | None  # a template: count rate and concurrency per key
+    priority: int  # higher first
+    lease: Seconds  # a job comes back so long after its worker died
+    ttl: Seconds  # the job and its result are kept so long
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a task, checked. Times in seconds."""
+
+    queue: str = DEFAULT_QUEUE
+    retries: int = 0
+    backoff: Backoff = Backoff()
+    timeout_s: float | None = None
+    unique: str | None = None
+    rate: Rate | None = None
+    concurrency: int | None = None
+    key: str | None = None
+    priority: int = 0
+    lease_s: float = DEFAULT_LEASE_S
+    ttl_s: float = DEFAULT_TTL_S
+
+    def with_(self, given: TaskOptions) -> Options:
+        """These options with some replaced. Raises UsageError."""
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            check = _CHECKS.get(name)
+            if check is None:
+                known = ", ".join(_CHECKS)
+                raise UsageError(f"unknown task option {name!r}; the options are {known}")
+            field, read = check
+            values[field] = read(name, value)
+        return replace(self, **values)
+
+    @property
+    def max_fails(self) -> int:
+        return self.retries + 1
+
+    @property
+    def max_attempts(self) -> int:
+        return min(self.max_fails + CRASHES, 255)
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.lease_s * MS_PER_S)
+
+    @property
+    def ttl_ms(self) -> int:
+        return round(self.ttl_s * MS_PER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most ``count`` starts in ``per_ms``."""
+
+    count: int
+    per_ms: int
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """``10/m``, ``1/30s``. Raises UsageError."""
+        found = _RATE.fullmatch(text)
+        if found is None:
+            raise UsageError(f"not a rate: {text!r}; write for example '10/m' or '1/30s'")
+        return cls(int(found[1]), int(found[2] or 1) * _UNIT_MS[found[3]])
+
+
+def filled(template: str, arguments: Mapping[str, Any], task: str) -> str:
+    """A key: the template with the arguments of a call. Raises UsageError."""
+    try:
+        return template.format_map(arguments)
+    except (KeyError, IndexError, AttributeError, ValueError) as error:
+        names = ", ".join(arguments) or "none"
+        problem = f"{type(error).__name__}: {error}"
+        raise UsageError(
+            f"{task}: cannot fill the key {template!r} ({problem}); arguments: {names}"
+        ) from None
+
+
+def seconds(name: str, value: Seconds) -> float:
+    found: Any = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1e10:
+        raise UsageError(f"{name} must be a positive number of seconds or a timedelta: {value!r}")
+    return float(found)
+
+
+def _between(low: int, high: int) -> Any:
+    def read(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise UsageError(f"{name} must be a whole number from {low} to {high}: {value!r}")
+        return value
+
+    return read
+
+
+def _optional(read: Any) -> Any:
+    return lambda name, value: None if value is None else read(name, value)
+
+
+def _time(low: float, high: float) -> Any:
+    def read(name: str, value: Seconds) -> float:
+        found = seconds(name, value)
+        if not low <= found <= high:
+            raise UsageError(f"{name} must be from {low:g} to {high:g} seconds: {found:g}")
+        return found
+
+    return read
+
+
+def _queue(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not _QUEUE.fullmatch(value):
+        raise UsageError(f"{name} must be 1 to 255 of A-Z a-z 0-9 _ . -: {value!r}")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name} must be a text that is not empty: {value!r}")
+    return value
+
+
+def _backoff(_name: str, value: Backoff | float) -> Backoff:
+    if isinstance(value, Backoff):
+        return value
+    return Backoff(value, factor=1.0, max=max(value, 1.0), jitter=0.0)
+
+
+_CHECKS: dict[str, tuple[str, Any]] = {
+    "queue": ("queue", _queue),
+    "retries": ("retries", _between(0, MAX_RETRIES)),
+    "backoff": ("backoff", _backoff),
+    "timeout": ("timeout_s", _optional(_time(0.001, MAX_DELAY_S))),
+    "unique": ("unique", _optional(_text)),
+    "rate": ("rate", _optional(lambda _name, value: Rate.parse(value))),
+    "concurrency": ("concurrency", _optional(_between(1, 1_000_000))),
+    "key": ("key", _optional(_text)),
+    "priority": ("priority", _between(-(2**31), 2**31 - 1)),
+    "lease": ("lease_s", _time(0.1, MAX_DELAY_S)),
+    "ttl": ("ttl_s", _time(1, MAX_TTL_S)),
+}

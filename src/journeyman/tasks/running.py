@@ -1,0 +1,193 @@
+"""One attempt at a job: payload in, outcome out. The same for every kind of worker and for tests.
+
+    Delivery --prepare--> Prepared --middleware, function--> value or exception --> Outcome
+
+    Done(result)             completed
+    Again(failure, delay)    failed, to be tried again after the delay
+    Dead(failure)            failed, not to be tried again
+
+A worker runs functions its own way (thread, event loop); everything else about an attempt is here.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from journeyman.errors import JourneymanError
+from journeyman.tasks.app import App
+from journeyman.tasks.broker import Order
+from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
+from journeyman.tasks.flows import following_order
+from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current
+from journeyman.tasks.options import Options, Seconds, seconds
+from journeyman.tasks.task import AnyTask
+from journeyman.units import MS_PER_S
+
+logger = logging.getLogger("journeyman.worker")
+
+
+class Retry(JourneymanError):
+    """Raise it in a task to be tried again, after ``after`` seconds instead of the backoff."""
+
+    def __init__(self, reason: str = "retry", *, after: Seconds | None = None) -> None:
+        super().__init__(reason)
+        self.after_s = None if after is None else seconds("after", after)
+
+
+class JobTimeout(JourneymanError):
+    """An attempt took longer than the timeout of its task. Raised inside the task."""
+
+
+class Delivery(NamedTuple):
+    """A leased job. ``fails`` so far, of ``max_fails``; ``attempt`` counts this one."""
+
+    job_id: str
+    queue: str
+    payload: bytes
+    ttr_ms: int = 0
+    attempt: int = 1
+    fails: int = 0
+    max_fails: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    result: bytes
+    following: Order | None = None  # a job to add before this one is completed
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    failure: Failure
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    failure: Failure
+    failed: FailedJob
+
+
+Outcome: TypeAlias = Done | Again | Dead
+
+
+class Prepared(NamedTuple):
+    """A job that can be started. ``task`` is None if ``problem`` says why it cannot."""
+
+    delivery: Delivery
+    current: CurrentJob
+    envelope: Envelope
+    task: AnyTask | None
+    problem: JourneymanError | None = None
+
+    @property
+    def options(self) -> Options:
+        return Options() if self.task is None else self.task.defaults
+
+    @property
+    def name(self) -> str:
+        return self.current.task or "?"
+
+
+def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = None) -> Prepared:
+    """Read the payload and find the task."""
+    current = CurrentJob(delivery.job_id, "", delivery.queue, delivery.attempt, touch=touch)
+    try:
+        envelope = Envelope.decode(delivery.payload, app.codec)
+    except UnreadableJob as error:
+        return Prepared(delivery, current, Envelope(""), None, error)
+    current.task, current.args = envelope.task, envelope.args
+    current.kwargs, current.trace = envelope.kwargs, envelope.trace
+    task = app.tasks.get(envelope.task)
+    if task is None:
+        problem = UnreadableJob(
+            f"unknown task {envelope.task!r}: is its module imported by this worker's app?"
+        )
+        return Prepared(delivery, current, envelope, None, problem)
+    return Prepared(delivery, current, envelope, task)
+
+
+def call_here(prepared: Prepared) -> Any:
+    """Call the function of a task in this thread; an async one gives its coroutine."""
+    if prepared.task is None:
+        assert prepared.problem is not None
+        raise prepared.problem
+    set_current(prepared.current)
+    return prepared.task.function(*prepared.envelope.args, **prepared.envelope.kwargs)
+
+
+async def call_around(app: App, prepared: Prepared, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Await the call inside of all middleware of the app."""
+    set_current(prepared.current)
+    for middleware in reversed(app.middleware):
+        call = _wrapped(middleware.around, prepared.current, call)
+    return await call()
+
+
+def _wrapped(
+    around: Callable[[CurrentJob, Callable[[], Awaitable[Any]]], Awaitable[Any]],
+    current: CurrentJob,
+    call: Callable[[], Awaitable[Any]],
+) -> Callable[[], Awaitable[Any]]:
+    return lambda: around(current, call)
+
+
+def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
+    """The outcome of a function that returned."""
+    try:
+        what = f"the result of {prepared.name}"
+        result = b"" if value is None else written(app.codec, value, what)
+        if len(result) > MAX_BYTES:
+            raise JourneymanError(f"{what} takes {len(result)} bytes, at most {MAX_BYTES} fit")
+        then = prepared.envelope.then
+        following = None
+        if then:
+            following = following_order(app, prepared.delivery.job_id, then, value)
+    except (JourneymanError, TypeError) as error:
+        return failed(prepared, error)
+    return Done(result, following)
+
+
+def failed(prepared: Prepared, error: BaseException, chance: float | None = None) -> Outcome:
+    """The outcome of a function that raised: tried again while fails are left."""
+    delivery = prepared.delivery
+    failure = _described(error)
+    fails = delivery.fails + 1
+    if fails >= delivery.max_fails:
+        current = prepared.current
+        told = FailedJob(
+            current.id,
+            current.task,
+            current.queue,
+            current.attempt,
+            current.args,
+            current.kwargs,
+            failure,
+            error,
+        )
+        return Dead(failure, told)
+    if isinstance(error, Retry) and error.after_s is not None:
+        return Again(failure, round(error.after_s * MS_PER_S))
+    rolled = random.random() if chance is None else chance
+    return Again(failure, round(prepared.options.backoff.delay_s(fails, rolled) * MS_PER_S))
+
+
+def tell_failure(app: App, dead: Dead) -> None:
+    """Call the failure hooks; one that raises is logged and stops nothing."""
+    for hook in app.failure_hooks:
+        try:
+            hook(dead.failed)
+        except Exception:
+            logger.exception("on_failure hook %s raised", getattr(hook, "__name__", hook))
+
+
+def _described(error: BaseException) -> Failure:
+    if isinstance(error, Retry | UnreadableJob | JobTimeout):
+        return Failure(type(error).__name__, str(error))
+    text = "".join(traceback.format_exception(error))
+    return Failure(type(error).__name__, str(error), text)

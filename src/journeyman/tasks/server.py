@@ -1,0 +1,87 @@
+"""Jobs go to a Journeyman server: ``ServerBroker``, over the work queue clients.
+
+    journeyman://[token@]host[:port]     all that a URL can say: docs/client.md
+
+Clients connect at the first job, and may be shared by threads, tasks and forked processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from journeyman.client import AsyncWorkQueue, Refused, Result, WorkQueue
+from journeyman.client.service import ServerUrl, parse_url
+from journeyman.tasks.broker import Ending, Order
+from journeyman.units import MS_PER_S
+
+_DUPLICATE = "Duplicate job"
+
+
+class ServerBroker:
+    """See the module."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.address: ServerUrl = parse_url(url)
+        self._queue = WorkQueue.from_url(url)
+        self._async_queue = AsyncWorkQueue.from_url(url)
+
+    def add(self, order: Order) -> bool:
+        try:
+            self._queue.add(order.options.queue, order.payload, **_fields(order))
+        except Refused as refused:
+            return _is_there(refused)
+        return True
+
+    async def aadd(self, order: Order) -> bool:
+        try:
+            await self._async_queue.add(order.options.queue, order.payload, **_fields(order))
+        except Refused as refused:
+            return _is_there(refused)
+        return True
+
+    def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
+        return _ending(self._queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
+
+    async def aending(self, job_id: UUID, wait_s: float) -> Ending | None:
+        return _ending(await self._async_queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
+
+    async def progress(self, job_id: str) -> tuple[int, int, int]:
+        """Attempts, fails and max_fails of a job, as far as they are known."""
+        found = await self._async_queue.inspect_job(job_id)
+        return (1, 0, 1) if found is None else (found.attempts, found.fails, found.max_fails)
+
+    def delete(self, job_id: UUID) -> bool:
+        return self._queue.delete(job_id)
+
+    def close(self) -> None:
+        self._queue.close()
+
+    async def aclose(self) -> None:
+        self.close()
+        await self._async_queue.close()
+
+
+def _fields(order: Order) -> dict[str, Any]:
+    options = order.options
+    return {
+        "job_id": order.job_id,
+        "ttr_ms": options.lease_ms,
+        "ttl_ms": options.ttl_ms,
+        "priority": options.priority,
+        "max_attempts": options.max_attempts,
+        "max_fails": options.max_fails,
+        "time": order.at,
+    }
+
+
+def _is_there(refused: Refused) -> bool:
+    """False: the job is there already. Any other refusal is raised."""
+    if refused.reason != _DUPLICATE:
+        raise refused
+    return False
+
+
+def _ending(found: Result | None) -> Ending | None:
+    return None if found is None else Ending(found.succeeded, found.result)

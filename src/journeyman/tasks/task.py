@@ -1,0 +1,209 @@
+"""A task: a function that can also be sent to a worker. Calling it calls the function.
+
+    send_mail("a@b.c", subject="hi")                          the plain function, here and now
+    send_mail.send("a@b.c", subject="hi")                     a job
+    await send_mail.asend("a@b.c", subject="hi")              the same for asyncio
+    send_mail.at(timedelta(minutes=5)).send("a@b.c", "hi")    later
+    send_mail.options(priority=9).send("a@b.c", "hi")         with other options for this job
+    send_mail.call("a@b.c", "hi").then(note).send()           a chain of two jobs
+
+Arguments are checked against the signature before anything is sent, by mypy and at run time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from uuid import UUID, uuid4
+
+from journeyman.errors import UsageError
+from journeyman.tasks.broker import Order
+from journeyman.tasks.envelope import Envelope
+from journeyman.tasks.jobs import Job
+from journeyman.tasks.options import Options, TaskOptions, filled
+from journeyman.tasks.tracing import current_trace
+
+if TYPE_CHECKING:
+    from journeyman.tasks.app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")  # what calling the function gives: of an async function, a coroutine
+T = TypeVar("T")  # what the job gives
+Q = ParamSpec("Q")  # the further arguments of a task that follows
+U = TypeVar("U")
+
+ARGS = "args"  # unique="args"
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A call that was not sent yet."""
+
+    task: AnyTask
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    options: Options
+    when: datetime | timedelta | None = None
+    job_id: UUID | None = None  # None: a new one, or by the unique key
+    followers: tuple[Call[Any], ...] = ()
+
+    def then(
+        self, task: Task[Concatenate[T, Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
+    ) -> Call[U]:
+        """Then call this task with the result as its first argument, and these behind it."""
+        following: Call[Any] = Call(task, args, kwargs, task.defaults)
+        return replace(self, followers=(*self.followers, following))  # type: ignore[return-value]
+
+    def send(self) -> Job[T]:
+        """Add the job; of a chain the first, and the Job is that of the last."""
+        order = self.order()
+        return self._job(order, self.task.app.broker.add(order))
+
+    async def asend(self) -> Job[T]:
+        """``send`` for asyncio."""
+        order = self.order()
+        return self._job(order, await self.task.app.broker.aadd(order))
+
+    def order(self) -> Order:
+        """What goes to the broker. Raises TypeError, UsageError."""
+        task, options = self.task, self.options
+        arguments = task.bind(self.args, self.kwargs)
+        then = tuple(call.as_json() for call in self.followers)
+        envelope = Envelope(task.name, self.args, self.kwargs, current_trace(), then)
+        payload = envelope.encode(task.app.codec)
+        job_id = self.job_id or self._unique_id(arguments) or uuid4()
+        limit_key = None
+        if options.key is not None:
+            limit_key = filled(options.key, arguments, task.name)
+        return Order(job_id, payload, options, self._moment(), limit_key)
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in the envelope of the job before it."""
+        given = {"task": self.task.name, "args": self.args, "kwargs": self.kwargs}
+        return {name: value for name, value in given.items() if value}
+
+    def _unique_id(self, arguments: Mapping[str, Any]) -> UUID | None:
+        unique, task = self.options.unique, self.task
+        if unique is None:
+            return None
+        if unique == ARGS:
+            key = task.app.codec.dumps(sorted(arguments.items()))
+        else:
+            key = filled(unique, arguments, task.name).encode()
+        return stable_id(self.options.queue, task.name, key)
+
+    def _moment(self) -> datetime | None:
+        when = self.when
+        if isinstance(when, timedelta):
+            return self.task.app.now() + when
+        if when is not None and when.tzinfo is None:
+            raise UsageError(f"at({when}): the time has no time zone; say which, for example UTC")
+        return when
+
+    def _job(self, order: Order, is_new: bool) -> Job[T]:
+        app = self.task.app
+        ids = [order.job_id]
+        for _ in self.followers:
+            ids.append(next_id(ids[-1]))
+        last = self.followers[-1].task if self.followers else self.task
+        return Job(app.broker, app.codec, *ids, task=last.name, is_new=is_new)
+
+
+class Task(Generic[P, R, T]):
+    """See the module. Made by ``app.task``."""
+
+    def __init__(self, app: App, function: Callable[P, R], name: str, options: Options) -> None:
+        self.app = app
+        self.function = function
+        self.name = name
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._options = options
+        self._signature = inspect.signature(function)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        """Add a job. Durable when this returns, as the server's sync setting says."""
+        return self.call(*args, **kwargs).send()
+
+    async def asend(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        """``send`` for asyncio."""
+        return await self.call(*args, **kwargs).asend()
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[T]:
+        """A call to be sent later, or as part of a chain or group."""
+        return Call(self, args, kwargs, self._options)
+
+    def at(self, when: datetime | timedelta) -> Sender[P, T]:
+        """Start at this time, or after this time from now."""
+        return Sender(self, self._options, when)
+
+    def options(self, **options: Unpack[TaskOptions]) -> Sender[P, T]:
+        """Other options for one job."""
+        return Sender(self, self._options.with_(options))
+
+    @property
+    def defaults(self) -> Options:
+        return self._options
+
+    def bind(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments by name. Raises TypeError if they do not fit the function."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
+        bound.apply_defaults()
+        return bound.arguments
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+
+AnyTask = Task[Any, Any, Any]
+
+
+class Sender(Generic[P, T]):
+    """A task with a time or options for one job; from ``at`` and ``options``."""
+
+    def __init__(
+        self, task: AnyTask, options: Options, when: datetime | timedelta | None = None
+    ) -> None:
+        self._task = task
+        self._options = options
+        self._when = when
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        return self.call(*args, **kwargs).send()
+
+    async def asend(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        return await self.call(*args, **kwargs).asend()
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[T]:
+        return Call(self._task, args, kwargs, self._options, self._when)
+
+    def at(self, when: datetime | timedelta) -> Sender[P, T]:
+        return Sender(self._task, self._options, when)
+
+    def options(self, **options: Unpack[TaskOptions]) -> Sender[P, T]:
+        return Sender(self._task, self._options.with_(options), self._when)
+
+
+def stable_id(*parts: str | bytes) -> UUID:
+    """The same id for the same parts, shaped like a random UUID, which the work queue asks for."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"%d:" % len(data) + data)
+    return UUID(bytes=digest.digest()[:16], version=4)
+
+
+def next_id(job_id: UUID) -> UUID:
+    """Of the job that follows this one in a chain: always the same, so it is added once."""
+    return stable_id(job_id.bytes, b"then")

@@ -1,0 +1,140 @@
+"""The program around a Worker: finding the app, signals, several processes, reloading.
+
+load_app("shop.tasks:app")        the module is imported from the current directory
+run_worker(worker)                until SIGTERM or SIGINT; a second one ends it at once
+supervise(command, 4)             four processes of it; one that dies is started again
+supervise(command, 1, reload=...) started again when a source file changes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from journeyman.errors import UsageError
+from journeyman.tasks.app import App
+from journeyman.tasks.worker.worker import Worker
+
+logger = logging.getLogger("journeyman.worker")
+
+RESTART_S = 1.0  # a process that dies at once is not started more often
+LOOK_S = 0.5  # between two looks at the source files
+_SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+
+
+def load_app(where: str) -> App:
+    """Import ``MODULE:APP`` (``:app`` may be left out). Raises UsageError."""
+    module_name, _, attribute = where.partition(":")
+    if sys.path[0] != "" and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        raise UsageError(f"no module {module_name!r} in {os.getcwd()} or on PYTHONPATH") from None
+    app = getattr(module, attribute or "app", None)
+    if not isinstance(app, App):
+        found = [name for name, value in vars(module).items() if isinstance(value, App)]
+        hint = f"; did you mean {module_name}:{found[0]}?" if found else ""
+        raise UsageError(f"{module_name} has no App called {attribute or 'app'!r}{hint}")
+    return app
+
+
+def run_worker(worker: Worker, *, grace_s: float) -> int:
+    """The exit code: 0, or 1 if jobs were still running ``grace_s`` after the signal."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(_until_stopped(worker, grace_s))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_until_stopped(worker, grace_s))
+
+
+async def _until_stopped(worker: Worker, grace_s: float) -> int:
+    loop = asyncio.get_running_loop()
+    running = loop.create_task(worker.run())
+    signals = 0
+
+    def heard() -> None:
+        nonlocal signals
+        signals += 1
+        worker.stop()
+        if signals == 1:
+            loop.call_later(grace_s, running.cancel)
+        else:
+            running.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, heard)
+    try:
+        await running
+    except asyncio.CancelledError:
+        logger.warning("%d jobs were running; they come again after their lease", worker.in_hand)
+        return 1
+    return 0
+
+
+def supervise(command: Sequence[str], processes: int, *, reload: Path | None = None) -> int:
+    """Run copies of a command until SIGTERM or SIGINT; the exit code."""
+    stopping = False
+
+    def heard(_number: int, _frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, heard)
+    children: dict[int, subprocess.Popen[bytes]] = {}
+    started = dict.fromkeys(range(processes), 0.0)
+    seen = dict(_sources(reload)) if reload else {}
+    failed_at_once = False
+    while not stopping:
+        if reload and (now := dict(_sources(reload))) != seen:
+            seen = now
+            failed_at_once = False
+            logger.info("a source file changed: starting again")
+            _stop(children)
+            children.clear()
+        for place in range(processes):
+            child = children.get(place)
+            if child is not None and child.poll() is None:
+                continue
+            if child is not None:
+                logger.warning("worker process %d ended with code %d", child.pid, child.returncode)
+                failed_at_once = reload is not None
+                del children[place]
+            if not failed_at_once and time.monotonic() - started[place] > RESTART_S:
+                started[place] = time.monotonic()
+                children[place] = subprocess.Popen(command)
+        time.sleep(LOOK_S)
+    _stop(children)
+    return max((child.returncode for child in children.values()), default=0)
+
+
+def _stop(children: dict[int, subprocess.Popen[bytes]]) -> None:
+    for child in children.values():
+        child.terminate()
+    for child in children.values():
+        child.wait()
+
+
+def _sources(root: Path) -> Iterator[tuple[str, int]]:
+    """Python files and when they were changed."""
+    for folder, names, files in os.walk(root):
+        names[:] = [n for n in names if not n.startswith(".") and n not in _SKIPPED]
+        for name in files:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                try:
+                    yield path, os.stat(path).st_mtime_ns
+                except FileNotFoundError:
+                    continue

@@ -1,0 +1,132 @@
+"""How jobs ended, on the way to the server: each report is sent until it is acknowledged.
+
+    send(job, outcome)    the next job of a chain first, acknowledged; then complete or fail
+    touch(job)            renew a lease; not repeated
+
+All reports of one turn of the event loop leave in one write. After a lost connection every open
+report is sent again: a job that is already finished answers ``Duplicate result``, a next job that
+is already there ``Duplicate job``; both are what was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from journeyman.tasks.broker import Order
+from journeyman.tasks.running import Done, Outcome
+from journeyman.tasks.worker.link import Link, LinkRefused, Row
+
+logger = logging.getLogger("journeyman.worker")
+
+AGAIN_S = 1.0  # after a refusal that may pass, like a full disk
+
+
+class Reports:
+    """See the module. ``connect`` gives a new link, however long that takes."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Link]]) -> None:
+        self._connect = connect
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._open: dict[str, list[bytes]] = {}  # what is still to be sent, by job
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._open)
+
+    def send(self, job_id: str, outcome: Outcome) -> None:
+        self._open[job_id] = _requests(job_id, outcome)
+        self._next(job_id)
+
+    def touch(self, job_id: str, told: Callable[[str], None]) -> None:
+        """``told`` gets the refusal of the server, if there is one."""
+        if self._link is None:
+            self._reconnect()
+            return
+
+        def answered(future: asyncio.Future[list[Row]]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, LinkRefused):
+                told(str(error))
+
+        self._link.ask(f"touch {job_id}\r\n".encode()).add_done_callback(answered)
+
+    def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._link is not None:
+            self._link.close()
+
+    # -- details -----------------------------------------------------------------------------------
+
+    def _next(self, job_id: str) -> None:
+        """Send the next request of a job; nothing while there is no connection."""
+        if self._link is None:
+            self._reconnect()
+            return
+        future = self._link.ask(self._open[job_id][0])
+        future.add_done_callback(lambda done: self._answered(job_id, done))
+
+    def _answered(self, job_id: str, future: asyncio.Future[list[Row]]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, ConnectionError):
+            self._reconnect()
+            return
+        if isinstance(error, LinkRefused):
+            text = str(error)
+            if text.startswith("SERVER-ERROR"):
+                logger.warning("the server cannot take a report (%s); trying again", text)
+                self._loop.call_later(AGAIN_S, self._again, job_id)
+                return
+            if not text.endswith(("Duplicate job", "Duplicate result")):
+                logger.warning("job %s: the server refused its report: %s", job_id, text)
+        requests = self._open.get(job_id)
+        if requests is None:
+            return
+        requests.pop(0)
+        if requests:
+            self._next(job_id)
+        else:
+            del self._open[job_id]
+
+    def _again(self, job_id: str) -> None:
+        if job_id in self._open:
+            self._next(job_id)
+
+    def _reconnect(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._connecting is None or self._connecting.done():
+            self._connecting = self._loop.create_task(self._begin_again())
+
+    async def _begin_again(self) -> None:
+        self._link = await self._connect()
+        for job_id in list(self._open):
+            self._next(job_id)
+
+
+def _requests(job_id: str, outcome: Outcome) -> list[bytes]:
+    if isinstance(outcome, Done):
+        last = _finish("complete", job_id, outcome.result)
+        return [last] if outcome.following is None else [_add(outcome.following), last]
+    return [_finish("fail", job_id, outcome.failure.encode())]
+
+
+def _finish(word: str, job_id: str, result: bytes, flags: str = "") -> bytes:
+    return b"%b %b %d%b\r\n%b\r\n" % (
+        word.encode(), job_id.encode(), len(result), flags.encode(), result,
+    )  # fmt: skip
+
+
+def _add(order: Order) -> bytes:
+    options = order.options
+    line = (
+        f"add {order.job_id} {options.queue} {options.lease_ms} {options.ttl_ms}"
+        f" {len(order.payload)} -priority={options.priority}"
+        f" -max-attempts={options.max_attempts} -max-fails={options.max_fails}"
+    )
+    return line.encode() + b"\r\n" + order.payload + b"\r\n"

@@ -1,0 +1,97 @@
+"""Threads that run the functions of jobs, and can be interrupted.
+
+    pool.submit(work)            a thread calls it ; started when needed, at most ``size`` at a time
+    pool.interrupt(work, error)  raises error inside of it, as soon as it runs Python code again
+    pool.abandon(work)           a thread that does not react is left alone and replaced
+
+Threads are daemons: one that hangs in a system call does not keep the worker from ending.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+
+class Work:
+    """A function to be called once, by some thread; ``ended`` gets what it returns or raises."""
+
+    __slots__ = ("call", "ended", "error", "is_abandoned", "lock", "thread")
+
+    def __init__(
+        self, call: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        self.call = call
+        self.ended = ended
+        self.lock = threading.Lock()
+        self.thread: int | None = None  # which runs it now
+        self.error: type[BaseException] | None = None  # it was interrupted with
+        self.is_abandoned = False
+
+
+class ThreadPool:
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._waiting: SimpleQueue[Work | None] = SimpleQueue()
+        self._started = 0
+        self._busy = 0  # submitted and not finished; only the submitting thread adds
+        self._count = threading.Lock()
+
+    def submit(self, work: Work) -> None:
+        with self._count:
+            self._busy += 1
+            if self._busy > self._started and self._started < self._size:
+                self._started += 1
+                threading.Thread(target=self._run, name="journeyman-job", daemon=True).start()
+        self._waiting.put(work)
+
+    def interrupt(self, work: Work, error: type[BaseException]) -> None:
+        with work.lock:
+            if work.thread is not None:
+                work.error = error
+                _raise_in(work.thread, error)
+
+    def abandon(self, work: Work) -> None:
+        """Start another thread in place of the one that does not come back from this."""
+        with self._count:
+            work.is_abandoned = True
+            self._busy -= 1
+            self._started -= 1
+
+    def close(self) -> None:
+        for _ in range(self._started):
+            self._waiting.put(None)
+
+    def _run(self) -> None:
+        me = threading.get_ident()
+        while (work := self._waiting.get()) is not None:
+            value, error = None, None
+            try:
+                with work.lock:
+                    work.thread = me
+                value = work.call()
+                _leave(work, me)
+            except BaseException as raised:  # noqa: BLE001 - also an interruption that came late
+                _leave(work, me)
+                error = raised
+            work.ended(value, error)
+            with self._count:
+                if work.is_abandoned:  # another thread has taken this one's place
+                    return
+                self._busy -= 1
+
+
+def _leave(work: Work, me: int) -> None:
+    """From here on the work cannot be interrupted."""
+    with work.lock:
+        work.thread = None
+        if work.error is not None:
+            _raise_in(me, None)  # it may not have been raised yet
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    value = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), value)

@@ -1,0 +1,455 @@
+"""The worker: leases jobs, runs them, reports how they ended; loses none.
+
+    server --lease link--> ready --at most `concurrency`--> running --outcome--> reports
+       ^                                                                            |
+       +------------- report link: complete, fail, touch; until acknowledged -------+
+
+- A lease waits at the server: an idle worker sends nothing.
+- While a job is in hand, the worker renews its lease (touch) three times per lease. If the worker
+  dies or hangs, the lease ends and the job goes to another worker.
+- A report is sent again on a new connection until the server has acknowledged it.
+- Short jobs are leased ahead, as many as start within ``AHEAD_S``; long ones never are.
+- stop() ends leasing at once; what is in hand is finished and reported.
+
+Sync functions run in threads (``threads``) or on the event loop (``asyncio``); async ones always on
+the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from journeyman.client import AccessDenied, CannotConnect
+from journeyman.errors import UsageError
+from journeyman.tasks.app import App
+from journeyman.tasks.envelope import Failure
+from journeyman.tasks.running import (
+    Again,
+    Dead,
+    Delivery,
+    Done,
+    JobTimeout,
+    Outcome,
+    Prepared,
+    call_around,
+    call_here,
+    failed,
+    prepare,
+    succeeded,
+    tell_failure,
+)
+from journeyman.tasks.server import ServerBroker
+from journeyman.tasks.worker.link import Link, NothingReady
+from journeyman.tasks.worker.reports import Reports
+from journeyman.tasks.worker.threads import ThreadPool, Work
+
+logger = logging.getLogger("journeyman.worker")
+
+Kind = Literal["threads", "asyncio"]
+
+WAIT_MS = 3_600_000  # of one lease
+AHEAD_S = 0.05  # jobs expected to start within this time are leased ahead
+MAX_AHEAD = 256
+STUCK_S = 5.0  # after its timeout a thread has so long to react
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0  # between attempts to connect
+
+
+class QueueShare(NamedTuple):
+    """A queue, and how often it is asked first compared with the others."""
+
+    name: str
+    weight: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> QueueShare:
+        """``mail`` or ``mail:3``. Raises UsageError."""
+        name, colon, weight = text.partition(":")
+        if not name or (colon and not (weight.isdecimal() and int(weight))):
+            raise UsageError(f"not a queue: {text!r}; write NAME or NAME:WEIGHT, like mail:3")
+        return cls(name, int(weight or 1))
+
+
+@dataclass(slots=True)
+class Held:
+    """A job in hand: leased ahead, or running."""
+
+    prepared: Prepared
+    lease_ns: int  # when its lease was renewed last
+    started: float = 0.0
+    work: Work | None = None
+    running: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    is_over: bool = False
+
+    @property
+    def job_id(self) -> str:
+        return self.prepared.delivery.job_id
+
+
+class Worker:
+    """See the module. ``await worker.run()`` returns after ``stop()``, or when a burst is done."""
+
+    def __init__(
+        self,
+        app: App,
+        queues: Sequence[QueueShare] = (),
+        *,
+        concurrency: int = 8,
+        kind: Kind = "threads",
+        burst: bool = False,
+        name: str = "",
+        on_outcome: Callable[[Prepared, Outcome, float], None] | None = None,
+    ) -> None:
+        broker = app.broker
+        if not isinstance(broker, ServerBroker):
+            raise UsageError("this app runs in memory: call run_all() instead of a worker")
+        self._app = app
+        self._broker = broker
+        self._queues = list(queues) or [QueueShare(n) for n in sorted(_queues_of(app))]
+        self._concurrency = concurrency
+        self._kind = kind
+        self._burst = burst
+        self._on_outcome = on_outcome
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._held: dict[str, Held] = {}
+        self._ready: deque[Held] = deque()
+        self._running = 0
+        self._mean_s = 1.0  # of recent jobs
+        self._pool = ThreadPool(concurrency)
+        self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
+        self._lease_link: Link | None = None
+        self._stopping = False
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Raises AccessDenied if the server refuses the token."""
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._reports = Reports(lambda: self._connect("reports"))
+        names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
+        logger.info("worker %s: queues %s, %d at a time", self.name, names, self._concurrency)
+        beat = self._loop.create_task(self._renew_leases())
+        try:
+            await self._lease_jobs()
+            while self._held or self._reports.is_busy:
+                await self._change(0.5)
+        finally:
+            beat.cancel()
+            self._reports.close()
+            self._pool.close()
+            if self._lease_link is not None:
+                self._lease_link.close()
+        logger.info("worker %s: stopped", self.name)
+
+    def stop(self) -> None:
+        """Lease nothing more. From the thread of the event loop."""
+        if self._stopping:
+            return
+        self._stopping = True
+        logger.info("worker %s: stopping, %d jobs in hand", self.name, len(self._held))
+        if self._lease_link is not None:
+            self._lease_link.end_input()
+        self._changed.set()
+
+    @property
+    def in_hand(self) -> int:
+        return len(self._held)
+
+    # -- leasing -----------------------------------------------------------------------------------
+
+    async def _lease_jobs(self) -> None:
+        while not self._stopping:
+            room = self._room()
+            if room <= 0:
+                await self._change()
+                continue
+            if self._lease_link is None:
+                self._lease_link = await self._connect("leases")
+                continue
+            try:
+                await self._lease(self._lease_link, room)
+            except ConnectionError as error:
+                if not self._stopping:
+                    logger.warning("connection lost: %s; connecting again", error)
+                self._lease_link.close()
+                self._lease_link = None
+            except NothingReady:
+                if self._burst and not self._stopping:
+                    if not self._held and not self._reports.is_busy:
+                        return
+                    await self._change(0.5)
+
+    async def _lease(self, link: Link, room: int) -> None:
+        names = [queue.name for queue in self._queues]
+        weights = [queue.weight for queue in self._queues]
+        wait_ms = 0 if self._burst else WAIT_MS
+        if len(set(weights)) > 1:
+            preferred = random.choices(names, weights)
+            try:
+                await self._take(await link.ask(_lease_request(preferred, room, 0), 3))
+                return
+            except NothingReady:
+                pass
+        await self._take(await link.ask(_lease_request(names, room, wait_ms), 3))
+
+    def _room(self) -> int:
+        ahead = min(int(self._concurrency * AHEAD_S / self._mean_s), MAX_AHEAD)
+        return self._concurrency + ahead - len(self._held)
+
+    async def _take(self, rows: Sequence[Any]) -> None:
+        now_ns = time.monotonic_ns()
+        for row in rows:
+            job_id, queue, ttr = row.words[:3]
+            progress = await self._broker.progress(job_id)
+            delivery = Delivery(job_id, queue, row.payload, int(ttr), *progress)
+            held = Held(prepare(self._app, delivery), now_ns)
+            held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
+            self._held[job_id] = held
+            self._ready.append(held)
+        self._dispatch()
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        while self._ready and self._running < self._concurrency:
+            held = self._ready.popleft()
+            self._running += 1
+            held.started = time.perf_counter()
+            self._start(held)
+
+    def _start(self, held: Held) -> None:
+        prepared = held.prepared
+        task = prepared.task
+        if task is None:
+            assert prepared.problem is not None
+            self._end(held, failed(prepared, prepared.problem))
+        elif task.is_async or self._app.middleware:
+            held.running = self._loop.create_task(self._run_on_loop(held))
+        elif self._kind == "asyncio":
+            self._end(held, self._attempt(prepared))
+        else:
+            self._run_in_thread(held, lambda value, error: self._thread_ended(held, value, error))
+
+    def _attempt(self, prepared: Prepared) -> Outcome:
+        """A sync function, here and now."""
+        try:
+            value = call_here(prepared)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the outcome
+            return failed(prepared, error)
+        return succeeded(self._app, prepared, value)
+
+    def _run_in_thread(
+        self, held: Held, ended: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        held.work = Work(lambda: call_here(held.prepared), ended)
+        limit = held.prepared.options.timeout_s
+        if limit is not None:
+            held.timer = self._loop.call_later(limit, self._time_out, held)
+        self._pool.submit(held.work)
+
+    def _thread_ended(self, held: Held, value: Any, error: BaseException | None) -> None:
+        """In the thread: the loop is woken once for all that end meanwhile."""
+        prepared = held.prepared
+        if error is None:
+            outcome = succeeded(self._app, prepared, value)
+        else:
+            outcome = failed(prepared, _explained(prepared, error))
+        is_first = not self._ended
+        self._ended.append((held, outcome))
+        if is_first:
+            self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        while self._ended:
+            self._end(*self._ended.popleft())
+
+    def _time_out(self, held: Held) -> None:
+        assert held.work is not None
+        self._pool.interrupt(held.work, JobTimeout)
+        held.timer = self._loop.call_later(STUCK_S, self._give_up, held)
+
+    def _give_up(self, held: Held) -> None:
+        assert held.work is not None
+        self._pool.abandon(held.work)
+        limit = held.prepared.options.timeout_s
+        error = JobTimeout(f"took longer than {limit:g} s, and its thread does not react")
+        self._end(held, failed(held.prepared, error))
+
+    async def _run_on_loop(self, held: Held) -> None:
+        prepared = held.prepared
+        task = prepared.task
+        assert task is not None
+        in_loop = task.is_async or self._kind == "asyncio"
+        call = (lambda: _awaited(prepared)) if in_loop else (lambda: self._in_thread(held))
+        limit = task.defaults.timeout_s if in_loop else None  # threads are interrupted
+        try:
+            async with asyncio.timeout(limit):
+                value = await call_around(self._app, prepared, call)
+            outcome = succeeded(self._app, prepared, value)
+        except TimeoutError as error:
+            late = JobTimeout() if limit is not None else error
+            outcome = failed(prepared, _explained(prepared, late))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the outcome
+            outcome = failed(prepared, _explained(prepared, error))
+        except asyncio.CancelledError:
+            outcome = failed(prepared, RuntimeError("cancelled"))
+        self._end(held, outcome)
+
+    async def _in_thread(self, held: Held) -> Any:
+        """The function of a task whose middleware runs on the loop."""
+        done: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(value)
+            else:
+                done.set_exception(error)
+
+        def ended(value: Any, error: BaseException | None) -> None:
+            self._loop.call_soon_threadsafe(settle, value, error)
+
+        self._run_in_thread(held, ended)
+        return await done
+
+    # -- outcomes ----------------------------------------------------------------------------------
+
+    def _end(self, held: Held, outcome: Outcome) -> None:
+        if held.is_over:  # a thread that was given up came back
+            return
+        held.is_over = True
+        if held.timer is not None:
+            held.timer.cancel()
+        took_s = time.perf_counter() - held.started
+        self._mean_s += (took_s - self._mean_s) * 0.05
+        self._running -= 1
+        prepared = held.prepared
+        self._held.pop(held.job_id, None)
+        if prepared.current.is_lost:
+            logger.warning("%s %s: lost its lease; the outcome is dropped", *_named(prepared))
+        else:
+            self._reports.send(held.job_id, outcome)
+        _log(prepared, outcome, took_s)
+        if self._on_outcome is not None:
+            self._on_outcome(prepared, outcome, took_s)
+        if isinstance(outcome, Dead):
+            tell_failure(self._app, outcome)
+        self._dispatch()
+        self._changed.set()
+
+    # -- leases in hand ----------------------------------------------------------------------------
+
+    async def _renew_leases(self) -> None:
+        while True:
+            if not self._held:
+                await self._change()
+                continue
+            shortest_s = min(h.prepared.delivery.ttr_ms for h in self._held.values()) / 1000
+            await asyncio.sleep(min(max(shortest_s / 6, 0.02), 5.0))
+            now_ns = time.monotonic_ns()
+            for held in list(self._held.values()):
+                if now_ns - held.lease_ns > held.prepared.delivery.ttr_ms * 1_000_000 // 3:
+                    self._touch(held)
+
+    def _touch_soon(self, job_id: str) -> None:
+        """From any thread."""
+        held = self._held.get(job_id)
+        if held is not None:
+            self._loop.call_soon_threadsafe(self._touch, held)
+
+    def _touch(self, held: Held) -> None:
+        held.lease_ns = time.monotonic_ns()
+
+        def told(refusal: str) -> None:
+            if refusal.startswith("NOT-FOUND"):
+                held.prepared.current.is_lost = True
+                if held.running is not None:
+                    held.running.cancel()
+
+        self._reports.touch(held.job_id, told)
+
+    # -- connections -------------------------------------------------------------------------------
+
+    async def _connect(self, what: str) -> Link:
+        """Again and again until there is one."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await Link.connect(self._broker.address)
+            except AccessDenied:
+                raise
+            except (CannotConnect, ConnectionError) as error:
+                logger.warning("%s; trying again in %.1f s (%s)", error, pause_s, what)
+            await self._change(pause_s * random.uniform(0.8, 1.2))
+            if self._stopping and not self._held:
+                raise asyncio.CancelledError
+            pause_s = min(pause_s * 2, LAST_PAUSE_S)
+
+    async def _change(self, at_most_s: float | None = None) -> None:
+        """Until a job ended or stop() was called."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+
+def _explained(prepared: Prepared, error: BaseException) -> BaseException:
+    """A timeout is raised in a thread without words."""
+    if isinstance(error, JobTimeout) and not error.args:
+        return JobTimeout(f"took longer than {prepared.options.timeout_s:g} s")
+    return error
+
+
+async def _awaited(prepared: Prepared) -> Any:
+    value = call_here(prepared)
+    return await value if prepared.task is not None and prepared.task.is_async else value
+
+
+def _lease_request(names: Sequence[str], count: int, wait_ms: int) -> bytes:  # noqa: ARG001
+    return f"lease {' '.join(names)} {wait_ms}\r\n".encode()
+
+
+def _queues_of(app: App) -> set[str]:
+    if not app.tasks:
+        raise UsageError("the app has no tasks: is their module imported?")
+    return {task.defaults.queue for task in app.tasks.values()}
+
+
+def _named(prepared: Prepared) -> tuple[str, str]:
+    return prepared.name, prepared.delivery.job_id
+
+
+def _log(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
+    delivery = prepared.delivery
+    what = (prepared.name, delivery.job_id, delivery.queue, delivery.attempt, took_s * 1000)
+    if isinstance(outcome, Done):
+        logger.info("done %s id=%s queue=%s attempt=%d %.1f ms", *what)
+        return
+    reason = _short(outcome.failure)
+    if isinstance(outcome, Again):
+        again_s = outcome.delay_ms / 1000
+        logger.warning(
+            "retry %s id=%s queue=%s attempt=%d %.1f ms: %s; again in %.1f s",
+            *what, reason, again_s,
+        )  # fmt: skip
+    else:
+        logger.error("failed %s id=%s queue=%s attempt=%d %.1f ms: %s", *what, reason)
+    if outcome.failure.traceback:
+        logger.debug("%s", outcome.failure.traceback)
+
+
+def _short(failure: Failure) -> str:
+    return " ".join(str(failure).split())[:300]

@@ -1,0 +1,337 @@
+"""An app without a server: the engine of the work queue in this process, and time on demand.
+
+    with InMemory(app) as queue:
+        view()                                  sends jobs as in production
+        queue.assert_sent(send_mail, "a@b.c")
+        queue.run_all()                         runs what is ready, and what that sends
+        queue.advance(hours=2)                  retries, delays and timetables come due, in order
+
+It decides with the same engine as the server and runs attempts with the same code as a worker;
+arguments and results go through the app's codec. A job that fails for good raises JobFailed out of
+``run_all`` (its cause is the exception), unless ``run_all(check=False)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from journeyman.client import NotFound
+from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.messages import WorkqDue
+from journeyman.errors import UsageError
+from journeyman.protocols.workq.commands import (
+    Add,
+    AwaitResult,
+    Command,
+    Complete,
+    Delete,
+    Fail,
+    InspectJob,
+    Lease,
+    ScheduleJob,
+)
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, JobList, JobView, Leased
+from journeyman.tasks.app import App
+from journeyman.tasks.broker import Ending, Order
+from journeyman.tasks.envelope import Envelope, Failure
+from journeyman.tasks.jobs import JobFailed
+from journeyman.tasks.running import (
+    Dead,
+    Delivery,
+    Done,
+    JobTimeout,
+    Outcome,
+    Prepared,
+    call_around,
+    call_here,
+    failed,
+    prepare,
+    succeeded,
+    tell_failure,
+)
+from journeyman.tasks.task import AnyTask
+from journeyman.units import NS_PER_S
+
+T = TypeVar("T")
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+STATES = ("ready", "done", "failed", "retrying", "running")  # by number of the protocol
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class SentJob:
+    """A job as a test sees it. ``state`` is one of STATES, or ``scheduled``, or ``gone``."""
+
+    id: str
+    task: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    queue: str
+    state: str
+    attempts: int
+    at: datetime | None
+    result: Any = None
+    failure: Failure | None = None
+
+
+class InMemory:
+    """See the module. Replaces the broker of the app until ``close`` (or the end of ``with``)."""
+
+    def __init__(self, app: App, *, now: datetime = START, seed: int = 0) -> None:
+        self._app = app
+        self._before = app.replace_broker(self, self.now)
+        self._now = now
+        self._engine = WorkQueueEngine(seed=seed)
+        self._orders: dict[bytes, Order] = {}
+        self._names: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._app.replace_broker(*self._before)
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def now(self) -> datetime:
+        return self._now
+
+    # -- for tests ---------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> list[SentJob]:
+        """Every job that was sent, in that order."""
+        return [self._sent(job_id, order) for job_id, order in self._orders.items()]
+
+    def sent(self, task: AnyTask | str) -> list[SentJob]:
+        """The jobs of one task."""
+        name = task if isinstance(task, str) else task.name
+        return [job for job in self.jobs if job.task == name]
+
+    def run_all(self, *, check: bool = True) -> int:
+        """Run all ready jobs, and those they send; how many attempts that took."""
+        return _run_here(self.arun_all(check=check))
+
+    async def arun_all(self, *, check: bool = True) -> int:
+        """``run_all`` for asyncio tests."""
+        attempts = 0
+        while (delivery := self._lease()) is not None:
+            attempts += 1
+            outcome = await self._attempt(delivery)
+            if check and isinstance(outcome, Dead):
+                raise JobFailed(delivery.job_id, outcome.failure) from outcome.failed.exception
+        return attempts
+
+    def advance(self, time: timedelta | None = None, *, check: bool = True, **parts: float) -> int:
+        """Let time pass and run what comes due, at its time; how many attempts that took.
+
+        ``advance(hours=2)``, or a timedelta.
+        """
+        return _run_here(self.aadvance(time, check=check, **parts))
+
+    async def aadvance(
+        self, time: timedelta | None = None, *, check: bool = True, **parts: float
+    ) -> int:
+        """``advance`` for asyncio tests."""
+        end = self._now + (timedelta(**parts) if time is None else time)
+        if end < self._now:
+            raise UsageError("time does not go back")
+        attempts = await self.arun_all(check=check)
+        while (due := self._next_due()) is not None and due <= end:
+            self._now = max(self._now, due)
+            attempts += await self.arun_all(check=check)
+        self._now = end
+        return attempts
+
+    def assert_sent(self, task: AnyTask | str, *args: Any, **kwargs: Any) -> SentJob:
+        """A job of this task was sent, with these arguments if some are given; the last one."""
+        found = self.sent(task)
+        if args or kwargs:
+            found = [job for job in found if job.args == args and dict(job.kwargs) == kwargs]
+        if not found:
+            name = task if isinstance(task, str) else task.name
+            wanted = f" with {_shown(args, kwargs)}" if args or kwargs else ""
+            sent = "".join(f"\n  {j.task}({_shown(j.args, j.kwargs)})" for j in self.jobs)
+            raise AssertionError(f"{name} was not sent{wanted}; sent:{sent or ' nothing'}")
+        return found[-1]
+
+    def assert_nothing_sent(self, task: AnyTask | str | None = None) -> None:
+        found = self.jobs if task is None else self.sent(task)
+        if found:
+            raise AssertionError(f"{len(found)} jobs were sent, the first: {found[0]}")
+
+    # -- Broker ------------------------------------------------------------------------------------
+
+    def add(self, order: Order) -> bool:
+        options = order.options
+        job_id = order.job_id.bytes
+        shared: dict[str, Any] = {
+            "payload": order.payload,
+            "priority": options.priority,
+            "max_attempts": options.max_attempts,
+            "max_fails": options.max_fails,
+        }
+        times = (job_id, options.queue, options.lease_ms, options.ttl_ms)
+        command: Command
+        if order.at is None:
+            command = Add(*times, **shared)
+        else:
+            command = ScheduleJob(*times, time_ns=_to_ns(order.at), **shared)
+        if self._decide(command) is not DONE:
+            return False
+        self._orders.pop(job_id, None)
+        self._orders[job_id] = order
+        if options.queue not in self._names:
+            self._names.append(options.queue)
+        return True
+
+    async def aadd(self, order: Order) -> bool:
+        return self.add(order)
+
+    def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
+        """Waiting for a result runs what is ready, as a worker would meanwhile."""
+        if wait_s > 0:
+            self.run_all(check=False)
+        return self._ending(job_id)
+
+    async def aending(self, job_id: UUID, wait_s: float) -> Ending | None:
+        if wait_s > 0:
+            await self.arun_all(check=False)
+        ending = self._ending(job_id)
+        if ending is None and wait_s > 0:
+            raise TimeoutError(f"job {job_id} needs time to pass: call advance() first")
+        return ending
+
+    def delete(self, job_id: UUID) -> bool:
+        return self._decide(Delete(job_id.bytes)) is DONE
+
+    # -- details -----------------------------------------------------------------------------------
+
+    def _ending(self, job_id: UUID) -> Ending | None:
+        reply = self._decide(AwaitResult(job_id.bytes, 0))
+        if reply is NOT_FOUND:
+            raise NotFound("NOT-FOUND", f"no job {job_id}")
+        return Ending(reply.success, reply.result) if isinstance(reply, Finished) else None
+
+    def _decide(self, command: Command) -> Any:
+        now_ns = _to_ns(self._now)
+        while (due := self._engine.next_due_ns()) is not None and due <= now_ns:
+            self._engine.decide(WorkqDue(), now_ns)
+        return self._engine.decide(command, now_ns).reply
+
+    def _lease(self) -> Delivery | None:
+        if not self._names:
+            return None
+        leased = self._decide(Lease(tuple(self._names), 0))
+        if not isinstance(leased, Leased):
+            return None
+        view = self._view(leased.job_id)
+        assert view is not None
+        return Delivery(
+            str(UUID(bytes=leased.job_id)),
+            leased.name,
+            bytes(leased.payload),
+            leased.ttr_ms,
+            view.attempts,
+            view.fails,
+            max(view.max_fails, 1),
+        )
+
+    async def _attempt(self, delivery: Delivery) -> Outcome:
+        outcome = await _outcome_of(self._app, prepare(self._app, delivery))
+        job_id = UUID(delivery.job_id).bytes
+        if isinstance(outcome, Done):
+            if outcome.following is not None:
+                self.add(outcome.following)
+            self._decide(Complete(job_id, outcome.result))
+        else:
+            self._decide(Fail(job_id, outcome.failure.encode()))
+        if isinstance(outcome, Dead):
+            tell_failure(self._app, outcome)
+        return outcome
+
+    def _next_due(self) -> datetime | None:
+        due_ns = self._engine.next_due_ns()
+        return None if due_ns is None else _EPOCH + timedelta(microseconds=-(-due_ns // 1000))
+
+    def _view(self, job_id: bytes) -> JobView | None:
+        reply = self._decide(InspectJob(job_id))
+        return reply.jobs[0] if isinstance(reply, JobList) else None
+
+    def _sent(self, job_id: bytes, order: Order) -> SentJob:
+        envelope = Envelope.decode(order.payload, self._app.codec)
+        view = self._view(job_id)
+        result, failure, state = None, None, "gone"
+        if view is not None:
+            state = STATES[view.state]
+            if state == "ready" and order.at is not None and order.at > self._now:
+                state = "scheduled"
+            ending = self._ending(UUID(bytes=job_id)) if view.state in (1, 2) else None
+            if ending is not None and ending.succeeded:
+                result = self._app.codec.loads(ending.result) if ending.result else None
+            elif ending is not None:
+                failure = Failure.decode(ending.result)
+        return SentJob(
+            str(order.job_id),
+            envelope.task,
+            envelope.args,
+            envelope.kwargs,
+            order.options.queue,
+            state,
+            0 if view is None else view.attempts,
+            order.at,
+            result,
+            failure,
+        )
+
+
+async def _outcome_of(app: App, prepared: Prepared) -> Outcome:
+    if prepared.problem is not None:
+        return failed(prepared, prepared.problem)
+    task = prepared.task
+    assert task is not None
+
+    async def call() -> Any:
+        value = call_here(prepared)
+        return await value if task.is_async else value
+
+    limit = task.defaults.timeout_s if task.is_async else None
+    try:
+        async with asyncio.timeout(limit):
+            value = await call_around(app, prepared, call)
+    except TimeoutError as error:
+        late = JobTimeout(f"took longer than {limit:g} s") if limit is not None else error
+        return failed(prepared, late, chance=0.5)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome
+        return failed(prepared, error, chance=0.5)
+    return succeeded(app, prepared, value)
+
+
+def _run_here(work: Coroutine[Any, Any, T]) -> T:
+    """Also inside of a running event loop: then in a thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, work).result()
+
+
+def _to_ns(moment: datetime) -> int:
+    elapsed = moment - _EPOCH
+    return (elapsed.days * 86_400 + elapsed.seconds) * NS_PER_S + elapsed.microseconds * 1000
+
+
+def _shown(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    return ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])

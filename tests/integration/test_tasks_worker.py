@@ -1,0 +1,226 @@
+"""Jobs of an app on real workers and a real server: results, retries, limits of time, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import journeyman as jm
+from journeyman.tasks.task import AnyTask
+from tests.support.servers.task_worker import WorkerProcess
+from tests.support.servers.workq_process import WorkqProcess
+
+TASKS = """
+import os, pathlib, signal, time
+import journeyman as jm
+
+app = jm.App(lease=3)
+
+class Note:
+    async def around(self, job, call):
+        value = await call()
+        note(f"around {job.task} {value}")
+        return value
+
+def note(text):
+    with open("notes", "a") as file:
+        print(text, file=file)
+
+@app.task(name="add")
+def add(a: int, b: int) -> int:
+    return a + b
+
+@app.task(name="aadd", queue="async")
+async def aadd(a: int, b: int) -> int:
+    return a + b
+
+@app.task(name="flaky", retries=3, backoff=0.05)
+def flaky() -> int:
+    note(f"attempt {jm.job().attempt}")
+    if jm.job().attempt < 3:
+        raise ValueError("not yet")
+    return jm.job().attempt
+
+@app.task(name="broken", retries=1, backoff=0.05)
+def broken() -> None:
+    raise ValueError("never")
+
+@app.task(name="endless", timeout=0.3)
+def endless() -> None:
+    while True:
+        time.sleep(0.01)
+
+@app.task(name="suicide")
+def suicide() -> str:
+    if not pathlib.Path("died").exists():
+        pathlib.Path("died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+@app.task(name="slow", queue="slow")
+def slow(seconds: float) -> str:
+    note("slow starts")
+    time.sleep(seconds)
+    return "finished"
+
+@app.task(name="unwritable")
+def unwritable() -> object:
+    return object()
+
+@app.on_failure
+def alert(failed: jm.FailedJob) -> None:
+    note(f"alert {failed.task} {failed.failure}")
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    where: Path = tmp_path_factory.mktemp("tasks")
+    (where / "shop.py").write_text(TASKS)
+    return where
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory) -> Iterator[str]:
+    with WorkqProcess(tmp_path_factory.mktemp("server")) as server:
+        yield f"journeyman://127.0.0.1:{server.workq_port}"
+
+
+@pytest.fixture(scope="module")
+def worker(place, url) -> Iterator[WorkerProcess]:
+    with WorkerProcess(place, "shop:app", "-q", "default:3", "-q", "async", url=url) as process:
+        yield process
+
+
+@pytest.fixture
+def task(url) -> Iterator[Callable[..., AnyTask]]:
+    """Makes tasks that only send."""
+    apps: list[jm.App] = []
+
+    def make(name: str, queue: str = "default", server: str = url, **options) -> AnyTask:
+        apps.append(jm.App(server, lease=3))
+        return apps[-1].task(name=name, queue=queue, **options)(lambda *args, **kwargs: None)
+
+    yield make
+    for app in apps:
+        asyncio.run(app.aclose())
+
+
+def test_sync_and_async_functions_give_their_results(task, worker):
+    assert task("add").send(1, b=2).result(timeout=60) == 3
+
+    async def both() -> int:
+        add = task("aadd", "async")
+        job = await add.asend(3, 4)
+        result: int = await job
+        await add.app.aclose()
+        return result
+
+    assert asyncio.run(both()) == 7
+
+
+def test_a_job_that_fails_is_tried_again_and_its_result_counts(task, worker, place):
+    assert task("flaky", retries=3).send().result(timeout=60) == 3
+    assert (place / "notes").read_text().count("attempt") == 3
+    assert len(worker.wait_for(r"WARNING retry flaky .*ValueError: not yet; again in")) == 2
+
+
+def test_a_job_that_never_succeeds_ends_with_its_error_and_a_hook_is_called(
+    task, worker, url, place
+):
+    with pytest.raises(jm.JobFailed, match="ValueError: never") as raised:
+        task("broken", retries=1).send().result(timeout=60)
+    assert "raise ValueError" in raised.value.failure.traceback
+    worker.wait_for("ERROR failed broken .*attempt=2")
+    assert (place / "notes").read_text().count("alert broken ValueError: never") == 1
+
+
+def test_a_job_over_its_time_is_interrupted(task, worker):
+    with pytest.raises(jm.JobFailed, match=r"JobTimeout: took longer than 0.3 s"):
+        task("endless").send().result(timeout=60)
+
+
+def test_unknown_tasks_and_results_that_cannot_be_written_fail_with_reasons(task, worker):
+    with pytest.raises(jm.JobFailed, match="unknown task 'no_such'"):
+        task("no_such").send().result(timeout=60)
+    with pytest.raises(jm.JobFailed, match="cannot encode the result of unwritable"):
+        task("unwritable").send().result(timeout=60)
+
+
+def test_a_job_whose_worker_was_killed_comes_to_another_one(task, url, place):
+    job = task("suicide", "suicide").send()
+    words = ("shop:app", "-q", "suicide")
+    with WorkerProcess(place, *words, url=url) as first:
+        assert first.process.wait(60) == -signal.SIGKILL
+    with WorkerProcess(place, *words, url=url):
+        assert job.result(timeout=60) == "survived"
+
+
+def test_a_worker_that_is_stopped_finishes_what_it_runs(task, url, place):
+    job = task("slow", "slow").send(1.0)
+    with WorkerProcess(place, "shop:app", "-q", "slow", url=url) as worker:
+        while not (place / "notes").exists() or "slow starts" not in (place / "notes").read_text():
+            time.sleep(0.02)
+        assert worker.stop() == 0
+    assert job.result(timeout=1) == "finished"
+
+
+def test_a_lease_is_renewed_while_a_long_job_runs(task, url, place):
+    job = task("slow", "long").send(4.5)  # longer than its lease
+    words = ("shop:app", "-q", "long")
+    with WorkerProcess(place, *words, url=url) as one, WorkerProcess(place, *words, url=url) as two:
+        assert job.result(timeout=60) == "finished"
+        assert len(one.matching("slow") + two.matching("slow")) == 1
+
+
+def test_a_burst_ends_when_nothing_is_ready(task, url, place):
+    jobs = [task("add", "burst").send(n, 1) for n in range(20)]
+    with WorkerProcess(place, "shop:app", "-q", "burst", "--burst", url=url) as worker:
+        assert worker.process.wait(60) == 0
+    assert [job.result(timeout=1) for job in jobs] == list(range(1, 21))
+
+
+def test_workers_outlive_a_restart_of_the_server(task, tmp_path, place):
+    server = WorkqProcess(tmp_path, workq__cmdlog_sync="always").start()
+    url = f"journeyman://127.0.0.1:{server.workq_port}"
+    with WorkerProcess(place, "shop:app", "-q", "default", url=url) as worker:
+        assert task("add", server=url).send(1, 1).result(timeout=60) == 2
+        server.kill()
+        worker.wait_for("WARNING")
+        again = WorkqProcess(
+            tmp_path, workq__listen=f"127.0.0.1:{server.workq_port}", workq__cmdlog_sync="always"
+        ).start()
+        try:
+            assert task("add", server=url).send(2, 2).result(timeout=60) == 4
+        finally:
+            again.kill()
+
+
+def test_several_processes_are_kept_alive(task, url, place):
+    words = ("shop:app", "-q", "many", "--processes", "2")
+    with WorkerProcess(place, *words, url=url) as parent:
+        parent.wait_for("at a time", 2)
+        first = parent.matching("INFO worker")[0]
+        pid = int(first.split("-")[-1].split(":")[0])
+        os.kill(pid, signal.SIGKILL)
+        parent.wait_for("at a time", 3)
+        assert task("add", "many").send(1, 1).result(timeout=60) == 2
+        assert parent.stop() == 0
+
+
+def test_sources_that_change_are_loaded_again(task, url, tmp_path):
+    source = tmp_path / "fresh.py"
+    text = "import journeyman as jm\napp = jm.App()\n@app.task(name='v', queue='fresh')\n"
+    source.write_text(text + "def v() -> int: return 1\n")
+    with WorkerProcess(tmp_path, "fresh:app", "--reload", url=url) as worker:
+        assert task("v", "fresh").send().result(timeout=60) == 1
+        source.write_text(text + "def v() -> int: return 22\n")
+        worker.wait_for("changed")
+        assert task("v", "fresh").send().result(timeout=60) == 22
+        assert worker.stop() == 0

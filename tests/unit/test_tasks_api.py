@@ -1,0 +1,219 @@
+"""Declaring tasks and making jobs of calls: options, names, envelopes; nothing here connects."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import journeyman as jm
+from journeyman.errors import UsageError
+from journeyman.tasks.envelope import Envelope, UnreadableJob
+from journeyman.tasks.options import Rate
+from journeyman.tasks.server import ServerBroker
+from journeyman.tasks.task import stable_id
+from journeyman.tasks.worker import QueueShare
+from journeyman.tasks.worker.program import load_app
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)  # fmt: skip
+
+
+def app_with_tasks() -> jm.App:
+    app = jm.App("journeyman://nowhere.invalid")
+
+    @app.task(queue="mail", retries=5, unique="{to}", name="send_mail")
+    def send_mail(to: str, subject: str = "hi") -> str:
+        return f"{subject} to {to}"
+
+    return app
+
+
+def test_a_task_is_still_its_function():
+    task = app_with_tasks().tasks["send_mail"]
+
+    assert task("a", subject="b") == "b to a"
+    assert getattr(task, "__name__") == "send_mail"  # noqa: B009
+
+
+def test_nothing_connects_when_an_app_is_made_or_its_module_imported():
+    code = (
+        "import socket, sys\n"
+        "socket.socket.connect = lambda *_: sys.exit('connected')\n"
+        "import journeyman as jm\n"
+        "app = jm.App('journeyman://192.0.2.1')\n"
+        "@app.task\ndef f() -> None: ...\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_url_comes_from_the_environment_when_it_is_needed(monkeypatch):
+    app = jm.App()
+    monkeypatch.setenv("JOURNEYMAN_URL", "journeyman://queue.internal:1234")
+
+    assert app.url == "journeyman://queue.internal:1234"
+    assert isinstance(app.broker, ServerBroker)
+
+
+def test_two_apps_know_nothing_of_each_other():
+    one, other = app_with_tasks(), app_with_tasks()
+
+    assert one.tasks["send_mail"] is not other.tasks["send_mail"]
+    assert jm.App().tasks == {}
+
+
+def test_a_name_can_be_taken_once():
+    app = app_with_tasks()
+    with pytest.raises(UsageError, match="two tasks are called 'send_mail'"):
+        app.task(name="send_mail")(lambda: None)
+
+
+def test_a_wrong_call_is_refused_before_anything_is_sent():
+    task = app_with_tasks().tasks["send_mail"]
+    with pytest.raises(TypeError, match="send_mail: missing a required argument: 'to'"):
+        task.send()
+    with pytest.raises(UsageError, match="cannot encode the arguments of send_mail"):
+        task.call(datetime.now(UTC)).order()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queue": "a b"}, "queue must be 1 to 255 of"),
+        ({"retries": -1}, "retries must be a whole number from 0 to 200"),
+        ({"retries": True}, "retries must be"),
+        ({"timeout": 0}, "timeout must be a positive number of seconds"),
+        ({"rate": "fast"}, "not a rate: 'fast'; write for example '10/m'"),
+        ({"concurrency": 0}, "concurrency must be a whole number from 1"),
+        ({"ttl": timedelta(days=31)}, "ttl must be from 1 to"),
+        ({"unique": ""}, "unique must be a text"),
+        ({"colour": "red"}, "unknown task option 'colour'; the options are queue"),
+    ],
+)
+def test_wrong_options_are_refused_where_they_are_written(options, words):
+    with pytest.raises(UsageError, match=words):
+        jm.App().task(**options)
+
+
+def test_options_of_one_job_leave_the_task_as_it_is():
+    task = app_with_tasks().tasks["send_mail"]
+    order = task.options(priority=9, queue="urgent").call("a").order()
+
+    assert (order.options.priority, order.options.queue) == (9, "urgent")
+    assert task.call("a").order().options.queue == "mail"
+
+
+def test_a_unique_job_has_an_id_of_its_key_and_others_have_not():
+    app = app_with_tasks()
+    task = app.tasks["send_mail"]
+
+    first, second = (task.call("a", subject=s).order().job_id for s in "xy")
+    assert first == second
+    assert first.version == 4
+    assert task.call("b").order().job_id != first
+    free = app.task(name="free")(lambda: None)
+    assert free.call().order().job_id != free.call().order().job_id
+
+
+def test_a_key_that_cannot_be_filled_names_the_arguments():
+    task = jm.App().task(unique="{customer}", name="f")(lambda to: None)
+    with pytest.raises(UsageError, match=r"f: cannot fill the key '\{customer\}' .*arguments: to"):
+        task.call(1).order()
+
+
+def test_a_time_needs_a_zone_and_a_delay_is_counted_from_now():
+    task = app_with_tasks().tasks["send_mail"]
+    with pytest.raises(UsageError, match="has no time zone"):
+        task.at(datetime(2026, 1, 1)).call("a").order()  # noqa: DTZ001
+    at = task.at(timedelta(minutes=5)).call("a").order().at
+    assert at is not None
+    assert timedelta(minutes=4) < at - datetime.now(UTC) <= timedelta(minutes=5)
+
+
+@given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 1000), st.floats(1, 10))
+def test_delays_grow_up_to_the_limit_and_jitter_stays_in_bounds(failures, chance, first, factor):
+    backoff = jm.Backoff(first, factor=factor, max=3600, jitter=0.1)
+    plain = jm.Backoff(first, factor=factor, max=3600, jitter=0)
+
+    assert plain.delay_s(failures, chance) <= plain.delay_s(failures + 1, chance) <= 3600
+    exact = plain.delay_s(failures, 0.5)
+    assert exact * 0.9 <= backoff.delay_s(failures, chance) * 1.000001
+    assert backoff.delay_s(failures, chance) <= exact * 1.100001
+
+
+@given(st.lists(JSON_VALUES), st.dictionaries(st.text(), JSON_VALUES))
+def test_an_envelope_is_read_as_it_was_written(args, kwargs):
+    codec = jm.JsonCodec()
+    sent = Envelope("shop.send_mail", tuple(args), kwargs, {"traceparent": "00"})
+
+    assert Envelope.decode(sent.encode(codec), codec) == sent
+
+
+def test_the_envelope_is_documented_json():
+    task = app_with_tasks().tasks["send_mail"]
+
+    assert json.loads(task.call("a", subject="b").order().payload) == {
+        "v": 1,
+        "task": "send_mail",
+        "args": ["a"],
+        "kwargs": {"subject": "b"},
+    }
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"hello", b"[]", b"{}", b'{"v":2,"task":"t","args":[],"kwargs":{}}', b"[" * 5000,
+     b'{"v":1,"task":7,"args":[],"kwargs":{}}', b'{"v":1,"task":"t","args":1,"kwargs":{}}',
+     b'{"v":1,"task":"t","args":[],"kwargs":[]}', b"\xff"],
+)  # fmt: skip
+def test_whatever_else_is_in_a_payload_is_unreadable_and_nothing_worse(payload):
+    with pytest.raises(UnreadableJob):
+        Envelope.decode(payload, jm.JsonCodec())
+
+
+def test_arguments_over_the_limit_are_refused_with_advice():
+    task = app_with_tasks().tasks["send_mail"]
+    with pytest.raises(UsageError, match="store them elsewhere and pass a reference"):
+        task.call("x" * 1_100_000).order()
+
+
+def test_rates_and_queue_shares_are_read_as_people_write_them():
+    assert Rate.parse("10/m") == Rate(10, 60_000)
+    assert Rate.parse("1/30s") == Rate(1, 30_000)
+    assert QueueShare.parse("mail:3") == ("mail", 3)
+    with pytest.raises(UsageError, match="write NAME or NAME:WEIGHT"):
+        QueueShare.parse("mail:0")
+
+
+def test_ids_of_keys_depend_on_where_the_parts_end():
+    assert stable_id("ab", "c") != stable_id("a", "bc")
+
+
+def test_an_app_is_found_by_its_module(tmp_path, monkeypatch):
+    (tmp_path / "my_shop.py").write_text("import journeyman as jm\njobs = jm.App()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(os.fspath(tmp_path))
+
+    assert isinstance(load_app("my_shop:jobs"), jm.App)
+    with pytest.raises(UsageError, match="did you mean my_shop:jobs"):
+        load_app("my_shop")
+    with pytest.raises(UsageError, match="no module 'my_shap'"):
+        load_app("my_shap:app")
+
+
+def test_outside_of_a_worker_a_job_does_nothing():
+    current = jm.job()
+    current.heartbeat()
+    current.log("nothing happens")
+
+    assert (current.id, current.attempt) == ("", 1)
