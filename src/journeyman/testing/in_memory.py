@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from journeyman.client import NotFound
-from journeyman.engines.workq.engine import WorkQueueEngine
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import (
@@ -88,7 +88,7 @@ class InMemory:
         self._app = app
         self._before = app.replace_broker(self, self.now)
         self._now = now
-        self._engine = WorkQueueEngine(seed=seed)
+        self._engine = WorkqEngine(seed=seed)
         self._orders: dict[bytes, Order] = {}
         self._names: list[str] = []
 
