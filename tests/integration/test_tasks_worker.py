@@ -221,6 +221,6 @@ def test_sources_that_change_are_loaded_again(task, url, tmp_path):
     with WorkerProcess(tmp_path, "fresh:app", "--reload", url=url) as worker:
         assert task("v", "fresh").send().result(timeout=60) == 1
         source.write_text(text + "def v() -> int: return 22\n")
-        worker.wait_for("changed")
+        worker.wait_for("at a time", 2)
         assert task("v", "fresh").send().result(timeout=60) == 22
         assert worker.stop() == 0
