@@ -99,7 +99,7 @@ class Bench:
     def on_reply(self, reply: Reply) -> None:
         self.replies.append(reply)
 
-    def on_told(self, *_: object) -> None:
+    def on_answered(self, *_: object) -> None:
         """Nobody counts here."""
 
     def start_runs(self, effects: Sequence[StartRun]) -> None:

@@ -69,8 +69,8 @@ class Bench:
     def on_failure(self, error: BaseException) -> None:
         self.failures.append(error)
 
-    def on_told(self, requests: Requests, outcomes: Sequence[object], _: int) -> None:
-        self.figures.told(requests, outcomes)
+    def on_answered(self, requests: Requests, outcomes: Sequence[object], _: int) -> None:
+        self.figures.count(requests, outcomes)
 
     async def tell(self, client: Caller, *requests: Any) -> list[bytes]:
         """What the client hears until all is quiet."""

@@ -88,7 +88,7 @@ def read(metrics: ServerMetrics, stat: Metrics = STAT) -> dict[tuple[str, str], 
 
 
 def told(metrics: ServerMetrics, *pairs: tuple[object, object]) -> None:
-    metrics.told([(None, request) for request, _ in pairs], [outcome for _, outcome in pairs])
+    metrics.count([(None, request) for request, _ in pairs], [outcome for _, outcome in pairs])
 
 
 def test_the_figures_of_stat_are_there():
@@ -239,9 +239,9 @@ def test_the_page_on_telemetry_lists_every_figure():
     work = WorkqMetrics(
         lambda: WorkqStats(1, 2, 3, 4, 5, 6, 7, 8), (), lambda most: (shown, others), ManualClock()
     )
-    work.told([(None, Delete(b"1" * 16))], [NOT_FOUND])
+    work.count([(None, Delete(b"1" * 16))], [NOT_FOUND])
     fan_out = KestrelMetrics(lambda: KestrelStats(1, 2, 3, 4, 5, 6), Counts, (), lambda: ())
-    fan_out.told([(None, Confirm(Key("q"), 1))], [ERROR])
+    fan_out.count([(None, Confirm(Key("q"), 1))], [ERROR])
     disk = MeasuredDisk(ManualClock(), {"schedule": str(PAGE)})
     disk.samples = disk.sample()
     metrics = ServerMetrics(work.families, fan_out.families, disk.families)
@@ -304,7 +304,7 @@ def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back
         metrics = ServerMetrics()
         owner = Mock(spec=ZtickOwner)
         owner.on_failure = lambda error: pytest.fail(repr(error))
-        owner.on_told = lambda requests, outcomes, _: metrics.told(requests, outcomes)
+        owner.on_answered = lambda requests, outcomes, _: metrics.count(requests, outcomes)
         loop = asyncio.get_running_loop()
         writer = ZtickWriter(owner, loop, ManualClock(), ZtickEngine(), FullOnce())
         commands: list[Request] = [

@@ -18,7 +18,7 @@ from journeyman.formats.ztick.run_history import OUTCOMES, RunLine, decode, enco
 from journeyman.logs.ztick.run_history import RunFiles, history_files, last_runs
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.ztick import runs as run_history
-from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, remembered
+from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, read_recent_runs
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.units import MIB
 
@@ -329,7 +329,8 @@ def test_the_next_process_remembers_the_runs_but_not_those_it_runs_again():
     history.history.cut_off(StartRun(2, "b", 6, Shell("true")), 20, 30)
     history.run("c", success=False)
     history.write()
-    found = remembered(history.disk, "log.runs", ServerLog(history.clock, history.said.append))
+    log = ServerLog(history.clock, history.said.append)
+    found = read_recent_runs(history.disk, "log.runs", log)
     assert found == [
         EndedRun("a", 5, 10, 4, True, "", "café".encode()),
         EndedRun("c", 5, 10, 4, False, ""),

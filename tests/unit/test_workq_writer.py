@@ -139,7 +139,7 @@ class Bench:
     def on_failure(self, error: BaseException) -> None:
         self.failures.append(error)
 
-    def on_told(self, _: object, outcomes: Sequence[object], begun_ns: int) -> None:
+    def on_answered(self, _: object, outcomes: Sequence[object], begun_ns: int) -> None:
         assert begun_ns == self.clock.now_ns()
         self.outcomes.extend(outcomes)
 

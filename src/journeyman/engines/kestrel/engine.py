@@ -183,7 +183,7 @@ def _take_fetched(state: KestrelState, command: Fetched, _: Client) -> None:
         return
     queue, reader = found
     state.touch(reader)
-    if reader.fetched(after, command.items):
+    if reader.add_fetched(after, command.items):
         if reader.settings.drops_oldest:
             _drop_surplus(state, queue, reader)
         _serve(state, queue, reader)
@@ -343,7 +343,7 @@ def _serve_first(state: KestrelState, queue: ItemQueue, reader: FanReader, item:
         state.end_wait(queue, reader, wait, reply)
         return
     state.effects.append(KestrelAnswer(wait.client, reply, final=False))
-    state.waits.served(wait, len(item.data))
+    state.waits.note_served(wait, len(item.data))
     if _monitor_is_full(state, reader, wait):
         state.end_wait(queue, reader, wait, END)
     else:

@@ -361,7 +361,7 @@ class FanReader:
         self.fetching, self.fetch_limit = after, self._queue.window_start
         return after
 
-    def fetched(self, after: int, items: tuple[ItemPut, ...]) -> bool:
+    def add_fetched(self, after: int, items: tuple[ItemPut, ...]) -> bool:
         """Take in what was read; False: it was not asked for, or not any more."""
         if self.fetching != after:
             return False

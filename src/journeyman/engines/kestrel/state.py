@@ -92,7 +92,7 @@ class Waits:
         self._note(wait)
         del self._of_client[wait.client]
 
-    def served(self, wait: Wait, size: int) -> None:
+    def note_served(self, wait: Wait, size: int) -> None:
         """A monitor has had an item."""
         assert wait.left is not None
         self._note(wait)

@@ -81,7 +81,7 @@ def run(state: WorkqState, command: Run, client: Client) -> Reply | None:
     job_id, name, ttr_ms, wait_ms, payload, priority = command
     if not _is_free(state, job_id):
         return _DUPLICATE
-    queue = state.queues.named(name)
+    queue = state.queues.use(name)
     created_ns = state.moment_of_its_own().unix_ns
     spec = pack(job_id, queue.number, ttr_ms, 0, priority, 0, 0, created_ns, None, IS_RUN, payload)
     state.jobs.replace(job_id, None, spec)
@@ -147,7 +147,7 @@ def _enqueue(
     payload: bytes,
 ) -> None:
     """A job begins; ``max_fails`` is as in the log."""
-    queue = state.queues.named(name)
+    queue = state.queues.use(name)
     created = state.moment_of_its_own()
     created_ns = created.unix_ns
     flags, command, time, begins_ns = 0, _ADD, None, created_ns

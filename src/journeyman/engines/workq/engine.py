@@ -80,7 +80,7 @@ Decidable: TypeAlias = Command | WorkqDue | WorkqGone
 
 
 def _pause(state: WorkqState, command: PauseQueue, _client: Client) -> Reply:
-    queue = state.queues.named(command.name)
+    queue = state.queues.use(command.name)
     if not queue.paused:
         state.queues.set_paused(queue, True)
         state.ledger.append(QueuePaused(state.instant, queue.name))

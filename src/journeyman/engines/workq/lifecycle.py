@@ -110,7 +110,7 @@ def lease(state: WorkqState, command: Lease, client: Client) -> Reply | None:
     if not command.wait_ms:
         return TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
-    queues = tuple(state.queues.watched(name) for name in names)
+    queues = tuple(state.queues.watch(name) for name in names)
     state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, queues))
     return None
 

@@ -78,7 +78,7 @@ class Assembly:
 
     def number_of(self, name: str) -> int:
         """The number of the queue with this name; it is made if there is none."""
-        return self._state.queues.named(name).number
+        return self._state.queues.use(name).number
 
     def put(self, job_id: bytes, entry: Entry) -> None:
         """One job, whatever its state."""
@@ -134,7 +134,7 @@ class Assembly:
         jobs.leases = SortedSet(sorted(self._leases))
         jobs.due = SortedSet(sorted(self._due))
         for name in sorted(self._paused):
-            queues.set_paused(queues.named(name), True)
+            queues.set_paused(queues.use(name), True)
         state.begin(self._latest_ns)
         return WorkqEngine(state)
 

@@ -187,7 +187,7 @@ class Queues:
         self._free: list[int] = []  # numbers of released queues
         self._changes: list[tuple[_QueueChange, JobQueue]] | None = None  # of the open batch
         for name in paused:
-            self.set_paused(self.named(name), True)
+            self.set_paused(self.use(name), True)
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -195,7 +195,7 @@ class Queues:
     def get(self, name: str) -> JobQueue | None:
         return self._by_name.get(name)
 
-    def named(self, name: str) -> JobQueue:
+    def use(self, name: str) -> JobQueue:
         """The queue, made if there is none. From now on it stays."""
         queue = self._by_name.get(name)
         if queue is None:
@@ -205,7 +205,7 @@ class Queues:
             self._note(_QueueChange.USED, queue)
         return queue
 
-    def watched(self, name: str) -> JobQueue:
+    def watch(self, name: str) -> JobQueue:
         """The queue, made if there is none, for one who waits for a job of it."""
         queue = self._by_name.get(name)
         return self._make(name) if queue is None else queue

@@ -355,17 +355,17 @@ def _write(
     renames = {name: posixpath.join(kept, name) for name in old}
     for segment in _segments(merged, now_ms):
         number += 1
-        renames |= _staged(disk, directory, kestrel_segment_name(queue, number), segment)
+        renames |= _stage(disk, directory, kestrel_segment_name(queue, number), segment)
     for name, reader in readers.items():
         head, done = snapshot_reader(reader)
         pieces = [READER.header, READER.encode(head), READER.encode(done)]
-        renames |= _staged(disk, directory, kestrel_reader_name(queue, name), pieces)
+        renames |= _stage(disk, directory, kestrel_reader_name(queue, name), pieces)
     disk.make_dirs(posixpath.join(directory, kept))
     disk.sync_dir(directory)
     publish(disk, journal_path(directory), Publication(renames))
 
 
-def _staged(disk: Disk, directory: str, name: str, pieces: Sequence[bytes]) -> dict[str, str]:
+def _stage(disk: Disk, directory: str, name: str, pieces: Sequence[bytes]) -> dict[str, str]:
     write_whole(disk, posixpath.join(directory, name + STAGED), pieces)
     return {name + STAGED: name}
 

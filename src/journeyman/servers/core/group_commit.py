@@ -57,7 +57,7 @@ class WriterOwner(Protocol):
         """A batch has been decided, written or told: look what is next."""
         ...
 
-    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
+    def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
         """A batch was answered: what each request came to (a JourneymanError: not recorded)."""
         ...
 
@@ -452,7 +452,7 @@ class GroupCommit(ABC):
         self._carry_out(batch)
         for client, answers in batch.answers.items():
             client.answered(answers)
-        self._owner.on_told(batch.requests, batch.outcomes, batch.begun_ns)
+        self._owner.on_answered(batch.requests, batch.outcomes, batch.begun_ns)
 
     # -- the end of a write --
 
@@ -484,7 +484,7 @@ class GroupCommit(ABC):
         anew, outcomes = self._answer_anew(batch, error)
         for client, answers in anew.answers.items():
             client.answered(answers)
-        self._owner.on_told(batch.requests, outcomes, batch.begun_ns)
+        self._owner.on_answered(batch.requests, outcomes, batch.begun_ns)
 
     def _say_again_later(self, command: Any) -> None:
         """What the server itself had to record, once there may be room again."""

@@ -1,8 +1,8 @@
 """A service: what the schedule, the work queue and the fan-out queues have in common.
 
     settings, disk, clock ... --ServiceContext--> Service --PortContext--> its connections
-                                                   | ^
-                                       its writer <+ +-- on_batch, on_told, on_trouble, on_failure
+                                                 | ^
+                                     its writer <+ +-- on_batch, on_answered, on_trouble, on_failure
 
     start    each loads its log, then opens its port
     batch    after each one the ticker looks when something is due next
@@ -207,7 +207,7 @@ class Service(ABC):
         self._ticker.look()
 
     @abstractmethod
-    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
+    def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
         """A batch was answered."""
 
     def on_trouble(self, error: JourneymanError | None) -> None:

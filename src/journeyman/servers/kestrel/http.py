@@ -28,16 +28,16 @@ def add_fan_out_routes(app: web.Application, writer: KestrelWriter) -> None:
     async def queues(request: web.Request) -> web.Response:
         offset = read_number(request, "offset", 0, 0, MAX_OFFSET)
         limit = read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
-        return await _told(request, writer, Described(None, offset, limit))
+        return await _reply(request, writer, Described(None, offset, limit))
 
     async def queue(request: web.Request) -> web.Response:
-        return await _told(request, writer, Described(request.match_info["name"]))
+        return await _reply(request, writer, Described(request.match_info["name"]))
 
     app.router.add_route("GET", "/fan-out", queues)
     app.router.add_route("GET", "/fan-out/{name}", queue)
 
 
-async def _told(request: web.Request, writer: KestrelWriter, asked: Described) -> web.Response:
+async def _reply(request: web.Request, writer: KestrelWriter, asked: Described) -> web.Response:
     if request["namespace"] != ALL_NAMESPACES:
         raise ApiError(403, "insufficient namespace scope")
     reply = await writer.ask(asked)

@@ -1,10 +1,10 @@
-"""The figures of the fan-out queues, as families of metric_families.py.
+"""The figures of the fan-out queues.
 
-    writer   --told-->   commands by word and outcome, batches
-    the engine's own figures, read when somebody asks: queues, readers, items, who waits
+    writer   --count-->   commands by word and outcome, batches
+    the engine's own figures, read on request: queues, readers, items, who waits
 
-As in metrics.py: nothing is formatted while commands are served, and counters start at zero with
-the process. Labels are words of ours, but for the MOST_READERS readers with most to come.
+Nothing is formatted while commands are served, and counters start at zero with the process. Labels
+are fixed words, but for the MOST_READERS readers with most to come.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from journeyman.engines.kestrel.messages import Counts, KestrelStats
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import SERVER_FAULT
-from journeyman.servers.telemetry.metrics import Family, Labels, Point
+from journeyman.servers.telemetry.metrics import (
+    Family,
+    Labels,
+    Point,
+    command_points,
+    counter,
+    gauge,
+)
 
 _WORDS: dict[type, str] = {
     ask.Put: "set",
@@ -43,7 +50,7 @@ _PEEK = "peek"
 
 HELD = object()  # the outcome of a command that is decided later, and counted then
 
-MOST_READERS = 100  # with figures of their own: clients make up names, and nobody may flood us
+MOST_READERS = 100  # clients choose the names, so their number is bounded
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
 
@@ -64,7 +71,7 @@ class KestrelMetrics:
         self._commands: Counter[tuple[type, bool, str]] = Counter()
         self._batches = 0
 
-    def told(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object]) -> None:
+    def count(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object]) -> None:
         """A batch was answered: (client, request), and in the same order what each came to."""
         self._batches += 1
         self._commands.update(
@@ -80,25 +87,21 @@ class KestrelMetrics:
     def families(self) -> list[Family]:
         stats, counts = self._stats(), self._counts()
         return [
-            Family(
+            counter(
                 "kestrel.commands",
-                "counter",
                 "Commands of the fan-out queues that were decided.",
-                [
-                    Point({"command": command, "outcome": outcome}, n)
-                    for (command, outcome), n in sorted(self._by_word().items())
-                ],
+                command_points(self._by_word()),
             ),
-            _counter("kestrel.batches", "Batches of commands of the queues.", self._batches),
-            _counter("kestrel.get_hits", "Reads that were given an item.", counts.hits),
-            _counter("kestrel.get_misses", "Reads that were given none.", counts.misses),
-            _gauge("kestrel.queues", "Fan-out queues.", stats.queues),
-            _gauge("kestrel.readers", "Readers of all queues.", stats.readers),
-            _gauge("kestrel.items", "Items that readers still have to be given.", stats.items),
-            _gauge("kestrel.bytes", "And their size.", stats.data_bytes),
-            _gauge("kestrel.open_reads", "Items given out and not confirmed.", stats.open_reads),
-            _gauge("kestrel.waiting", "Clients that wait for an item.", stats.waiting),
-            _gauge(
+            counter("kestrel.batches", "Batches of commands of the queues.", self._batches),
+            counter("kestrel.get_hits", "Reads that were given an item.", counts.hits),
+            counter("kestrel.get_misses", "Reads that were given none.", counts.misses),
+            gauge("kestrel.queues", "Fan-out queues.", stats.queues),
+            gauge("kestrel.readers", "Readers of all queues.", stats.readers),
+            gauge("kestrel.items", "Items that readers still have to be given.", stats.items),
+            gauge("kestrel.bytes", "And their size.", stats.data_bytes),
+            gauge("kestrel.open_reads", "Items given out and not confirmed.", stats.open_reads),
+            gauge("kestrel.waiting", "Clients that wait for an item.", stats.waiting),
+            gauge(
                 "kestrel.connections",
                 "Open connections of the kestrel protocol.",
                 len(self._sessions),
@@ -121,15 +124,13 @@ class KestrelMetrics:
         items.append(sum(each[0] for each in readers) - sum(items))
         sizes.append(sum(each[3] for each in readers) - sum(sizes))
         return [
-            Family(
+            gauge(
                 "kestrel.reader_items",
-                "gauge",
                 "Items that a reader still has to be given, of those with most.",
                 [Point(labels, n) for labels, n in zip(names, items, strict=True)],
             ),
-            Family(
+            gauge(
                 "kestrel.reader_bytes",
-                "gauge",
                 "And their size.",
                 [Point(labels, n) for labels, n in zip(names, sizes, strict=True)],
             ),
@@ -149,11 +150,3 @@ def _kind_of(outcome: Any) -> str:
         return "waits"
     kind: str = SERVER_FAULT if isinstance(outcome, Exception) else outcome.kind
     return kind
-
-
-def _counter(name: str, meaning: str, value: int) -> Family:
-    return Family(name, "counter", meaning, [Point({}, value)])
-
-
-def _gauge(name: str, meaning: str, value: int) -> Family:
-    return Family(name, "gauge", meaning, [Point({}, value)])

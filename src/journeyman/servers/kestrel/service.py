@@ -230,8 +230,8 @@ class KestrelServer(Service):
         self._sync_timer = None
         self.writer.run_between(self._logs.sync)
 
-    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
-        self.figures.told(requests, outcomes)
+    def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
+        self.figures.count(requests, outcomes)
 
     def on_effect(self, effect: Effect) -> None:
         if isinstance(effect, SaveCheckpoint):

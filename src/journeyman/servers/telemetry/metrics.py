@@ -24,9 +24,11 @@ import asyncio
 import os
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
@@ -41,6 +43,7 @@ BOUNDS_MS = (
 )
 
 Labels: TypeAlias = dict[str, str | bool]
+_REQUEST = itemgetter(1)
 
 
 class Histogram:
@@ -83,6 +86,55 @@ class Family:
     meaning: str
     points: Sequence[Point]
     unit: str = ""
+
+
+def counter(name: str, meaning: str, values: float | Sequence[Point]) -> Family:
+    return Family(name, "counter", meaning, _points(values))
+
+
+def gauge(name: str, meaning: str, values: float | Sequence[Point], unit: str = "") -> Family:
+    return Family(name, "gauge", meaning, _points(values), unit)
+
+
+def histogram(name: str, meaning: str, points: Sequence[Point]) -> Family:
+    return Family(name, "histogram", meaning, points, unit="ms")
+
+
+def _points(values: float | Sequence[Point]) -> Sequence[Point]:
+    return [Point({}, values)] if isinstance(values, int | float) else values
+
+
+def by_success(counts: Mapping[bool, int]) -> list[Point]:
+    return [Point({"success": success}, count) for success, count in counts.items()]
+
+
+class CommandCounts:
+    """Commands by the types of request and reply, in one call a batch; words only when asked."""
+
+    def __init__(self, words: Mapping[type, str], outcome_word: Callable[[type], str]) -> None:
+        """``words``: of what clients send. What the server itself submits is not counted."""
+        self._words = words
+        self._outcome_word = outcome_word
+        self._counts: Counter[tuple[type, type]] = Counter()
+        self.batches = 0
+
+    def add(self, requests: Iterable[tuple[Any, object]], outcomes: Iterable[object]) -> None:
+        """A batch was answered: (client, request), and in the same order what each came to."""
+        self.batches += 1
+        self._counts.update(
+            zip(map(type, map(_REQUEST, requests)), map(type, outcomes), strict=False)
+        )
+
+    def by_word(self) -> Counter[tuple[str, str]]:
+        counts: Counter[tuple[str, str]] = Counter()
+        for (request_type, reply_type), count in dict(self._counts).items():
+            if request_type in self._words:
+                counts[self._words[request_type], self._outcome_word(reply_type)] += count
+        return counts
+
+
+def command_points(counts: Mapping[tuple[str, str], int]) -> list[Point]:
+    return [Point({"command": c, "outcome": o}, n) for (c, o), n in sorted(counts.items())]
 
 
 def of_queues(family: Family, prefix: str) -> Family:
@@ -147,22 +199,18 @@ class MeasuredDisk(RealDisk):
             syncs = {name: each.copy() for name, each in self._syncs.items()}
         samples = self.samples
         return [
-            Family(
+            histogram(
                 "sync.duration_ms",
-                "histogram",
                 "How long a sync of a log took.",
                 [Point(_of(name), each) for name, each in syncs.items()],
-                unit="ms",
             ),
-            Family(
+            gauge(
                 "log.bytes",
-                "gauge",
                 "Size of a log on the disk.",
                 [Point(_of(name), each.log_bytes) for name, each in samples.items()],
             ),
-            Family(
+            gauge(
                 "disk.free_bytes",
-                "gauge",
                 "Room left on the file system of a log.",
                 [Point(_of(name), each.free_bytes) for name, each in samples.items()],
             ),

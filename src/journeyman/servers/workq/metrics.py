@@ -1,26 +1,31 @@
-"""The work queue's figures, as families of metric_families.py.
+"""The figures of the work queue.
 
-    writer   --told-->            commands by word and outcome, batches
+    writer   --count-->           commands by word and outcome, batches
     cleaning --cleaning_ended-->  cleanings
-    the engine's own figures, read when somebody asks: jobs by state, queues, who waits
+    the engine's own figures, read on request: jobs by state, queues, who waits
 
-As in metrics.py: nothing is formatted while commands are served, and counters start at zero with
-the process. Labels are words of ours, but for the names of the MOST_QUEUES largest queues.
+Nothing is formatted while commands are served, and counters start at zero with the process. Labels
+are fixed words, but for the names of the MOST_QUEUES largest queues.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sized
-from operator import itemgetter
-from typing import Any
+from collections.abc import Callable, Sized
 
 from journeyman.clock import Clock
 from journeyman.engines.workq.messages import QueueFigures, WorkqStats
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
-from journeyman.servers.telemetry.metrics import Family, Point
+from journeyman.servers.telemetry.metrics import (
+    CommandCounts,
+    Family,
+    Point,
+    by_success,
+    command_points,
+    counter,
+    gauge,
+)
 from journeyman.units import NS_PER_S
 
 _WORDS: dict[type, str] = {
@@ -50,9 +55,8 @@ _WORDS: dict[type, str] = {
         "inspect",
     ),
 }
-_REQUEST = itemgetter(1)
 
-MOST_QUEUES = 100  # with figures of their own: clients make up names, and nobody may flood us
+MOST_QUEUES = 100  # clients choose the names, so their number is bounded
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
 
@@ -83,16 +87,9 @@ class WorkqMetrics:
         self._largest_queues = largest_queues
         self._clock = clock
         self._sessions = sessions
-        self._commands: Counter[tuple[type, type]] = Counter()
+        self._commands = CommandCounts(_WORDS, _outcome_word)
+        self.count = self._commands.add
         self._cleanings = {True: 0, False: 0}
-        self._batches = 0
-
-    def told(self, requests: Iterable[tuple[Any, object]], outcomes: Iterable[object]) -> None:
-        """A batch was answered: (client, request), and in the same order what each came to."""
-        self._batches += 1
-        self._commands.update(
-            zip(map(type, map(_REQUEST, requests)), map(type, outcomes), strict=False)
-        )
 
     def cleaning_ended(self, success: bool) -> None:
         self._cleanings[success] += 1
@@ -101,29 +98,28 @@ class WorkqMetrics:
         stats = self._stats()
         states = ("ready", "scheduled", "leased", "completed", "failed")
         return [
-            Family(
+            counter(
                 "workq.commands",
-                "counter",
                 "Commands of the work queue that were decided.",
-                self._command_points(),
+                command_points(self._commands.by_word()),
             ),
-            _counter("workq.batches", "Batches of commands of the work queue.", self._batches),
-            _counter("workq.evicted", "Unfinished jobs that their TTL has ended.", stats.evicted),
-            Family(
+            counter(
+                "workq.batches", "Batches of commands of the work queue.", self._commands.batches
+            ),
+            counter("workq.evicted", "Unfinished jobs that their TTL has ended.", stats.evicted),
+            counter(
                 "workq.cleanings",
-                "counter",
                 "Cleanings of the command log that have ended.",
-                [Point({"success": good}, n) for good, n in self._cleanings.copy().items()],
+                by_success(self._cleanings.copy()),
             ),
-            Family(
+            gauge(
                 "workq.jobs",
-                "gauge",
                 "Jobs of the work queue by state.",
                 [Point({"state": state}, getattr(stats, state)) for state in states],
             ),
-            _gauge("workq.queues", "Queues.", stats.queues),
-            _gauge("workq.waiting", "Clients that wait for a job or a result.", stats.waiting),
-            _gauge(
+            gauge("workq.queues", "Queues.", stats.queues),
+            gauge("workq.waiting", "Clients that wait for a job or a result.", stats.waiting),
+            gauge(
                 "workq.connections", "Open connections of the workq protocol.", len(self._sessions)
             ),
             *self._queue_families(),
@@ -143,27 +139,11 @@ class WorkqMetrics:
             if each.oldest_ready_ns is not None
         ]
         return [
-            Family("workq.queue_jobs", "gauge", "Jobs of the largest queues by state.", counts),
-            Family(
+            gauge("workq.queue_jobs", "Jobs of the largest queues by state.", counts),
+            gauge(
                 "workq.oldest_ready_seconds",
-                "gauge",
                 "How long the job that waits longest has been ready, in the largest queues.",
                 ages,
                 unit="s",
             ),
         ]
-
-    def _command_points(self) -> list[Point]:
-        counts: Counter[tuple[str, str]] = Counter()
-        for (request_type, reply_type), count in dict(self._commands).items():
-            if request_type in _WORDS:
-                counts[_WORDS[request_type], _outcome_word(reply_type)] += count
-        return [Point({"command": c, "outcome": o}, n) for (c, o), n in sorted(counts.items())]
-
-
-def _counter(name: str, meaning: str, value: int) -> Family:
-    return Family(name, "counter", meaning, [Point({}, value)])
-
-
-def _gauge(name: str, meaning: str, value: int) -> Family:
-    return Family(name, "gauge", meaning, [Point({}, value)])

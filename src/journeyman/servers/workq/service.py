@@ -117,8 +117,8 @@ class WorkqServer(Service):
         self._ticker.look()
         self._keeping.look()
 
-    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
-        self.figures.told(requests, outcomes)
+    def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
+        self.figures.count(requests, outcomes)
 
     def on_failure(self, error: BaseException) -> None:
         if self.store is None or not isinstance(error, JourneymanError):

@@ -1,13 +1,13 @@
 """The server's figures: what is counted while it runs, and all of them as one list of families.
 
-    writer     --told-->              counters ---+
+    writer     --count-->             counters ---+
     runs       --run_ended-->         histograms -+--> families --+--> prometheus.py, for /metrics
     compaction --compaction_ended-->  counters ---+               +--> telemetry: OTLP
-    STAT's figures, read when somebody asks ------+
+    STAT's figures, read on request --------------+
 
 Nothing is formatted or looked up while commands are served: a batch of commands is counted by the
-types of its requests and replies, in one call. Labels have few values each, all of them words of
-ours: no identifier ever becomes one. Counters start at zero with the process.
+types of its requests and replies, in one call. Labels have few values each, all of them fixed
+words: no identifier ever becomes one. Counters start at zero with the process.
 
 Counting is done on the event loop. ``families`` may be called in any thread: it copies first, and
 at worst two figures differ by what happened in between.
@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable
-from operator import itemgetter
-from typing import Any
+from collections.abc import Callable
 
 from journeyman import __version__
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, RuleNotFound
@@ -41,10 +39,16 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.protocols.ztick import Metrics as StatFigures
 from journeyman.servers.telemetry.metrics import (
+    CommandCounts,
     Family,
     Histogram,
     Labels,
     Point,
+    by_success,
+    command_points,
+    counter,
+    gauge,
+    histogram,
 )
 from journeyman.units import NS_PER_MS, NS_PER_S
 
@@ -63,11 +67,10 @@ COMMAND_WORDS: dict[type, str] = {
 
 _OK = "ok"
 _COMPACTION_STATES = ("idle", "running", "success", "failure")
-_REQUEST = itemgetter(1)
 
 
 def outcome_word(reply_type: type) -> str:
-    """``ok``, or the word behind ERROR in the answer that this type of reply becomes."""
+    """``ok``, or the word after ERROR in the answer that this type of reply becomes."""
     if reply_type in (JobNotFound, RuleNotFound):
         return ErrorCode.NOT_FOUND.value
     if reply_type is OutOfScope:
@@ -78,28 +81,21 @@ def outcome_word(reply_type: type) -> str:
 
 
 class ServerMetrics:
-    """Made once a server. ``others`` are figures that somebody else counts."""
+    """Made once a server. ``others`` are figures that are counted elsewhere."""
 
     def __init__(self, *others: Callable[[], list[Family]]) -> None:
         self._others = others
-        self._commands: Counter[tuple[type, type]] = Counter()
+        self._commands = CommandCounts(COMMAND_WORDS, outcome_word)
+        self.count = self._commands.add
         self._durations: dict[tuple[str, bool], Histogram] = {}
         self._lateness = Histogram()
         self._compactions = {True: 0, False: 0}
-        self._batches = 0
         self._without_rule = 0
         self.spans_crowded_out = 0  # too many waited
         self.spans_not_taken = 0  # by the collector; both are telemetry's, from two threads
         self.exports: Counter[tuple[str, bool]] = Counter()  # by signal and success
 
     # -- counting --
-
-    def told(self, requests: Iterable[tuple[Any, object]], outcomes: Iterable[object]) -> None:
-        """A batch was answered: (client, request), and in the same order what each came to."""
-        self._batches += 1
-        self._commands.update(
-            zip(map(type, map(_REQUEST, requests)), map(type, outcomes), strict=False)
-        )
 
     def run_ended(self, runner: Runner, success: bool, duration_ns: int, late_ns: int) -> None:
         key = (runner_word(runner), success)
@@ -119,7 +115,7 @@ class ServerMetrics:
 
     def families(self, stat: StatFigures) -> list[Family]:
         """All figures, together with those that STAT tells."""
-        commands = self._command_counts()
+        commands = self._commands.by_word()
         durations = {key: each.copy() for key, each in self._durations.copy().items()}
         runs: list[tuple[Labels, Histogram]] = [
             ({"runner": word, "success": success}, each)
@@ -132,83 +128,73 @@ class ServerMetrics:
             "failed": stat.jobs_failed,
         }
         return [
-            Family(
+            gauge(
                 "build_info",
-                "gauge",
                 "1, with the versions as labels.",
                 [Point({"version": __version__, "python": platform.python_version()}, 1)],
             ),
-            _counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
-            Family(
+            counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
+            counter(
                 "jobs.executed",
-                "counter",
                 "Runs of jobs that have ended.",
                 [Point(labels, sum(each.counts)) for labels, each in runs],
             ),
-            _counter(
+            counter(
                 "jobs.without_rule",
                 "Jobs that were due and failed because no rule matched.",
                 self._without_rule,
             ),
-            _counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
-            Family(
+            counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
+            counter(
                 "persistence.compactions",
-                "counter",
                 "Compactions of the log that have ended.",
-                [Point({"success": good}, n) for good, n in self._compactions.copy().items()],
+                by_success(self._compactions.copy()),
             ),
-            Family(
+            histogram(
                 "execution.duration_ms",
-                "histogram",
                 "How long runs took.",
                 [Point(labels, each) for labels, each in runs],
-                unit="ms",
             ),
-            Family(
+            histogram(
                 "execution.lateness_ms",
-                "histogram",
                 "How long after its time a run began.",
                 [Point({}, self._lateness.copy())],
-                unit="ms",
             ),
-            _gauge("rules.active", "Rules.", stat.rules_total),
-            _gauge(
+            gauge("rules.active", "Rules.", stat.rules_total),
+            gauge(
                 "connections.active", "Open connections of the ztick protocol.", stat.connections
             ),
-            Family(
+            counter(
                 "commands",
-                "counter",
                 "Commands answered.",
-                [Point({"command": c, "outcome": o}, n) for (c, o), n in sorted(commands.items())],
+                command_points(commands),
             ),
-            _counter("batches", "Batches of commands, each written at once.", self._batches),
-            Family(
+            counter(
+                "batches", "Batches of commands, each written at once.", self._commands.batches
+            ),
+            gauge(
                 "jobs",
-                "gauge",
                 "Jobs by status.",
                 [Point({"status": word}, n) for word, n in by_status.items()],
             ),
-            _gauge("runs.waiting", "Runs that wait for a slot.", stat.executions_pending),
-            _gauge("runs.running", "Runs under way.", stat.executions_inflight),
-            Family(
+            gauge("runs.waiting", "Runs that wait for a slot.", stat.executions_pending),
+            gauge("runs.running", "Runs under way.", stat.executions_inflight),
+            gauge(
                 "compression",
-                "gauge",
                 "State of the log's compaction: 1 for the present one.",
                 [Point({"state": s}, int(s == stat.compression)) for s in _COMPACTION_STATES],
             ),
-            _gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"),
-            Family(
+            gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"),
+            counter(
                 "telemetry.spans_dropped",
-                "counter",
                 "Spans of the sample that no collector got.",
                 [
                     Point({"reason": "queue_full"}, self.spans_crowded_out),
                     Point({"reason": "export_failed"}, self.spans_not_taken),
                 ],
             ),
-            Family(
+            counter(
                 "telemetry.exports",
-                "counter",
                 "Requests to the collector.",
                 [
                     Point({"signal": signal, "success": good}, n)
@@ -217,19 +203,3 @@ class ServerMetrics:
             ),
             *(family for families in self._others for family in families()),
         ]
-
-    def _command_counts(self) -> Counter[tuple[str, str]]:
-        """By words. What the server itself submits has no word and is not counted."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for (request_type, reply_type), count in dict(self._commands).items():
-            if request_type in COMMAND_WORDS:
-                counts[COMMAND_WORDS[request_type], outcome_word(reply_type)] += count
-        return counts
-
-
-def _counter(name: str, meaning: str, value: int) -> Family:
-    return Family(name, "counter", meaning, [Point({}, value)])
-
-
-def _gauge(name: str, meaning: str, value: float, *, unit: str = "") -> Family:
-    return Family(name, "gauge", meaning, [Point({}, value)], unit)

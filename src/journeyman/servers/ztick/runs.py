@@ -231,7 +231,7 @@ def directory_of(history: HistorySettings, database: DatabaseSettings) -> str:
     return history.path or database.logfile_path + DIRECTORY_SUFFIX
 
 
-def remembered(disk: Disk, directory: str, messages: ServerLog) -> list[EndedRun]:
+def read_recent_runs(disk: Disk, directory: str, messages: ServerLog) -> list[EndedRun]:
     """The runs of processes before this one, oldest first. A stop's own are not among them."""
     try:
         runs = last_runs(disk, directory, REMEMBERED_RUNS, at_most_bytes=REMEMBERED_BYTES)

@@ -45,7 +45,7 @@ from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.telemetry.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import CompactionWatch, open_log, tell_of_ztick_files
-from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, remembered
+from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, read_recent_runs
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
 
@@ -278,7 +278,7 @@ class ZtickServer(Service):
         before: list[EndedRun] = []
         if history.enabled and self._ztick_log is not None:
             directory = directory_of(history, database)
-            before = remembered(self._disk, directory, self._messages)
+            before = read_recent_runs(self._disk, directory, self._messages)
             self._history = RunHistory(history, directory, self._disk, self._clock, self._messages)
         return Runs(
             self._loop,
@@ -316,8 +316,8 @@ class ZtickServer(Service):
         if self._history is not None:
             self._history.without_rule(run)
 
-    def on_told(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
-        self.figures.told(requests, outcomes)
+    def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
+        self.figures.count(requests, outcomes)
         if self._telemetry is not None:
             self._telemetry.requests(requests, outcomes, begun_ns)
 
