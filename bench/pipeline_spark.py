@@ -29,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from bench.process_tree import Watch, cpu_seconds
 from journeyman.spark import tables
 from journeyman.spark.files import find_logs
-from journeyman.spark.maintenance.ztick_rewriting import write_compacted
+from journeyman.spark.maintenance.ztick_compaction import write_compacted
 from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import build_session
 from journeyman.spark.source.options import SourceOptions

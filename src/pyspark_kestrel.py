@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``kestrel``. See journeyman.spark.source.sources."""
+"""Found by PySpark itself: the format ``kestrel``. See journeyman.spark.source.api."""
 
-from journeyman.spark.source.sources import KestrelSource
+from journeyman.spark.source.api import KestrelSource
 
 DefaultSource = KestrelSource

@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``keyspace``. See journeyman.spark.source.sources."""
+"""Found by PySpark itself: the format ``keyspace``. See journeyman.spark.source.api."""
 
-from journeyman.spark.source.sources import KeyspaceSource
+from journeyman.spark.source.api import KeyspaceSource
 
 DefaultSource = KeyspaceSource

@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``workq``. See journeyman.spark.source.sources."""
+"""Found by PySpark itself: the format ``workq``. See journeyman.spark.source.api."""
 
-from journeyman.spark.source.sources import WorkqSource
+from journeyman.spark.source.api import WorkqSource
 
 DefaultSource = WorkqSource

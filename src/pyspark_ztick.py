@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``ztick``. See journeyman.spark.source.sources."""
+"""Found by PySpark itself: the format ``ztick``. See journeyman.spark.source.api."""
 
-from journeyman.spark.source.sources import ZtickSource
+from journeyman.spark.source.api import ZtickSource
 
 DefaultSource = ZtickSource

@@ -20,8 +20,8 @@ from journeyman.logs.publication import journal_path, pending
 from journeyman.logs.segments import kestrel_readers, kestrel_segments, names_in, workq_segments
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.spark.sinks import kestrel_commit, keyspace_commit, workq_commit, ztick_commit
 from journeyman.spark.sinks.commit import Write
+from journeyman.spark.sinks.dialects import COMMITS
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.staging import (
     STALE_AFTER_S,
@@ -176,13 +176,17 @@ def look_keyspace(disk: SimulatedSinkDisk) -> Any:
 
 
 CASES = {
-    "ztick": Case("ztick", ztick.CODEC, ztick_record, ztick_commit.commit, plant_ztick, look_ztick),
-    "workq": Case("workq", workq.CODEC, workq_record, workq_commit.commit, plant_workq, look_workq),
+    "ztick": Case(
+        "ztick", ztick.CODEC, ztick_record, COMMITS["ztick"].commit, plant_ztick, look_ztick
+    ),
+    "workq": Case(
+        "workq", workq.CODEC, workq_record, COMMITS["workq"].commit, plant_workq, look_workq
+    ),
     "kestrel": Case(
         "kestrel",
         kestrel.WRITER,
         kestrel_record,
-        kestrel_commit.commit,
+        COMMITS["kestrel"].commit,
         plant_kestrel,
         look_kestrel,
         Stream("jobs"),
@@ -191,7 +195,7 @@ CASES = {
         "keyspace",
         keyspace_file.CODEC,
         key_value,
-        keyspace_commit.commit,
+        COMMITS["keyspace"].commit,
         plant_keyspace,
         look_keyspace,
     ),

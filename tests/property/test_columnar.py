@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journeyman.columnar.arrays import as_bytes
-from journeyman.columnar.kernels.hashing import crc32c
+from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.columnar.keyspace import decode
 from journeyman.formats import keyspace as keys
 from journeyman.formats.framing import scan

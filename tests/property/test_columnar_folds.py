@@ -17,13 +17,12 @@ from journeyman.columnar.arrays import text_in
 from journeyman.columnar.kernels.boundaries import walk_ztick
 from journeyman.columnar.kernels.key_table import KeyTable, buckets_of, hashes_of
 from journeyman.columnar.kestrel import decode as kestrel_columns
-from journeyman.columnar.kestrel import items as kestrel_items
+from journeyman.columnar.kestrel.decode import fold_items, puts_in
 from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq import fold
 from journeyman.columnar.workq import fold as workq_states
 from journeyman.columnar.ztick import decode as ztick_columns
-from journeyman.columnar.ztick.latest_jobs import LatestJobs
-from journeyman.columnar.ztick.latest_rules import jobs_and_rules, latest_rules
+from journeyman.columnar.ztick.latest import LatestJobs, jobs_and_rules, latest_rules
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
@@ -299,8 +298,8 @@ def items_in_bulk(records: list[kestrel_format.Record]) -> dict[int, list[kestre
     batches = [c.batch for c in kestrel_columns.iter_batches(log)]
     positions = arrow.concat_batches(batches).column("offset").to_pylist()
     at = dict(zip(positions, records, strict=True))
-    puts = arrow.concat_batches([kestrel_items.puts_in(batch, 0) for batch in batches])
-    found = kestrel_items.items(puts, lambda places: [at[place].data for place in places])
+    puts = arrow.concat_batches([puts_in(batch, 0) for batch in batches])
+    found = fold_items(puts, lambda places: [at[place].data for place in places])
     states: dict[int, list[kestrel_format.ItemPut]] = {}
     for row, ordinal, contested in zip(*found, strict=True):
         put = at[puts.column("position")[int(row)].as_py()]

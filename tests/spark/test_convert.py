@@ -16,8 +16,7 @@ from journeyman.formats.framing import scan
 from journeyman.formats.keyspace import values as keyspace_values
 from journeyman.spark import read
 from journeyman.spark.convert import convert
-from journeyman.spark.convert.between_logs import JobDefaults
-from journeyman.spark.convert.losses import WHOLE
+from journeyman.spark.convert.between_logs import WHOLE, JobDefaults
 from journeyman.spark.convert.parquet import log_to_parquet
 from journeyman.spark.convert.restoring import parquet_to_log
 from journeyman.spark.maintenance.archive import archive

@@ -17,7 +17,7 @@ from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
 from journeyman.logs.segments import workq_segments
-from journeyman.spark.maintenance import clean, compact, verification
+from journeyman.spark.maintenance import clean, compact, part_files
 from tests.support.spark.stream_driver import (
     open_kestrel,
     open_workq,
@@ -107,7 +107,7 @@ def test_a_result_of_another_state_is_not_published(spark, tmp_path, monkeypatch
     write_ztick(path, 8)
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     from journeyman.spark.maintenance import ztick_compaction
-    from journeyman.spark.maintenance.ztick_rewriting import write_compacted
+    from journeyman.spark.maintenance.ztick_compaction import write_compacted
 
     whole = write_compacted
     monkeypatch.setattr(
@@ -293,6 +293,6 @@ def test_of_a_queue_without_a_reader_nothing_goes(spark, tmp_path):
 def test_differences_are_counted_as_a_multiset(spark):
     one = spark.createDataFrame([("a", 1), ("a", 1), ("b", None)], "name string, n int")
     other = spark.createDataFrame([("a", 1), ("b", None)], "name string, n int")
-    assert verification.differences(one, one, ["name", "n"]).count() == 0
+    assert part_files.differences(one, one, ["name", "n"]).count() == 0
     with pytest.raises(LogError, match="is missing from"):
-        verification.check_same("log", "table", one, other, ["name", "n"])
+        part_files.check_same("log", "table", one, other, ["name", "n"])

@@ -9,10 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from journeyman.formats import ztick
-from journeyman.spark.report.model import Bars, Chart, Report, Section, Series
-from journeyman.spark.report.page import page
-from journeyman.spark.report.queries import MOST_POINTS, Measured
-from journeyman.spark.report.reports import report, report_page, verdict
+from journeyman.spark.report.page import page, report, report_page, verdict
+from journeyman.spark.report.queries import (
+    MOST_POINTS,
+    Bars,
+    Chart,
+    Measured,
+    Report,
+    Section,
+    Series,
+)
 from tests.support.report_pages import HOSTILE
 from tests.support.spark.histories import BUSY
 from tests.support.spark.written_logs import (

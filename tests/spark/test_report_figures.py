@@ -20,10 +20,9 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.ztick import run_history
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth, throughput
-from journeyman.spark.report.model import Bars, Chart, Report, Section, Table
-from journeyman.spark.report.queries import MOST_POINTS, TOP
-from journeyman.spark.report.reports import report
-from journeyman.spark.report.wording import column_unit, shown, shown_in
+from journeyman.spark.report.charts import column_unit, shown, shown_in
+from journeyman.spark.report.page import report
+from journeyman.spark.report.queries import MOST_POINTS, TOP, Bars, Chart, Report, Section, Table
 from tests.support import report_counts as by_hand
 from tests.support.report_counts import Axis, Queue, Try, is_between, percentile
 from tests.support.spark.written_logs import (

@@ -13,7 +13,7 @@ from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
 from journeyman.spark import tables
 from journeyman.spark.replay import state_files
-from journeyman.spark.source.schemas import arrow_schema
+from journeyman.spark.source.options import arrow_schema
 from tests.support.cli_commands import run
 from tests.support.specimens import CREATED, workq_record
 

@@ -20,8 +20,8 @@ from journeyman.formats.ztick import CODEC
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.logs.ztick.log import compact_offline
 from journeyman.spark.maintenance.workq_cleaning import publish_workq
+from journeyman.spark.source.api import full_schema
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.sources import full_schema
 from journeyman.spark.streams import stream_reader
 from tests.support.spark.stream_driver import (
     Query,

@@ -18,8 +18,8 @@ import pytest
 from journeyman.columnar import chunks
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import ending_at, make_fields
-from journeyman.columnar.kernels import jit, write_bytes
-from journeyman.columnar.kernels.hashing import crc32c
+from journeyman.columnar.kernels import byte_access, jit
+from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.columnar.kestrel import decode
 from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.columnar.workq import decode as workq
@@ -268,7 +268,7 @@ def test_each_kernel_is_compiled_once_whatever_holds_the_bytes(tmp_path):
         twins.hop(bytearray(log), 0, 10)
     keyspace.decode(pa.array([b"v1:q:a"], pa.binary()), pa.array([bytes(8)], pa.binary()))
     kernels: list[Any] = [ztick._scan, ztick._hop, workq_scan.scan, workq_scan.hop]
-    kernels += [decode._scan, decode._hop, keyspace._scan, write_bytes.copy_spans]
+    kernels += [decode._scan, decode._hop, keyspace._scan, byte_access.copy_spans]
     for kernel in kernels:
         assert len(kernel.signatures) == 1
 
@@ -295,9 +295,9 @@ def test_kernel_works_where_nothing_may_be_cached(monkeypatch):
 def test_span_outside_of_its_arrays_is_never_copied(start, length):
     data, values, offsets = as_bytes(b"abcd"), np.zeros(8, np.uint8), np.zeros(2, np.int32)
     with pytest.raises(IndexError):
-        write_bytes.copy_spans(data, np.array([start]), np.array([length]), offsets, values)
+        byte_access.copy_spans(data, np.array([start]), np.array([length]), offsets, values)
     with pytest.raises(IndexError):
-        write_bytes.copy_spans(data, np.array([0]), np.array([3]), offsets, values[:2])
+        byte_access.copy_spans(data, np.array([0]), np.array([3]), offsets, values[:2])
     assert not values.any()
 
 

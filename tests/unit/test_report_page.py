@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.spark.report.charts import chart_svg
-from journeyman.spark.report.model import Chart, Report, Section, Series
-from journeyman.spark.report.page import page
-from journeyman.spark.report.wording import (
+from journeyman.spark.report.charts import (
+    chart_svg,
     column_unit,
     length,
     log_ticks,
@@ -24,6 +22,8 @@ from journeyman.spark.report.wording import (
     time_ticks,
     value_ticks,
 )
+from journeyman.spark.report.page import page
+from journeyman.spark.report.queries import Chart, Report, Section, Series
 from tests.support.report_pages import HOSTILE, full_report, small_reports
 
 MINUTE_NS = 60 * 10**9

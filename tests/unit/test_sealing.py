@@ -26,7 +26,7 @@ from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
-from journeyman.spark.streams.boundaries import walk
+from journeyman.spark.streams.admission import walk
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.unsealed import without_seals
 

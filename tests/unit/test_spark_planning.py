@@ -204,7 +204,7 @@ import resource, sys
 from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import plan_partitions
-from journeyman.spark.source.sources import LogReader, full_schema
+from journeyman.spark.source.api import LogReader, full_schema
 
 def read(path):
     options = SourceOptions.parse("ztick", {"path": path, "splitBytes": "100m"})
@@ -239,7 +239,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path):
 IMPORTS = """
 import sys
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.sources import LogReader, full_schema
+from journeyman.spark.source.api import LogReader, full_schema
 
 def heavy():
     return [name for name in ("numpy", "pyarrow", "numba", "pandas") if name in sys.modules]
@@ -270,8 +270,8 @@ def test_each_process_of_a_read_imports_only_what_it_needs(tmp_path):
 
 def test_looking_for_formats_imports_no_client():
     """Spark imports every ``pyspark_*`` module in each process that looks a format up."""
-    look = "print([name for name in sys.modules if name.startswith('journeyman.client')])"
-    assert _lines([sys.executable, "-c", f"import sys, pyspark_journeyman; {look}"]) == ["[]"]
+    code = "import sys, pyspark_journeyman; print([m for m in sys.modules if m.startswith('journeyman.client')])"
+    assert _lines([sys.executable, "-c", code]) == ["[]"]
 
 
 def _lines(command: list[str]) -> list[str]:

@@ -17,10 +17,15 @@ from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, workq
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.spark.files import find_logs
-from journeyman.spark.source import packets, sources
-from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.schemas import DIALECTS, arrow_schema, base_schema, narrowed
-from journeyman.spark.source.sources import LogReader, full_schema
+from journeyman.spark.source import api, packets
+from journeyman.spark.source.api import LogReader, full_schema
+from journeyman.spark.source.options import (
+    DIALECTS,
+    SourceOptions,
+    arrow_schema,
+    base_schema,
+    narrowed,
+)
 from journeyman.spark.source.splits import SplitContext, plan_partitions
 from journeyman.spark.source.task import read_pieces
 from tests.support.spark.local_rows import local_rows, options_for
@@ -281,12 +286,12 @@ def test_what_spark_says_of_a_table_is_no_option(log):
         "option.kinds": "set",
         "delta.x": "y",
     }
-    created = sources.ZtickSource(given).schema()
+    created = api.ZtickSource(given).schema()
     kept = StructType.fromJson(json.loads(created.json()))
-    reader = sources.ZtickSource({}).reader(kept)
+    reader = api.ZtickSource({}).reader(kept)
     assert read_by(reader) == rows("ztick", f"file:{log}", kinds="set")
     assert read_by(reader)
-    other = sources.ZtickSource({"kinds": "remove"}).reader(kept)
+    other = api.ZtickSource({"kinds": "remove"}).reader(kept)
     assert read_by(other) == rows("ztick", f"file:{log}", kinds="remove")
 
 
@@ -298,7 +303,7 @@ def read_by(reader: Any) -> list[Row]:
 def test_an_unknown_option_of_a_table_is_still_an_error(log):
     given = {"provider": "ztick", "path": str(log), "kindz": "set", "option.kindz": "set"}
     with pytest.raises(UsageError, match="no option kindz; did you mean kinds"):
-        sources.ZtickSource(given).schema()
+        api.ZtickSource(given).schema()
 
 
 def test_damage_alone_is_read_without_rows(log):

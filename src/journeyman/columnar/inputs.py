@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from journeyman.columnar.arrays import Bools, Column, as_bytes, is_ascii
-from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import Ints
+from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.errors import EncodeError
 
 NO_CODE = -1

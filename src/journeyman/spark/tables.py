@@ -26,7 +26,7 @@ from journeyman.errors import UsageError
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.point_reads import with_payloads
 from journeyman.spark.source.api import open_logs
-from journeyman.spark.source.schemas import DAMAGE_KIND, REDUCERS
+from journeyman.spark.source.options import DAMAGE_KIND, REDUCERS
 
 Replay = Callable[[DataFrame], DataFrame]
 

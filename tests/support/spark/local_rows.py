@@ -7,8 +7,7 @@ from pathlib import Path
 from journeyman.formats.framing import Entry
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.spark.files import find_logs
-from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.schemas import base_schema
+from journeyman.spark.source.options import SourceOptions, base_schema
 from journeyman.spark.source.splits import SplitContext
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
 from tests.support.spark.pieces import is_end

@@ -17,8 +17,8 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
+from journeyman.spark.source.api import full_schema
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.sources import full_schema
 from journeyman.spark.streams import stream_reader
 
 Row = dict[str, Any]

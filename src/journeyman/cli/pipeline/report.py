@@ -53,7 +53,7 @@ def report(
     directories = [] if runs is None else [runs]
     with pipeline_session(options, logs) as spark:
         from journeyman.spark.history.logs import attempts_of
-        from journeyman.spark.report.reports import report_page
+        from journeyman.spark.report.page import report_page
 
         found = logs_by_dialect(logs, dialect)
         if options.explain:

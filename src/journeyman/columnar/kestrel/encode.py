@@ -21,15 +21,15 @@ import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools
 from journeyman.columnar.inputs import NO_CODE, Inputs, Lists, Spans
-from journeyman.columnar.kernels.jit import kernel
-from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import (
+from journeyman.columnar.kernels.byte_access import (
+    Bytes,
     Ints,
     copy_span,
     put_little_32,
     put_little_64,
     put_u8,
 )
+from journeyman.columnar.kernels.jit import kernel
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.formats.kestrel.codec import (
     EXPIRING_PUT_BYTE,

@@ -28,10 +28,9 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
-from journeyman.columnar.kernels.hashing import crc32c
+from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_u32
 from journeyman.columnar.kernels.jit import kernel
-from journeyman.columnar.kernels.read_bytes import Bytes, big_u32
-from journeyman.columnar.kernels.write_bytes import Ints
+from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.formats.framing import Buffer, Ending
 from journeyman.formats.keyspace import MAX_KEY_BYTES

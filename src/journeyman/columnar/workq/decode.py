@@ -40,8 +40,7 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
-from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import Ints
+from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.workq import scan as at
 from journeyman.formats.framing import Buffer, Ending
 from journeyman.formats.workq import CODEC, Command

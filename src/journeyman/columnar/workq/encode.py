@@ -21,10 +21,8 @@ import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools
 from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
-from journeyman.columnar.kernels.hashing import crc32c
-from journeyman.columnar.kernels.jit import kernel
-from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import (
+from journeyman.columnar.kernels.byte_access import (
+    Bytes,
     Ints,
     copy_span,
     put_big_16,
@@ -34,6 +32,8 @@ from journeyman.columnar.kernels.write_bytes import (
     put_uvarint,
     uvarint_bytes,
 )
+from journeyman.columnar.kernels.jit import kernel
+from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, Command
 from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
 from journeyman.units import NS_PER_S

@@ -30,11 +30,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import frozen, numbers_in, text_in, valid_in
+from journeyman.columnar.arrays import (
+    column_of,
+    frozen,
+    numbers_in,
+    rows_at,
+    rows_where,
+    text_in,
+    valid_in,
+)
+from journeyman.columnar.kernels.byte_access import Ints
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import KeyTable
-from journeyman.columnar.kernels.take import column_of, rows_at, rows_where
-from journeyman.columnar.kernels.write_bytes import Ints
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.folds import workq
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from journeyman.columnar.kernels.hashing import crc32c
+from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_i64, big_u32, u8
 from journeyman.columnar.kernels.jit import kernel
-from journeyman.columnar.kernels.read_bytes import Bytes, big_i64, big_u32, u8
-from journeyman.columnar.kernels.write_bytes import Ints
+from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES
 from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
 from journeyman.units import NS_PER_S

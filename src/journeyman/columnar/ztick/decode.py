@@ -46,10 +46,17 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
+from journeyman.columnar.kernels.byte_access import (
+    Bytes,
+    Ints,
+    any_i64,
+    big_i64,
+    big_u16,
+    big_u32,
+    u8,
+)
 from journeyman.columnar.kernels.jit import kernel
-from journeyman.columnar.kernels.read_bytes import Bytes, any_i64, big_i64, big_u16, big_u32, u8
-from journeyman.columnar.kernels.seal_marks import ZTICK_SEAL_BYTES, is_ztick_seal
-from journeyman.columnar.kernels.write_bytes import Ints
+from journeyman.columnar.seals import ZTICK_SEAL_BYTES, is_ztick_seal
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Ending
 from journeyman.formats.ztick import CODEC, RuleSet, Runner

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools, Column, as_bytes
 from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
-from journeyman.columnar.kernels.jit import kernel
-from journeyman.columnar.kernels.read_bytes import Bytes
-from journeyman.columnar.kernels.write_bytes import (
+from journeyman.columnar.kernels.byte_access import (
+    Bytes,
     Ints,
     copy_span,
     put_big_16,
@@ -27,6 +26,7 @@ from journeyman.columnar.kernels.write_bytes import (
     put_big_64,
     put_u8,
 )
+from journeyman.columnar.kernels.jit import kernel
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status
 from journeyman.formats.ztick.layout import (

@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
+from journeyman.columnar.workq import attempts as at
 from journeyman.errors import UsageError
-from journeyman.spark.audit import kestrel_audit, workq_audit, ztick_audit
 from journeyman.spark.audit.comparison import (
     COMPARED,
     SEGMENTS,
@@ -21,11 +26,343 @@ from journeyman.spark.audit.comparison import (
     segments,
     totals,
 )
-from journeyman.spark.audit.findings import FINDINGS, together
+from journeyman.spark.audit.findings import FINDINGS, as_findings, moment_text, together
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
-from journeyman.spark.history.ztick_attempts import grouped
-from journeyman.spark.source.schemas import DAMAGE, KESTREL, ZTICK
+from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
+from journeyman.spark.history.ztick_attempts import STATUSES, grouped, plans_of
+from journeyman.spark.source.options import DAMAGE, KESTREL, SEGMENT_SHIFT, ZTICK
 from journeyman.spark.tables import states
+
+# ----------------------------------------
+# What is wrong with fan-out queues: ids missing or used twice, readers that cannot be right.
+#
+#     items    the state table: one row a put          readers   the state table: one row a reader
+#
+# Ids of a queue are given out one after the other. So a hole between two ids that are still there
+# is an item that was lost; holes are found segment by segment, from their least and greatest ids
+# and how many there are, without putting the ids in order.
+
+_FILE = ["_log", "_segment"]
+
+
+def ids_of_segments(items: DataFrame) -> DataFrame:
+    """One row a segment: its least and greatest id, how many, and which were used again."""
+    again = F.struct("item_id", F.col("_position").alias("position"))
+    return items.groupBy(*_FILE, "_file", "queue").agg(
+        F.min("item_id").alias("least"),
+        F.max("item_id").alias("greatest"),
+        F.count_if(F.col("ordinal") == 0).alias("ids"),
+        F.min("_position").alias("position"),
+        F.collect_list(F.when(F.col("ordinal") > 0, again)).alias("reused"),
+    )
+
+
+def kestrel_findings(ids: DataFrame, readers: DataFrame) -> list[DataFrame]:
+    """``ids`` from ids_of_segments."""
+    return [_holes(ids), _reused(ids), _readers(readers)]
+
+
+def _holes(ids: DataFrame) -> DataFrame:
+    before = F.lag("greatest").over(Window.partitionBy("_log").orderBy("_segment"))
+    between = F.coalesce(F.greatest(F.col("least") - before - 1, F.lit(0)), F.lit(0))
+    inside = F.greatest(F.col("greatest") - F.col("least") + 1 - F.col("ids"), F.lit(0))
+    counted = ids.withColumns({"between": between, "inside": inside})
+    missing = counted.where(F.col("between") + F.col("inside") > 0)
+    detail = F.format_string(
+        "ids missing: %d before %d, %d behind it in %s",
+        F.col("between"),
+        F.col("least"),
+        F.col("inside"),
+        F.col("_file"),
+    )
+    return as_findings(missing, "vanished", "kestrel", detail=detail, key="queue")
+
+
+def _reused(ids: DataFrame) -> DataFrame:
+    again = ids.select("_log", "queue", F.inline("reused"))
+    detail = F.format_string("another item of queue %s has this id; both are kept", F.col("queue"))
+    return as_findings(again, "reused-id", "kestrel", detail=detail, key="item_id")
+
+
+def _readers(readers: DataFrame) -> DataFrame:
+    known = F.col("head").isNotNull()
+    last = F.greatest(F.col("head"), F.coalesce(F.array_max("done"), F.col("head")))
+    finding = (
+        F.when(F.col("damaged"), F.lit("checkpoint-damaged"))
+        .when(known & (last > F.col("tail_id")), F.lit("reader-ahead"))
+        .when(known & (F.col("head") < F.col("first_id") - 1), F.lit("reader-behind"))
+    )
+    detail = F.format_string(
+        "reader '%s' of queue %s: head %s, items %d to %d",
+        F.col("reader"),
+        F.col("queue"),
+        F.coalesce(F.col("head").cast("string"), F.lit("not known")),
+        F.col("first_id"),
+        F.col("tail_id"),
+    )
+    odd = readers.withColumn("finding", finding).where(F.col("finding").isNotNull())
+    return as_findings(
+        odd, F.col("finding"), "kestrel", detail=detail, key="reader", position="_position"
+    )
+
+
+def kestrel_needed_bytes(records: DataFrame, readers: DataFrame) -> DataFrame:
+    """Puts that some reader is not past; of each reader its last head, and all finished ids."""
+    # A reader stands where the server would open it: not every checkpoint is believed.
+    opened = readers.where(F.col("_file").isNotNull() & F.col("opened_head").isNotNull())
+    standing = opened.groupBy("_log").agg(
+        F.collect_list(F.struct("opened_head", "opened_done")).alias("readers")
+    )
+    item = F.col("item_id")
+    past_all = F.forall(
+        "readers",
+        lambda reader: (
+            (item <= reader["opened_head"]) | F.array_contains(reader["opened_done"], item)
+        ),
+    )
+    is_checkpoint = F.col("reader").isNotNull()
+    is_head = is_checkpoint & (F.col("kind") == "READ_HEAD")
+    live = (
+        F.when(is_checkpoint, F.col("kind") == "READ_DONE")
+        # Without a reader nothing is finished.
+        .otherwise((F.col("kind") == "PUT") & F.coalesce(~past_all, F.lit(True)))
+    )
+    length = F.col("_length").cast("long")
+    summed = (
+        records.join(F.broadcast(standing), "_log", "left")
+        .groupBy(*_FILE)
+        .agg(
+            F.sum(F.when(live, length).otherwise(F.lit(0))).alias("bytes"),
+            F.max_by(F.when(is_head, length), F.when(is_head, F.col("_position"))).alias("head"),
+        )
+    )
+    total = F.col("bytes") + F.coalesce("head", F.lit(0))
+    return summed.select(*_FILE, total.alias("live_bytes"))
+
+
+# ----------------------------------------
+# What is wrong with a work queue, and which of its bytes are still needed: one pass for both.
+#
+#     records --by job, in log order--> walk --> anomalies of records        -> findings
+#                                           \-> needed bytes of each segment -> segments
+#
+# The walk is that of history (columnar.workq.attempts), which follows the fold of docs/folds.md.
+
+_WALKED = "_log string, what string, key string, position long, ns long, segment int, bytes long"
+_BYTES = "bytes"  # the rows that are no anomaly
+
+# anomaly -> finding, and what it says
+_FINDINGS = {
+    "start-after-finish": ("duplicate-execution", "leased after it was finished"),
+    "second-result": ("duplicate-execution", "finished once more; the first result stands"),
+    "start-while-leased": ("overlapping-lease", "leased again while it was leased"),
+    "start-over-limit": ("over-limit", "leased beyond max-attempts"),
+    "replaced": ("vanished", "unfinished, and its id was used again: no end is recorded"),
+    "orphan": ("orphan", "a record of a job that was never added"),
+    "expired-unrun": ("expired-unrun", "its time to live was over before it was leased"),
+    "overdue": ("missed-run", "scheduled, due, and never leased"),
+}
+Words: TypeAlias = npt.NDArray[np.str_]
+Mapped: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def walked(records: DataFrame, as_of_ns: int, grace_ns: int) -> DataFrame:
+    """The one pass; what it gives is small, and goes to both functions below."""
+    in_order = in_job_order(records, "_segment", "_length")
+    return in_order.mapInArrow(_walk(as_of_ns, as_of_ns - grace_ns), _WALKED)
+
+
+def workq_findings(passed: DataFrame) -> list[DataFrame]:
+    odd = passed.where(F.col("what") != _BYTES)
+    finding = text = F.lit(None).cast("string")
+    for word, (name, says) in _FINDINGS.items():
+        finding = F.when(F.col("what") == word, F.lit(name)).otherwise(finding)
+        text = F.when(F.col("what") == word, F.lit(says)).otherwise(text)
+    detail = F.concat_ws(", ", text, moment_text(F.col("ns")))
+    known = odd.where(finding.isNotNull())
+    return [as_findings(known, finding, "workq", detail=detail)]
+
+
+def workq_needed_bytes(passed: DataFrame) -> DataFrame:
+    """Bytes of each segment that the state needs: _log, _segment, live_bytes."""
+    counted = passed.where(F.col("what") == _BYTES)
+    return counted.groupBy("_log", F.col("segment").alias("_segment")).agg(
+        F.sum("bytes").alias("live_bytes")
+    )
+
+
+def _walk(as_of_ns: int, late_ns: int) -> Mapped:
+    def walk(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for followed in follow(batches):
+            yield _anomalies(followed)
+            yield _missed(followed, as_of_ns, late_ns)
+            yield _needed(followed, as_of_ns)
+
+    return walk
+
+
+def _anomalies(followed: Followed) -> pa.RecordBatch:
+    odd = np.flatnonzero(followed.anomaly)
+    words = np.array(at.ANOMALIES)[followed.anomaly[odd]]
+    return _batch(followed, odd, words, _times(followed, "logged_ns")[odd])
+
+
+def _missed(followed: Followed, as_of_ns: int, late_ns: int) -> pa.RecordBatch:
+    """Jobs of which no attempt was begun, though their time has come or is over; and those that
+    were still to be finished when another took their id."""
+    rows = followed.rows
+    adds = rows[at.ADD_ROW]
+    expires, due = _times(followed, "expires_ns"), _times(followed, "time_ns")
+    outcome = np.array(at.OUTCOMES)[rows[at.OUTCOME]]
+    unrun = (adds >= 0) & (rows[at.ATTEMPT] == 1) & (rows[at.STARTED_NS] == at.NO_TIME)
+    waiting = unrun & (outcome == "waiting")
+    over = expires[adds] <= as_of_ns
+    expired = (unrun & (outcome == "expired")) | (waiting & over)
+    overdue = waiting & ~over & (due[adds] != at.NO_TIME) & (due[adds] < late_ns)
+    replaced = outcome == "replaced"
+    words = np.select([expired, overdue, replaced], ["expired-unrun", "overdue", "replaced"], "")
+    when = np.select([expired, overdue], [expires[adds], due[adds]], rows[at.ENDED_NS])
+    found = np.flatnonzero(words != "")
+    return _batch(followed, adds[found], words[found], when[found])
+
+
+def _needed(followed: Followed, as_of_ns: int) -> pa.RecordBatch:
+    """Bytes by log and segment of the records whose job exists at the moment."""
+    owner = followed.owner
+    live = np.flatnonzero((owner >= 0) & (_times(followed, "expires_ns")[owner] > as_of_ns))
+    records = followed.records.select(["_log", "_segment", "_length"]).take(live)
+    sums = records.group_by(["_log", "_segment"]).aggregate([("_length", "sum")])
+    nothing = pa.nulls(sums.num_rows)
+    table = pa.table(
+        {
+            "_log": sums["_log"],
+            "what": pa.array([_BYTES] * sums.num_rows, pa.string()),
+            "key": nothing.cast(pa.string()),
+            "position": nothing.cast(pa.int64()),
+            "ns": nothing.cast(pa.int64()),
+            "segment": sums["_segment"].cast(pa.int32()),
+            "bytes": sums["_length_sum"].cast(pa.int64()),
+        }
+    )
+    return _one_batch(table)
+
+
+def _times(followed: Followed, name: str) -> at.Ints:
+    column: Any = followed.records[name]
+    times: at.Ints = column.fill_null(at.NO_TIME).to_numpy()
+    return times
+
+
+def _batch(followed: Followed, places: at.Ints, words: Words, times: at.Ints) -> pa.RecordBatch:
+    """One row a record at ``places``: what is odd about it, and when that was."""
+    records: Any = followed.records
+    nothing = pa.nulls(len(places))
+    table = pa.table(
+        {
+            "_log": records["_log"].take(places),
+            "what": pa.array(words, pa.string()),
+            "key": records["key"].take(places),
+            "position": records["_position"].take(places),
+            "ns": pa.array(times, pa.int64()),
+            "segment": nothing.cast(pa.int32()),
+            "bytes": nothing.cast(pa.int64()),
+        }
+    )
+    return _one_batch(table)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+# ----------------------------------------
+# What is wrong with a schedule: run twice, not run, cut off, removed without having been set.
+#
+#     log    which plans there were and what became of them      runs   what really ran, and when
+#
+# Without noted runs (a log of the original, or history turned off) nothing can be said about runs
+# that happened twice; the other findings need the log alone. One aggregation of the records, by
+# job and time planned for, is what everything here is made from.
+
+_PLAN = ["_log", "key", "ready_ns"]
+
+
+def ztick_findings(
+    groups: DataFrame, runs: DataFrame, as_of_ns: int, grace_ns: int
+) -> list[DataFrame]:
+    """From ``grouped`` records. Late is what was over by ``grace_ns`` at ``as_of_ns``."""
+    planned = plans_of(groups)
+    ran = runs.withColumnsRenamed({"job": "key", "execution_ns": "ready_ns"})
+    return [
+        _duplicates(planned, ran),
+        _cut_off(ran),
+        _not_run(planned, as_of_ns - grace_ns),
+        _orphans(groups),
+    ]
+
+
+def ztick_needed_bytes(groups: DataFrame) -> DataFrame:
+    """The last record of each job and rule that exists: _log, _segment, live_bytes."""
+    last = groups.groupBy("_log", "key", "is_rule").agg(
+        F.max("latest").alias("latest"),
+        F.max(F.when(F.col("is_set"), F.col("latest"))).alias("latest_set"),
+        F.max_by("last_length", "latest").alias("length"),
+    )
+    segment = F.shiftright(F.floor(F.col("latest") / len(STATUSES)), SEGMENT_SHIFT).cast("int")
+    return (
+        last.where(F.col("latest") == F.col("latest_set"))
+        .groupBy("_log", segment.alias("_segment"))
+        .agg(F.sum("length").alias("live_bytes"))
+    )
+
+
+def _duplicates(planned: DataFrame, ran: DataFrame) -> DataFrame:
+    """More runs of one plan than times it was planned. A log that was compacted shows one plan."""
+    ended = ran.where(F.col("outcome") != "cut-off")
+    counted = ended.groupBy(*_PLAN).agg(
+        F.count("*").alias("runs"),
+        F.min("started_ns").alias("first_ns"),
+        F.max("started_ns").alias("last_ns"),
+    )
+    often = counted.where(F.col("runs") > 1).join(planned, _PLAN, "left")
+    twice = often.where(F.col("runs") > F.greatest(F.coalesce("plans", F.lit(1)), F.lit(1)))
+    detail = F.format_string(
+        "ran %d times for %s: first %s, last %s",
+        F.col("runs"),
+        *(moment_text(F.col(name)) for name in ("ready_ns", "first_ns", "last_ns")),
+    )
+    return as_findings(twice, "duplicate-execution", "ztick", detail=detail)
+
+
+def _cut_off(ran: DataFrame) -> DataFrame:
+    cut_off = ran.where(F.col("outcome") == "cut-off")
+    detail = F.format_string(
+        "cut off by a stop at %s, by rule %s", moment_text(F.col("ended_ns")), F.col("rule")
+    )
+    return as_findings(cut_off, "cut-off-run", "ztick", detail=detail, position=None)
+
+
+def _not_run(planned: DataFrame, late_ns: int) -> DataFrame:
+    late = planned.where(
+        F.col("outcome").isin("planned", "triggered") & (F.col("ready_ns") < late_ns)
+    )
+    is_missed = F.col("outcome") == "planned"
+    finding = F.when(is_missed, F.lit("missed-run")).otherwise(F.lit("never-executed"))
+    what = F.when(is_missed, F.lit("still planned")).otherwise(F.lit("triggered, no end recorded"))
+    detail = F.format_string("due at %s: %s", moment_text(F.col("ready_ns")), what)
+    return as_findings(late, finding, "ztick", detail=detail)
+
+
+def _orphans(groups: DataFrame) -> DataFrame:
+    """Removals of what was never set, as far as this log goes back."""
+    named = groups.groupBy("_log", "key", "is_rule").agg(
+        F.bool_or("is_set").alias("was_set"), F.min("position").alias("position")
+    )
+    what = F.when(F.col("is_rule"), F.lit("rule")).otherwise(F.lit("job"))
+    detail = F.format_string("removal of a %s that this log does not know", what)
+    return as_findings(named.where(~F.col("was_set")), "orphan", "ztick", detail=detail)
+
 
 GRACE_NS = 60 * 1_000_000_000
 
@@ -83,15 +420,15 @@ def _of_dialect(
     if dialect == ZTICK:
         groups = grouped(records).cache()
         runs = runs_of(spark, paths, run_directories)
-        found = ztick_audit.findings(groups, runs, as_of_ns, grace_ns)
-        return found, ztick_audit.needed_bytes(groups)
+        found = ztick_findings(groups, runs, as_of_ns, grace_ns)
+        return found, ztick_needed_bytes(groups)
     if dialect == KESTREL:
         items, readers = journal_of(spark, paths)
         readers = readers.cache()
-        ids = kestrel_audit.ids_of_segments(items).cache()
-        return kestrel_audit.findings(ids, readers), kestrel_audit.needed_bytes(records, readers)
-    passed = workq_audit.walked(records, as_of_ns, grace_ns).cache()
-    return workq_audit.findings(passed), workq_audit.needed_bytes(passed)
+        ids = ids_of_segments(items).cache()
+        return kestrel_findings(ids, readers), kestrel_needed_bytes(records, readers)
+    passed = walked(records, as_of_ns, grace_ns).cache()
+    return workq_findings(passed), workq_needed_bytes(passed)
 
 
 def _compared(

@@ -33,8 +33,7 @@ from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
 from journeyman.logs.catalog import Log
 from journeyman.spark import read
 from journeyman.spark.files import absolute, filesystem_of
-from journeyman.spark.maintenance.holding import logs_at
-from journeyman.spark.maintenance.reports import refuse_damage
+from journeyman.spark.maintenance.holding import logs_at, refuse_damage
 from journeyman.spark.replay.point_reads import Span, read_spans
 from journeyman.spark.tables import packets
 

@@ -19,12 +19,12 @@ from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import ATTEMPTS
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
-from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.schemas import (
+from journeyman.spark.source.options import (
     CORRUPT_RECORD,
     KESTREL,
     WORKQ,
     ZTICK,
+    SourceOptions,
     base_schema,
     with_extras,
 )

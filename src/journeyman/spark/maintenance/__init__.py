@@ -19,7 +19,7 @@ keep the others waiting. Local file systems only: a lock on an object store hold
 
 from __future__ import annotations
 
-from journeyman.spark.maintenance.reports import MaintenanceResult
+from journeyman.spark.maintenance.holding import MaintenanceResult
 from journeyman.spark.maintenance.running import clean, compact, compaction_plans
 
 __all__ = ["MaintenanceResult", "clean", "compact", "compaction_plans"]

@@ -30,11 +30,10 @@ from journeyman.disk import Disk
 from journeyman.logs.publication import remove_durably
 from journeyman.spark import read
 from journeyman.spark.files import absolute
-from journeyman.spark.maintenance.holding import Hands, logs_at
+from journeyman.spark.maintenance.holding import Hands, MaintenanceResult, logs_at, refuse_damage
 from journeyman.spark.maintenance.kestrel_compaction import retirement
-from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
+from journeyman.spark.maintenance.part_files import check_same
 from journeyman.spark.maintenance.running import each_log
-from journeyman.spark.maintenance.verification import check_same
 from journeyman.spark.maintenance.workq_cleaning import unneeded_segments
 from journeyman.spark.tables import packets, tables_of
 from journeyman.units import NS_PER_S

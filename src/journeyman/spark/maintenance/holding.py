@@ -14,14 +14,17 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.clock import Clock
 from journeyman.columnar.seals import is_proven
 from journeyman.disk import Disk
-from journeyman.errors import FormatError, IncompleteEntry, UsageError
+from journeyman.errors import FormatError, IncompleteEntry, LogError, UsageError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import SealFormat
 from journeyman.logs.catalog import Log
@@ -32,8 +35,14 @@ from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel
 from journeyman.spark.files import find_logs
 from journeyman.spark.sinks.commit import locked, settle_tail
 from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale, staging_name
-from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.schemas import KESTREL, KEYSPACE, WORKQ, ZTICK
+from journeyman.spark.source.options import (
+    DAMAGE_KIND,
+    KESTREL,
+    KEYSPACE,
+    WORKQ,
+    ZTICK,
+    SourceOptions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +158,45 @@ def _codec_and_hop(dialect: str) -> tuple[Codec[Any], Any]:
     formats = import_module(f"journeyman.formats.{dialect}")
     codec = formats.WRITER if dialect == KESTREL else formats.CODEC
     return codec, import_module(f"journeyman.columnar.{dialect}.decode").hop
+
+
+# ----------------------------------------
+# What became of one log.
+
+# ----------------------------------------
+# Damage is no reason to guess: what could not be read would not be in the new files.
+#
+# The server puts damage aside when it opens a log, and so does ``journeyman repair``; both keep
+# every byte. So here it is only counted.
+
+
+def refuse_damage(packets: DataFrame, log: str) -> int:
+    """How many records these packets stand for. Raises LogError when some were damaged."""
+    is_damage = F.col("kind") == DAMAGE_KIND
+    counts = packets.agg(
+        F.count_if(is_damage).alias("damages"), F.sum("records").alias("records")
+    ).collect()[0]
+    if counts["damages"]:
+        raise LogError(
+            log,
+            f"is damaged in {counts['damages']} places, and what cannot be read would be lost: "
+            "run `journeyman repair` first, which puts it aside",
+        )
+    return counts["records"] or 0
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """``changed`` is False when there was nothing to gain; ``error`` says why it was left alone."""
+
+    dialect: str
+    log: str
+    changed: bool = False
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)

@@ -34,9 +34,8 @@ from journeyman.formats.kestrel.codec import SEALS
 from journeyman.logs.publication import identities, note_replacement, put_in_place, remove_durably
 from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read
-from journeyman.spark.maintenance.holding import Hands, is_sealed
-from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
-from journeyman.spark.maintenance.verification import COMPARED, check_same
+from journeyman.spark.maintenance.holding import Hands, MaintenanceResult, is_sealed, refuse_damage
+from journeyman.spark.maintenance.part_files import COMPARED, check_same
 from journeyman.spark.replay.point_reads import with_payloads
 from journeyman.spark.sinks import write
 from journeyman.spark.tables import packets, tables_of

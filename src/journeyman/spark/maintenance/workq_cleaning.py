@@ -38,13 +38,16 @@ from journeyman.logs.publication import (
 )
 from journeyman.logs.segments import numbered_name, workq_segments
 from journeyman.spark import read
-from journeyman.spark.maintenance.holding import Hands
-from journeyman.spark.maintenance.part_files import PartWritten, write_part_files
-from journeyman.spark.maintenance.reports import MaintenanceResult, refuse_damage
-from journeyman.spark.maintenance.verification import COMPARED, check_same
+from journeyman.spark.maintenance.holding import Hands, MaintenanceResult, refuse_damage
+from journeyman.spark.maintenance.part_files import (
+    COMPARED,
+    PartWritten,
+    check_same,
+    write_part_files,
+)
 from journeyman.spark.replay.point_reads import Span, read_spans, with_payloads
 from journeyman.spark.replay.workq import visible
-from journeyman.spark.source.schemas import OFFSET_MASK, SEGMENT_SHIFT
+from journeyman.spark.source.options import OFFSET_MASK, SEGMENT_SHIFT
 from journeyman.spark.tables import packets, states, tables_of
 
 # ----------------------------------------

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from journeyman.spark.source.schemas import (
+from journeyman.spark.source.options import (
     DAMAGE,
     OFFSET_MASK,
     PACKET_KIND,

@@ -26,8 +26,7 @@ from pyspark.sql.types import StructType
 from journeyman.errors import UsageError
 from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.spark.replay.merging import extra_columns, with_constants
-from journeyman.spark.source.packets import Combiner, combiner_class
-from journeyman.spark.source.schemas import (
+from journeyman.spark.source.options import (
     DAMAGE_KIND,
     DIALECT_COLUMNS,
     ENVELOPE,
@@ -36,6 +35,7 @@ from journeyman.spark.source.schemas import (
     arrow_schema,
     kind_codes,
 )
+from journeyman.spark.source.packets import Combiner, combiner_class
 from journeyman.spark.source.splits import SplitContext
 
 # The words that rows of ztick use for numbers of the log, by number.

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.errors import FormatError, LogError, UsageError
 from journeyman.formats.framing import Codec
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.schemas import OFFSET_MASK
+from journeyman.spark.source.options import OFFSET_MASK
 
 _MAX_GAP_BYTES: Final = 64 * 1024  # read and thrown away rather than skipped
 _MAX_READ_BYTES: Final = 8 * 1024 * 1024
@@ -82,7 +82,7 @@ def read_records(codec: Codec[Any], spans: Sequence[Span]) -> list[Any]:
 
 def read_rows(dialect: str, spans: Sequence[Span]) -> pa.RecordBatch:
     """The records of these spans as columns of journeyman.columnar, payloads among them."""
-    from journeyman.columnar.kernels.take import joined
+    from journeyman.columnar.arrays import joined
 
     module = import_module(f"journeyman.columnar.{dialect}.decode")
     data = b"".join(read_spans(spans))

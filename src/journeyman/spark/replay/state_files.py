@@ -38,7 +38,7 @@ from journeyman.errors import UsageError
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.merging import StateTable, extra_columns, groups_of, with_constants
 from journeyman.spark.sinks.staging import staging_name
-from journeyman.spark.source.schemas import DAMAGE_KIND, PACKET_KIND, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.source.options import DAMAGE_KIND, PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 _TABLES: Final[Mapping[str, tuple[StateTable, ...]]] = {
     "ztick": ztick.TABLES,

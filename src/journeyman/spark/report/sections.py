@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from journeyman.spark.report.model import Bars, Chart, Section, Series, Table, Tile
-from journeyman.spark.report.queries import TOP, Measured
-from journeyman.spark.report.wording import column_unit, length, moment, shown, shown_in
+from journeyman.spark.report.charts import column_unit, length, moment, shown, shown_in
+from journeyman.spark.report.queries import TOP, Bars, Chart, Measured, Section, Series, Table, Tile
 
 TITLES = {"workq": "Work queue", "ztick": "Schedule", "kestrel": "Fan-out queues"}
 _INTROS = {

@@ -6,7 +6,7 @@
 
 Parts of a format with seals are sealed on the way, unless the options say otherwise.
 Everything here is done under the lock of the log, on a Disk, so that a test can cut the power at
-every step. What each dialect makes of its parts is in <dialect>_commit.
+every step. What each dialect makes of its parts is in dialects.py.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.logs.publication import journal_path, pending
 from journeyman.spark.sinks.commit import Write
+from journeyman.spark.sinks.dialects import COMMITS
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
 from journeyman.spark.sinks.staging import (
@@ -58,7 +59,7 @@ def new_writer(
     """A writer for rows with these columns. Raises LogLocked when the log is in use."""
     parsed = SinkOptions.parse(dialect, options, columns)
     if not parsed.is_remote:
-        _commit_of(dialect).check_free(LocalDisk(), parsed.path)
+        COMMITS[dialect].check_free(LocalDisk(), parsed.path)
     return LogWriter(parsed, overwrite, _staging(parsed))
 
 
@@ -143,7 +144,7 @@ class LogWriter(DataSourceArrowWriter):
         disk, clock = LocalDisk(), SystemClock()
         job = Write(disk, clock, self.options, self._overwrite, self.staging, messages)
         job.check()
-        _commit_of(self.options.dialect).commit(job)
+        COMMITS[self.options.dialect].commit(job)
         remove_staging(disk, self.staging)
         for directory in (self.options.path, posixpath.dirname(self.options.path)):
             remove_stale(disk, directory, clock.now_ns())
@@ -156,7 +157,3 @@ def _staging(options: SinkOptions) -> str:
         options.is_remote or LocalDisk().is_dir(options.path)
     )
     return posixpath.join(options.path if is_inside else posixpath.dirname(options.path), name)
-
-
-def _commit_of(dialect: str) -> Any:
-    return import_module(f"journeyman.spark.sinks.{dialect}_commit")

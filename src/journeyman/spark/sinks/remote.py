@@ -34,7 +34,7 @@ from journeyman.logs.segments import (
     workq_sequence,
 )
 from journeyman.spark.files import remote_of
-from journeyman.spark.sinks.keyspace_commit import SUFFIX, file_name
+from journeyman.spark.sinks.dialects import SUFFIX, file_name
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import header_of
 from journeyman.spark.sinks.staging import Part, PartsWritten, Stream

@@ -37,12 +37,12 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
-from journeyman.spark.source.schemas import PACKET_KIND, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.source.options import PACKET_KIND, PACKET_SCHEMA, arrow_schema
 from journeyman.spark.source.splits import SplitContext, Stretch
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
     from journeyman.columnar.arrays import Column
-    from journeyman.columnar.kernels.write_bytes import Ints
+    from journeyman.columnar.kernels.byte_access import Ints
 
 Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 
@@ -223,7 +223,7 @@ def _serialised(batches: list[pa.RecordBatch | None], kind: pa.DataType) -> Colu
 
 def by_bucket(batch: pa.RecordBatch, buckets: Ints) -> Buckets:
     """The rows of each bucket that has any, in their order."""
-    from journeyman.columnar.kernels.take import rows_at
+    from journeyman.columnar.arrays import rows_at
 
     if batch.num_rows == 0:
         return []

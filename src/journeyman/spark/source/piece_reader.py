@@ -46,10 +46,9 @@ from journeyman.formats.framing import Ending, Entry
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.logs.sealing import is_in_flight, sealed_inside, unsealed_end
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.decoding import FEW, Items, SealedReading, Step, walk_of
+from journeyman.spark.source.decoding import FEW, Items, SealedReading, Step, Window, walk_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import Piece, Stretch
-from journeyman.spark.source.window import Window
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64

@@ -36,12 +36,11 @@ from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.logs.damage import Damage
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import no_records, raw_numbers
-from journeyman.spark.source.options import DROPMALFORMED, FAILFAST, SourceOptions
-from journeyman.spark.source.packets import combine
-from journeyman.spark.source.piece_reader import read_damages, read_piece, read_reduced
-from journeyman.spark.source.schemas import (
+from journeyman.spark.source.options import (
     DAMAGE,
     DAMAGE_KIND,
+    DROPMALFORMED,
+    FAILFAST,
     KESTREL,
     KESTREL_PUT,
     KEYSPACE,
@@ -51,9 +50,12 @@ from journeyman.spark.source.schemas import (
     SEGMENT_SHIFT,
     WORKQ,
     ZTICK,
+    SourceOptions,
     arrow_schema,
     kind_codes,
 )
+from journeyman.spark.source.packets import combine
+from journeyman.spark.source.piece_reader import read_damages, read_piece, read_reduced
 from journeyman.spark.source.splits import Piece, SplitContext, Stretch
 
 T = TypeVar("T")

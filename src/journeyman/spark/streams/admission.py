@@ -22,25 +22,225 @@ show the name that the file had in its log.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from journeyman.errors import LogError
+from journeyman.errors import FormatError, IncompleteEntry, LogError
+from journeyman.formats.framing import Buffer, Codec
+from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
 from journeyman.logs.catalog import LogFile
+from journeyman.logs.sealed_reading import bad_block, is_in_flight
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.decoding import seals_of
+from journeyman.spark.source.options import KESTREL, WORKQ, SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece, SplitContext
-from journeyman.spark.streams.boundaries import walk
 from journeyman.spark.streams.chains import opened_path
-from journeyman.spark.streams.holds import fingerprint
 from journeyman.spark.streams.offsets import (
     BatchStretch,
     FilePlace,
     LogPlace,
     StreamOffset,
+    fingerprint,
+    read_at,
     with_file,
 )
+
+if TYPE_CHECKING:
+    from journeyman.columnar.seals import SealKernels
+
+
+# ----------------------------------------
+# Where whole entries end in a file that is still being written.
+#
+#     [header][entry][entry][#### damage ####][entry][torn
+#                                                    ^ reach of an open file
+#                                                          ^ reach of a closed one
+#
+# A batch ends between two entries. What follows in an *open* file may be on its way: a torn entry,
+# or zeros that a file system or a mapping has put there. It waits. In a *closed* file nothing is
+# on its way, so the rest is read with it, and is damage there, as for the batch source.
+#
+# Damage is part of the batch in which it is met, and goes as far as the rule for damaged logs says
+# (journeyman.logs.damage) of what is there; if nothing follows it, up to the end of that, since
+# what is appended later begins with an entry again.
+#
+# In a sealed stretch a batch ends behind a seal that fits; what has no seal yet is on its way. A
+# bad block that a good one follows is damage, and part of the batch.
+#
+# Otherwise only lengths are followed. What is inside an entry, and whether its checksum fits, is
+# found out by whoever decodes the stretch. Bytes are read, never mapped: a writer may cut a file
+# under us.
+
+_CHUNK_BYTES = 8 * 1024 * 1024
+_FIRST_LOOK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One file, as of now: ``size`` bytes, of which more may come unless it is ``closed``."""
+
+    codec: Codec[Any]
+    hop: Callable[[Buffer, int, int], int]
+    file: BinaryIO
+    size: int
+    closed: bool
+    seals: SealKernels | None = None
+
+    def reach(self, begin: int, most: int | None = None, *, must_move: bool = False) -> int:
+        """The last end of an entry that is at most ``most`` bytes behind ``begin``.
+
+        ``must_move``: at least one entry, however large, if there is a whole one.
+        """
+        upto = self.size if most is None else min(self.size, begin + most)
+        if self.closed and upto == self.size:
+            return self.size
+        at = begin
+        stamp = self._stamp_before(at)
+        while at < upto:
+            if stamp is not None:
+                step, stamp = self._blocks(at, upto, stamp, must_move=must_move and at == begin)
+                if step == 0:
+                    return at
+                at += step
+                continue
+            if self.seals is not None and (opened := self._opened(at)) is not None:
+                step, stamp = opened
+                at += step
+                continue
+            step = self._hops(at, upto)
+            if step == 0:
+                beyond = self._beyond(at)
+                if beyond is None or (beyond > upto and not (must_move and at == begin)):
+                    return at
+                step = beyond - at
+            at += step
+        return at
+
+    def pieces(self, begin: int, end: int, piece_bytes: int) -> Iterator[tuple[int, int]]:
+        """``begin`` to ``end`` in pieces of about this size; both are ends of entries."""
+        while end - begin > piece_bytes:
+            cut = self.reach(begin, piece_bytes, must_move=True)
+            if not begin < cut < end:
+                break
+            yield begin, cut
+            begin = cut
+        yield begin, end
+
+    def _hops(self, at: int, upto: int) -> int:
+        """How far lengths lead from ``at`` without passing ``upto`` or a seal; at most a chunk."""
+        data = read_at(self.file, at, min(_CHUNK_BYTES, upto - at))
+        try:
+            begin = 0 if at > 0 else self.codec.check_header(data)
+        except FormatError:
+            return 0
+        target = len(data)
+        if self.seals is not None and begin < target:
+            target = max(begin, self.seals.next_seal(data, begin))
+        return self.hop(data, begin, target) if target > begin else begin
+
+    # --- sealed stretches ---
+
+    def _stamp_before(self, at: int) -> int | None:
+        """The stamp of the sealed stretch that goes on at ``at``; None if none does."""
+        format_ = self.codec.seals
+        if format_ is None or self.seals is None or at < format_.size:
+            return None
+        seal = format_.parse(read_at(self.file, at - format_.size, format_.size), 0)
+        if seal is None or not seal.opens or not 0 <= seal.begin <= at - format_.size:
+            return None
+        block = read_at(self.file, seal.begin, at - seal.begin)
+        place = len(block) - format_.size
+        return seal.stamp if fits(format_, seal, block, place, seal.begin) else None
+
+    def _opened(self, at: int) -> tuple[int, int | None] | None:
+        """The size of the seal that stands at ``at``, and the stamp if it opens a stretch."""
+        format_ = self.codec.seals
+        assert format_ is not None
+        if at + format_.size > self.size:
+            return None
+        if not format_.is_like_seal(read_at(self.file, at, format_.size), 0):
+            return None
+        return format_.size, self._stamp_before(at + format_.size)
+
+    def _blocks(self, at: int, upto: int, stamp: int, *, must_move: bool) -> tuple[int, int | None]:
+        """How far proven blocks lead without passing ``upto``, and the stamp of what follows.
+
+        0: a batch is on its way, or the next block does not fit.
+        """
+        format_ = self.codec.seals
+        assert format_ is not None
+        assert self.seals is not None
+        room = _CHUNK_BYTES
+        while True:
+            limit = self.size if must_move else upto
+            data = read_at(self.file, at, min(room, limit - at))
+            end, is_open = self.seals.run(data, 0, 1 if must_move else len(data), stamp, at)
+            if end:
+                return end, stamp if is_open else None
+            if at + len(data) >= limit or room >= MAX_BLOCK_BYTES:
+                break
+            room *= 4
+        damage = bad_block(format_, read_at(self.file, at, self.size - at), 0, stamp)
+        if is_in_flight(damage) or damage.kind == "padding":
+            return (self.size - at, None) if self.closed and upto == self.size else (0, stamp)
+        return (damage.length, stamp) if damage.length <= upto - at or must_move else (0, stamp)
+
+    def _beyond(self, at: int) -> int | None:
+        """Where the entry or the damage at ``at`` ends; None while that cannot be told."""
+        look = _FIRST_LOOK_BYTES
+        while True:
+            data = read_at(self.file, at, min(look, self.size - at))
+            is_all = at + len(data) >= self.size
+            try:
+                begin = self.codec.check_header(data) if at == 0 else 0
+                entry = self.codec.decode(data, begin)
+            except IncompleteEntry as error:
+                look = max(look, error.needed)
+            except FormatError:
+                behind = self._behind_damage(data, is_header=at == 0, is_all=is_all)
+                if behind is not None:
+                    return at + behind
+                if is_all and not self.codec.is_torn(data, 0):
+                    return self.size
+            else:
+                if entry is not None:
+                    return at + entry.end
+                is_all = True  # a mark says that the data end here
+            if is_all:
+                return self.size if self.closed else None
+            look *= 2
+
+    def _behind_damage(self, data: bytes, *, is_header: bool, is_all: bool) -> int | None:
+        """Where reading goes on. Without a checksum it takes all that is there to tell."""
+        if not (is_all or self.codec.has_checksum):
+            return None
+        if is_all and self.codec.is_torn(data, 0):
+            return None
+        behind = None if is_header else self.codec.skip(data, 0)
+        if behind is None:
+            behind = self.codec.resync(data, 0 if is_header else 1)
+        return behind
+
+
+def walk(dialect: str, file: BinaryIO, size: int, *, closed: bool) -> Walk:
+    """A walk over a file of this dialect."""
+    if dialect == WORKQ:
+        from journeyman.columnar.workq.decode import hop as workq_hop
+        from journeyman.formats.workq import CODEC as WORKQ_CODEC
+
+        return Walk(WORKQ_CODEC, workq_hop, file, size, closed)
+    if dialect == KESTREL:
+        from journeyman.columnar.kestrel.decode import hop as kestrel_hop
+        from journeyman.formats.kestrel import WRITER
+
+        return Walk(WRITER, kestrel_hop, file, size, closed, seals_of(dialect))
+    from journeyman.columnar.ztick.decode import hop as ztick_hop
+    from journeyman.formats.ztick import CODEC as ZTICK_CODEC
+
+    return Walk(ZTICK_CODEC, ztick_hop, file, size, closed, seals_of(dialect))
+
 
 MIN_PIECE_BYTES = 4 * 1024 * 1024
 MAX_PIECE_BYTES = 256 * 1024 * 1024

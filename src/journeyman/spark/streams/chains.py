@@ -48,10 +48,17 @@ from journeyman.logs.catalog import Log
 from journeyman.logs.publication import replacement_of
 from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
 from journeyman.spark.files import filesystem_of, find_logs
-from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.schemas import KESTREL, ZTICK
-from journeyman.spark.streams.holds import Holds, changed_ns, fingerprint, held_path, read_at
-from journeyman.spark.streams.offsets import FilePlace, LogPlace, StreamOffset
+from journeyman.spark.source.options import KESTREL, ZTICK, SourceOptions
+from journeyman.spark.streams.offsets import (
+    FilePlace,
+    Holds,
+    LogPlace,
+    StreamOffset,
+    changed_ns,
+    fingerprint,
+    held_path,
+    read_at,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,18 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.schemas import KEYSPACE
+from journeyman.spark.source.options import KEYSPACE, SourceOptions
 from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.streams.admission import Allowance, advanced, partitions_of
 from journeyman.spark.streams.chains import Watch
-from journeyman.spark.streams.holds import Holes, holes_between, lost_rows
-from journeyman.spark.streams.offsets import LogPlace, StreamOffset, stretches
+from journeyman.spark.streams.offsets import (
+    Holes,
+    LogPlace,
+    StreamOffset,
+    holes_between,
+    lost_rows,
+    stretches,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
