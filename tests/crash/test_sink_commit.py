@@ -20,6 +20,7 @@ from journeyman.logs.publication import journal_path, pending
 from journeyman.logs.segments import kestrel_readers, kestrel_segments, names_in, workq_segments
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
+from journeyman.spark.files import staging_name
 from journeyman.spark.sinks.commit import Write
 from journeyman.spark.sinks.dialects import COMMITS
 from journeyman.spark.sinks.options import SinkOptions
@@ -30,7 +31,6 @@ from journeyman.spark.sinks.staging import (
     Stream,
     remove_staging,
     remove_stale,
-    staging_name,
 )
 from journeyman.testing import ManualClock
 from tests.support.crash.cuts import Crash, crashes

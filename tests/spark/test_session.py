@@ -18,8 +18,8 @@ from pyspark.sql.types import Row
 from journeyman.cli.pipeline.session_options import SessionOptions, pipeline_session
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.spark import read
+from journeyman.spark.session import java as archives
 from journeyman.spark.session import session as sessions
-from journeyman.spark.session import start_archive as archives
 from journeyman.spark.session.failures import in_one_sentence
 from journeyman.spark.session.java import (
     Java,

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from journeyman.spark.session.start_archive import SWITCH
+from journeyman.spark.session.java import SWITCH
 from tests.support.cli_commands import job, write_ztick
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from journeyman.spark.files import staging_name
 from journeyman.spark.sinks.staging import (
     STALE_AFTER_S,
     LocalDisk,
     remove_staging,
     remove_stale,
-    staging_name,
 )
 
 

@@ -270,7 +270,8 @@ def test_each_process_of_a_read_imports_only_what_it_needs(tmp_path):
 
 def test_looking_for_formats_imports_no_client():
     """Spark imports every ``pyspark_*`` module in each process that looks a format up."""
-    code = "import sys, pyspark_journeyman; print([m for m in sys.modules if m.startswith('journeyman.client')])"
+    found = "[m for m in sys.modules if m.startswith('journeyman.client')]"
+    code = f"import sys, pyspark_journeyman; print({found})"
     assert _lines([sys.executable, "-c", code]) == ["[]"]
 
 

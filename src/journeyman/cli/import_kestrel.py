@@ -11,7 +11,7 @@ from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.lines import counted
 from journeyman.cli.output import Output, as_json, format_options, json_line
 from journeyman.clock import SystemClock
-from journeyman.config.data_directory import KESTREL_DIRECTORY
+from journeyman.data_directory import KESTREL_DIRECTORY
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.kestrel.kestrel2_import import (

@@ -37,7 +37,6 @@ import re
 from base64 import b64encode
 
 from journeyman.formats.ztick.layout import runner_word
-from journeyman.protocols.ztick.rules import runner_words
 from journeyman.units import NS_PER_MS
 
 SHOWN_BYTES = 60
@@ -145,6 +144,8 @@ def ztick_text(record: ztick.Record) -> str:
         return f"REMOVE {record.identifier}"
     if isinstance(record, ztick.RuleRemoved):
         return f"REMOVERULE {record.identifier}"
+    from journeyman.protocols.ztick.rules import runner_words  # three parsers, for rules alone
+
     words = " ".join(runner_words(record.runner))
     return f"RULE SET {record.identifier} {record.pattern} {words}"
 

@@ -39,9 +39,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from journeyman.config.data_directory import PLACES, STORE_DIRECTORY
 from journeyman.config.queue_settings import StorageEngine, WrongKey
 from journeyman.config.settings import Setting, Settings, all_settings
+from journeyman.data_directory import PLACES, STORE_DIRECTORY
 from journeyman.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from journeyman.config.data_directory import default_place
 from journeyman.config.kinds import (
     Address,
     Choice,
@@ -35,6 +34,7 @@ from journeyman.config.kinds import (
     quoted,
     setting,
 )
+from journeyman.data_directory import default_place
 from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
 from journeyman.units import DAY_MS, MIB
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from journeyman.config.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.config.kinds import (
     Address,
     Choice,
@@ -38,6 +37,7 @@ from journeyman.config.queue_settings import (
     StorageSettings,
     WorkqSettings,
 )
+from journeyman.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.units import DAY_MS, MIB
 
 

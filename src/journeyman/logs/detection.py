@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from journeyman.config.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
+from journeyman.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.logs.catalog import (

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -27,6 +28,7 @@ from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 from journeyman.logs import catalog
 from journeyman.logs.catalog import FoundFile
+from journeyman.units import NS_PER_MS
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://([^/]*)")
 _COPY_BYTES = 4 * 1024 * 1024
@@ -188,6 +190,11 @@ class Remote:
 
     def _outer(self, path: str) -> str:
         return f"{self._ours}/{path.removeprefix(self._theirs or '').strip('/')}"
+
+
+def staging_name(now_ns: int) -> str:
+    """A new directory for files that are not yet what they will be; readers pass over it."""
+    return f"_temporary-{now_ns // NS_PER_MS}-{secrets.token_hex(6)}"
 
 
 _LOCAL = _Local()

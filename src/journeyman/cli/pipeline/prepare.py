@@ -1,6 +1,6 @@
 """``journeyman pipeline prepare``: once for a machine or an image, so that Spark starts faster.
 
-It writes an archive of the classes that Spark loads: see journeyman.spark.session.start_archive.
+It writes an archive of the classes that Spark loads: see journeyman.spark.session.java.
 Everything works without it, only slower.
 """
 
@@ -19,8 +19,7 @@ def prepare() -> None:
     Writes an archive of the classes that Spark loads, about 190 MB in the cache directory. It takes
     about a minute, once per Java and Spark; without it commands are only slower.
     """
-    from journeyman.spark.session.java import prepare_launch
-    from journeyman.spark.session.start_archive import SWITCH, archive_path, build_archive
+    from journeyman.spark.session.java import SWITCH, archive_path, build_archive, prepare_launch
 
     java = prepare_launch(on_this_machine=True)
     expected = archive_path(java)

@@ -26,8 +26,8 @@ from journeyman.clock import SystemClock
 from journeyman.errors import LogError, UsageError
 from journeyman.logs.publication import put_in_place
 from journeyman.spark.convert.parquet import AFTER, MANIFEST, RAW
-from journeyman.spark.files import absolute, filesystem_of
-from journeyman.spark.sinks.staging import LocalDisk, remove_staging, staging_name
+from journeyman.spark.files import absolute, filesystem_of, staging_name
+from journeyman.spark.sinks.staging import LocalDisk, remove_staging
 
 _ANSWER: Final = "file string, first_position long, path string, size long"
 

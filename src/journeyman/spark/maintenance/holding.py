@@ -32,9 +32,9 @@ from journeyman.logs.damage import Damage
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.sealing import has_seals, is_in_flight, read_file
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
-from journeyman.spark.files import find_logs
+from journeyman.spark.files import find_logs, staging_name
 from journeyman.spark.sinks.commit import locked, settle_tail
-from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale, staging_name
+from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     KESTREL,

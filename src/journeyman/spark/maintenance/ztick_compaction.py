@@ -120,7 +120,7 @@ def cuts_of(log: Log) -> list[int]:
 
 def _to_ranges(cuts: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a task that merges does: what is left of its groups, cut into ranges."""
-    from journeyman.spark.replay.ztick import last_jobs, last_rules
+    from journeyman.spark.replay.ztick_tasks import last_jobs, last_rules
 
     last = {"jobs": last_jobs, "rules": last_rules}
     held: list[pa.RecordBatch] = []

@@ -35,9 +35,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
+from journeyman.spark.files import staging_name
 from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.merging import StateTable, extra_columns, groups_of, with_constants
-from journeyman.spark.sinks.staging import staging_name
 from journeyman.spark.source.options import DAMAGE_KIND, PACKET_KIND, PACKET_SCHEMA, arrow_schema
 
 _TABLES: Final[Mapping[str, tuple[StateTable, ...]]] = {

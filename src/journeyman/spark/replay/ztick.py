@@ -5,172 +5,13 @@ packets of the last records in each task  ->  the last of these in each bucket
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from journeyman.columnar.arrays import Column, joined, numbers_in, rows_where, text_in
-from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
-from journeyman.columnar.ztick.latest import JOBS as LAST_OF_JOBS
-from journeyman.columnar.ztick.latest import RULES as LAST_OF_RULES
-from journeyman.columnar.ztick.latest import LatestJobs, jobs_and_rules, latest_rules
-from journeyman.spark.replay.merging import (
-    PLACE,
-    PacketGroup,
-    StateTable,
-    merge_packets,
-    place_columns,
-)
-from journeyman.spark.replay.packing import RUNNERS, STATUSES, packets_of
-from journeyman.spark.source.options import SEGMENT_SHIFT
-from journeyman.spark.source.packets import Buckets, PacketSource, by_bucket, pack, unpack
-from journeyman.spark.source.splits import SplitContext, Stretch
-
-# ----------------------------------------
-# What tasks do in a replay of ztick logs: the last record of each job and each rule.
-#
-#     before the shuffle   30,000,000 records of 1,000,000 jobs --> at most 1,000,000 rows a task,
-#                          in packets: the option ``reduce=latest``
-#     behind it            the last of these in each bucket --> rows of jobs, or of rules
-#
-# Jobs go through a table in memory (LatestJobs), most of them without becoming rows before. When
-# that is full, its jobs go out as packets and it begins anew; a job may then be in several
-# packets, which the merge sorts out, as it does for those of other tasks. Should the table have
-# been filled with hardly a job seen twice, combining does not pay: from then on records are
-# passed on as they are.
-
-JOBS_TABLE: Final = "jobs"
-RULES_TABLE: Final = "rules"
-
-_MAX_JOBS: Final = 2_000_000  # held; about 100 bytes each
-_MAX_KEY_BYTES: Final = 256 * 1024 * 1024
-_WORTH: Final = 0.7  # more jobs than this share of the rows: combining does not pay
-_MAX_ROWS: Final = 500_000  # of rules, and of jobs that are passed on
-
-
-class ZtickCombiner:
-    """Makes packets of one log."""
-
-    def __init__(self, context: SplitContext) -> None:
-        self._source = PacketSource(context.log)
-        self._buckets = context.buckets
-        self._jobs = LatestJobs()
-        self._rules: list[pa.RecordBatch] = []
-        self._passing: list[pa.RecordBatch] | None = None  # not None: combining does not pay
-
-    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self._source.files[context.segment] = context.file
-        self._source.records += batch.num_rows
-        jobs, rules = jobs_and_rules(batch, context.segment << SEGMENT_SHIFT)
-        if rules is not None:
-            self._rules.append(rules)
-        if self._passing is None:
-            self._jobs.take(jobs)
-        else:
-            self._passing.append(jobs)
-        yield from self._finish_if_full(context)
-
-    def take_bytes(self, context: SplitContext, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        if self._passing is not None:
-            return
-        self._source.files[context.segment] = context.file
-        rows_before = self._jobs.rows
-        first_position = (context.segment << SEGMENT_SHIFT) + stretch.offset
-        stretch.reached = self._jobs.take_bytes(
-            stretch.data, stretch.begin, stretch.end, first_position
-        )
-        self._source.records += self._jobs.rows - rows_before
-        yield from self._finish_if_full(context)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        if self._rules:
-            rules, hashes = latest_rules(joined(self._rules))
-            self._rules = []
-            found = by_bucket(rules, buckets_of(hashes, self._buckets))
-            yield from pack(self._source, RULES_TABLE, found)
-        yield from pack(self._source, JOBS_TABLE, self._jobs_held())
-
-    def _jobs_held(self) -> Buckets:
-        """The jobs, by bucket; they are let go of."""
-        if self._passing is None:
-            found = self._jobs.in_buckets(self._buckets)
-            if len(self._jobs) > _WORTH * self._jobs.rows:
-                self._passing = []
-            self._jobs = LatestJobs()
-            return found
-        if not self._passing:
-            return ()
-        jobs, self._passing = joined(self._passing), []
-        return by_bucket(jobs, buckets_of(hashes_of(*text_in(jobs.column(0))), self._buckets))
-
-    def _finish_if_full(self, context: SplitContext) -> Iterator[pa.RecordBatch]:
-        if self._is_full():
-            yield from self.finish()
-            self._source.files = {context.segment: context.file}
-
-    def _is_full(self) -> bool:
-        if _rows_in(self._rules) > _MAX_ROWS:
-            return True
-        if self._passing is not None:
-            return _rows_in(self._passing) > _MAX_ROWS
-        return len(self._jobs) > _MAX_JOBS or self._jobs.key_bytes > _MAX_KEY_BYTES
-
-
-def _rows_in(batches: list[pa.RecordBatch]) -> int:
-    return sum(batch.num_rows for batch in batches)
-
-
-_JOB, _RULE = 0, 1  # the kinds of records that set something
-
-
-def last_jobs(group: PacketGroup) -> pa.RecordBatch:
-    """The last records of the jobs that there are, as columnar.latest has them."""
-    batches = [unpack(each.packet, LAST_OF_JOBS) for each in group.packets]
-    latest = LatestJobs(max(batch.num_rows for batch in batches))
-    for batch in batches:
-        latest.take(batch)
-    rows = latest.batch()
-    return rows_where(rows, numbers_in(rows.column("kind")) == _JOB)
-
-
-def last_rules(group: PacketGroup) -> pa.RecordBatch:
-    """The last records of the rules that there are."""
-    rows, _ = latest_rules(joined([unpack(each.packet, LAST_OF_RULES) for each in group.packets]))
-    return rows_where(rows, numbers_in(rows.column("kind")) == _RULE)
-
-
-def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
-    """Rows of the table of jobs."""
-    rows = last_jobs(group)
-    columns = [
-        *_places(group, rows),
-        rows.column("identifier"),
-        rows.column("execution_ns"),
-        STATUSES.take(rows.column("status")),
-    ]
-    yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
-
-
-def rule_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
-    """Rows of the table of rules."""
-    rows = last_rules(group)
-    columns = [
-        *_places(group, rows),
-        rows.column("identifier"),
-        rows.column("pattern"),
-        RUNNERS.take(rows.column("runner")),
-        rows.column("runner_args"),
-    ]
-    yield pa.RecordBatch.from_arrays(columns, names=RULES.names)
-
-
-def _places(group: PacketGroup, rows: pa.RecordBatch) -> list[Column]:
-    positions, lengths = (numbers_in(rows.column(name)) for name in ("position", "length"))
-    return place_columns(group, positions, lengths)
-
+from journeyman.spark.replay.merging import PLACE, StateTable, merge_packets
+from journeyman.spark.replay.packing import packets_of
 
 JOBS: Final = StructType(
     [
@@ -190,7 +31,7 @@ RULES: Final = StructType(
     ]
 )
 
-_TASKS: Final = "journeyman.spark.replay.ztick"
+_TASKS: Final = "journeyman.spark.replay.ztick_tasks"
 _JOBS: Final = StateTable("jobs", "jobs", f"{_TASKS}:job_rows", JOBS)
 _RULES: Final = StateTable("rules", "rules", f"{_TASKS}:rule_rows", RULES)
 TABLES: Final = (_JOBS, _RULES)

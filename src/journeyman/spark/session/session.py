@@ -32,8 +32,12 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from journeyman.errors import JourneymanError, UsageError
-from journeyman.spark.session.java import cluster_java_options, local_java_options, prepare_launch
-from journeyman.spark.session.start_archive import archive_options
+from journeyman.spark.session.java import (
+    archive_options,
+    cluster_java_options,
+    local_java_options,
+    prepare_launch,
+)
 
 DEFAULT_MASTER = "local[*]"
 LEAST_DRIVER_MB, MOST_DRIVER_MB = 1024, 4096

@@ -1,4 +1,4 @@
-"""The session that start_archive.py lets Java remember: a little of everything.
+"""The session that java.py lets Java remember: a little of everything.
 
     python -m journeyman.spark.session.start_training JAVA_OPTION...
 

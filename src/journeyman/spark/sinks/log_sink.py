@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.logs.publication import journal_path, pending
+from journeyman.spark.files import staging_name
 from journeyman.spark.sinks.commit import Write
 from journeyman.spark.sinks.dialects import COMMITS
 from journeyman.spark.sinks.options import SinkOptions
@@ -38,7 +39,6 @@ from journeyman.spark.sinks.staging import (
     in_order,
     remove_staging,
     remove_stale,
-    staging_name,
 )
 from journeyman.spark.source.api import register_formats
 

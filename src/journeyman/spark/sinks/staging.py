@@ -30,7 +30,6 @@ import errno
 import os
 import posixpath
 import re
-import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -206,10 +205,6 @@ class LocalDisk(RealDisk):
             return os.fstat(to).st_size
         finally:
             os.close(to)
-
-
-def staging_name(now_ns: int) -> str:
-    return f"_temporary-{now_ns // NS_PER_MS}-{secrets.token_hex(6)}"
 
 
 def remove_staging(disk: SinkDisk, staging: str) -> None:
