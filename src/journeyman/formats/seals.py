@@ -16,7 +16,7 @@ record always has the same size.
 An appended batch ends with a seal and is written together with it. So after a crash, what stands
 after the last seal of an open stretch was never acknowledged.
 
-How a sealed file is read is in journeyman.logs.sealed_reading.
+How a sealed file is read is in journeyman.logs.sealing.
 """
 
 from __future__ import annotations

@@ -31,8 +31,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from journeyman.disk import Disk
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.catalog import Log
-from journeyman.logs.publication import put_in_place, remove_durably
-from journeyman.logs.replaced_files import identities, note_replacement
+from journeyman.logs.publication import identities, note_replacement, put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames
 from journeyman.spark.maintenance.holding import Hands, MaintenanceResult, is_sealed, refuse_damage
 from journeyman.spark.maintenance.part_files import COMPARED, check_same

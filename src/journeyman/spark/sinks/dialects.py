@@ -37,7 +37,7 @@ from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import (
     APPEND_LOCK,
     READ_LOCK,
-    WorkqPlan,
+    NumberedPlan,
     ZtickNames,
     kestrel_lock_name,
     kestrel_number,
@@ -46,7 +46,7 @@ from journeyman.logs.segments import (
     kestrel_readers,
     kestrel_segment_name,
     kestrel_segments,
-    workq_segment_name,
+    numbered_name,
     workq_segments,
 )
 from journeyman.spark.sinks.commit import (
@@ -170,7 +170,7 @@ def _segments(write: Write) -> dict[str, str]:
     if not paths:
         paths = [write.staged("empty")]
         write_whole(write.disk, paths[0], [workq.HEADER])
-    return {path: workq_segment_name(number) for number, path in enumerate(paths, 1)}
+    return {path: numbered_name(number) for number, path in enumerate(paths, 1)}
 
 
 def _append(write: Write, last: str) -> None:
@@ -178,7 +178,7 @@ def _append(write: Write, last: str) -> None:
     if not parts:
         return
     disk, directory = write.disk, posixpath.dirname(last)
-    following = WorkqPlan(disk, directory, workq.HEADER, 0).next_path(last)
+    following = NumberedPlan(disk, directory, workq.HEADER, 0).next_path(last)
     settle_tail(disk, workq.CODEC, workq_hop, last)
     segment = write.staged("segment")
     disk.concatenate(

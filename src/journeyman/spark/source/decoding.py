@@ -4,7 +4,7 @@
 
 What is an item elsewhere is a block in a sealed stretch. A run of blocks is checked by a kernel,
 and then decoded at one go; a block that no seal fits is damage as a whole: the rule of the server,
-see journeyman.logs.sealed_reading.
+see journeyman.logs.sealing.
 
 The decoders bring numba with them, which takes a while to import; that happens when the first byte
 is decoded, in the tasks, and never for the planning of small logs.
@@ -29,7 +29,7 @@ from journeyman.errors import FormatError, LogError
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
 from journeyman.logs.damage import Damage
-from journeyman.logs.sealed_reading import bad_block, is_in_flight
+from journeyman.logs.sealing import bad_block, is_in_flight
 from journeyman.spark.source.options import KESTREL, KEYSPACE, ZTICK, SourceOptions
 from journeyman.spark.source.splits import Piece, Stretch
 

@@ -31,7 +31,7 @@ from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
 from journeyman.logs.catalog import LogFile
-from journeyman.logs.sealed_reading import bad_block, is_in_flight
+from journeyman.logs.sealing import bad_block, is_in_flight
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import seals_of
 from journeyman.spark.source.options import KESTREL, WORKQ, SourceOptions

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.logs.replaced_files import HELD_DIRECTORY, forget_replacement
+from journeyman.logs.publication import HELD_DIRECTORY, forget_replacement
 from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, SEGMENT_SHIFT, arrow_schema
 
 # ----------------------------------------
