@@ -104,6 +104,7 @@ def with_an_empty_file() -> Settings:
     plain = Settings()
     return replace(
         plain,
+        http=replace(plain.http, enabled=False),
         database=replace(plain.database, logfile_path="logfile"),
         workq=replace(plain.workq, enabled=False),
         kestrel=replace(plain.kestrel, enabled=False),
@@ -775,13 +776,13 @@ def test_what_an_auth_file_does_not_know_is_noted_but_never_repeated():
     assert tokens.find(b"s") == Token("a", "n", NO_PROGRAMS)
     assert tokens.find(b"hush") is None
     assert tokens.notes == (
-        "t:1: not the secret, namespace or runners of a token; ignored",
+        "t:1: not a secret, namespace, runners or access; ignored",
         "t:2: not a [token.NAME] section; ignored",
-        "t:3: not the secret, namespace or runners of a token; ignored",
+        "t:3: not a secret, namespace, runners or access; ignored",
         "t:4: not a [token.NAME] section; ignored",
         "t:5: not a [token.NAME] section; ignored",
-        "t:6: not the secret, namespace or runners of a token; ignored",
-        "t:10: not the secret, namespace or runners of a token; ignored",
+        "t:6: not a secret, namespace, runners or access; ignored",
+        "t:10: not a secret, namespace, runners or access; ignored",
     )
 
 

@@ -29,6 +29,7 @@ SERVER_LIBRARIES = ("aiohttp", "aiormq", "prometheus_client", "redis")  # of the
 _ALONE = {
     "controller.enabled": "false",
     "database.persistence": "memory",
+    "http.enabled": "false",
     "kestrel.enabled": "false",
     "workq.enabled": "true",
 }
@@ -129,6 +130,11 @@ class _Serve(click.Command):
 @click.option(
     "--queue-sync-int", metavar="MS", help="Time between syncs: kestrel.sync_interval_ms."
 )
+@click.option(
+    "--http-listen",
+    metavar="HOST:PORT|off",
+    help="Address of the HTTP API and the console: http.listen; or off.",
+)
 @click.option("--level", metavar="LEVEL", help="How much is logged on stderr: log.level.")
 def serve(
     path: str | None,
@@ -141,14 +147,15 @@ def serve(
     queue_path: str | None,
     queue_sync: str | None,
     queue_sync_int: str | None,
+    http_listen: str | None,
     level: str | None,
     **cmdlog: str | None,
 ) -> int:
     """Run the schedule, the work queue and the fan-out queues, each on its own port.
 
     Everything is kept in one data directory, ./journeyman-data unless --data names another. With a
-    configuration file, the work queue and the fan-out queues are served only if it has a section
-    [workq] or [kestrel], or an option here asks for them.
+    configuration file, HTTP, the work queue and the fan-out queues are served only if it has a
+    section [http], [workq] or [kestrel], or an option here asks for them.
     """
     given = {
         "data.directory": data,
@@ -162,6 +169,8 @@ def serve(
         "kestrel.queue_path": queue_path,
         "kestrel.sync": queue_sync,
         "kestrel.sync_interval_ms": queue_sync_int,
+        "http.listen": None if http_listen == OFF else http_listen,
+        "http.enabled": "false" if http_listen == OFF else None,
         "log.level": level,
     }
     more = {name: value for name, value in given.items() if value is not None}

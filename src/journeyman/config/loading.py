@@ -231,7 +231,7 @@ COMMAND_LINE_ORIGIN = "command line"
 DATA_ORIGIN = "below data.directory"
 
 ZTICK_LOGFILE = "logfile"  # where ztick has its log unless its file says otherwise
-_SERVICES_OF_SECTIONS = ("workq", "kestrel")  # ztick has neither
+_SERVICES_OF_SECTIONS = ("http", "workq", "kestrel")  # ztick serves none of them unasked
 
 _WIDE = 60  # longer lines than this do not move the origins of all others
 _VARIABLE_PREFIX = "JOURNEYMAN_"

@@ -118,8 +118,9 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    listen: Address | None = setting(
-        Optional(ListenAddress()), None, "address of the HTTP API; off when not set"
+    enabled: bool = setting(Flag(), True, "whether the HTTP API and the console are served")
+    listen: Address = setting(
+        ListenAddress(), Address("127.0.0.1", 5679), "address of the HTTP API and the console"
     )
 
 

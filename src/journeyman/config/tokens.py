@@ -5,6 +5,7 @@
     secret = "sk_deploy_a1b2c3d4e5f6"
     namespace = "deploy."              # identifiers that begin with this; "*" is all of them
     runners = "http queue shell"       # what its rules may do; "*" is everything
+    access = "read"                    # look over HTTP, and nothing else; "write" is the default
 
 The namespace holds for jobs, rules and their patterns, and for the names of queues, also those that
 rules put jobs and items on. Without ``runners`` a token of all namespaces may use every runner, any
@@ -46,7 +47,8 @@ ALL_NAMESPACES = "*"
 _HEADING = re.compile(r"\[([^\]]*)\]\s*(?:#.*)?")
 _QUOTED = re.compile(r'"([^"]*)"\s*(?:#.*)?')
 _NEEDED = ("secret", "namespace")
-_KEYS = (*_NEEDED, "runners")
+_KEYS = (*_NEEDED, "runners", "access")
+_ACCESS = {"read": False, "write": True}
 _PROGRAMS = frozenset({"shell", "direct", "awf"})
 _DIGEST_KEY = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)  # of this process
 
@@ -58,6 +60,7 @@ class Token:
     name: str
     namespace: str
     runners: frozenset[str] = frozenset(RUNNER_WORDS)
+    may_write: bool = True  # no: it opens the HTTP port only, and only to look
     digest: bytes = field(default=b"", repr=False, compare=False)
 
     def covers(self, identifier: str) -> bool:
@@ -89,6 +92,9 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self._by_digest)
+
+    def __iter__(self) -> Iterator[Token]:
+        return iter(self._by_digest.values())
 
     def __repr__(self) -> str:
         return f"Tokens({', '.join(token.name for token in self._by_digest.values())})"
@@ -144,7 +150,10 @@ def parse_tokens(text: str, file: str) -> Tokens:
             raise UsageError(f"{place} has the same secret as token.{other.name}")
         namespace = section.values["namespace"]
         runners = _runners(section.values.get("runners"), namespace, place)
-        by_secret[secret] = Token(section.name, namespace, runners)
+        access = section.values.get("access", "write")
+        if access not in _ACCESS:
+            raise UsageError(f"{place}: access = {access!r}: expected read or write")
+        by_secret[secret] = Token(section.name, namespace, runners, _ACCESS[access])
     return Tokens(by_secret, tuple(notes))
 
 
@@ -181,7 +190,7 @@ def _read_sections(text: str, file: str, notes: list[str]) -> list[_Section]:
         key, equals, value = (part.strip() for part in line.partition("="))
         # The line itself is not repeated: it may hold a secret.
         if not equals or current is None or key not in _KEYS:
-            notes.append(f"{place}: not the secret, namespace or runners of a token; ignored")
+            notes.append(f"{place}: not a secret, namespace, runners or access; ignored")
         else:
             current.values[key] = _unquoted(value)
     return list(sections.values())

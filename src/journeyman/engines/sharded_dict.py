@@ -48,6 +48,13 @@ class ShardedDict(Generic[K, V]):
             self._leave_copies(number)
         return self._shards[number]
 
+    def number_of(self, key: K) -> int:
+        """Of its shard: those below SHARDS."""
+        return hash(key) >> _SHIFT & _MASK
+
+    def numbered(self, number: int) -> dict[K, V]:
+        return self._shards[number]
+
     def items(self) -> Iterator[tuple[K, V]]:
         for shard in self._shards:
             yield from shard.items()

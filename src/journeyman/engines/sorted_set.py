@@ -13,7 +13,7 @@ done to it is doing the opposite: that is why the engine can undo a batch.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -98,6 +98,24 @@ class SortedSet(Generic[T]):
                 break
             offset = 0
         return found
+
+    def chunks_after(self, bound: T | None, *, descending: bool = False) -> Iterator[list[T]]:
+        """What is above ``bound`` in its order, a chunk at a time; descending: what is below it,
+        the highest first. None: from the end. It must not change while this is read."""
+        if descending:
+            yield from self._chunks_below(bound)
+            return
+        number = 0 if bound is None else bisect_left(self._lasts, bound)
+        for chunk in self._chunks[number:]:
+            yield chunk if bound is None else chunk[bisect_right(chunk, bound) :]
+            bound = None
+
+    def _chunks_below(self, bound: T | None) -> Iterator[list[T]]:
+        last = len(self._chunks) - 1
+        number = last if bound is None else min(bisect_left(self._lasts, bound), last)
+        for chunk in self._chunks[number::-1] if number >= 0 else ():
+            yield (chunk if bound is None else chunk[: bisect_left(chunk, bound)])[::-1]
+            bound = None
 
     def rank(self, item: T) -> int:
         """How many are below it, whether it is there or not."""

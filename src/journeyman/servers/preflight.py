@@ -76,7 +76,7 @@ def is_loopback(address: Address) -> bool:
 def _listening(settings: Settings) -> Iterator[tuple[str, Address]]:
     if settings.controller.enabled:
         yield "controller.listen", settings.controller.listen
-    if settings.http.listen is not None:
+    if settings.http.enabled:
         yield "http.listen", settings.http.listen
     if settings.workq.enabled:
         yield "workq.listen", settings.workq.listen

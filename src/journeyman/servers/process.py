@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from typing import Any, TextIO, TypeAlias
 
 from journeyman.clock import SystemClock
-from journeyman.config import Configuration, Settings
+from journeyman.config import Configuration
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
 from journeyman.servers.core.access import Access
@@ -103,7 +103,7 @@ async def _serve(
     prepare_data_directory(configuration, disk, messages)
     ledger = open_ledger(settings, disk, clock, messages)
     try:
-        return await _serve_on(disk, ledger, settings, access, clock, messages, read_again)
+        return await _serve_on(disk, ledger, configuration, access, clock, messages, read_again)
     finally:
         if ledger is not None:
             ledger.close()
@@ -112,13 +112,13 @@ async def _serve(
 async def _serve_on(
     disk: MeasuredDisk,
     ledger: Ledger | None,
-    settings: Settings,
+    configuration: Configuration,
     access: Access,
     clock: SystemClock,
     messages: ServerLog,
     read_again: Callable[[], Configuration],
 ) -> int:
-    loop = asyncio.get_running_loop()
+    loop, settings = asyncio.get_running_loop(), configuration.settings
     stopping, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
 
@@ -146,7 +146,16 @@ async def _serve_on(
     work: WorkqServer | None = None
     fan_out: KestrelServer | None = None
     context = ServiceContext(
-        settings, disk, clock, messages, shared, access, failed, stopping.set, ledger
+        settings,
+        disk,
+        clock,
+        messages,
+        shared,
+        access,
+        failed,
+        stopping.set,
+        ledger,
+        configuration.origins,
     )
     if settings.workq.enabled:
         work = WorkqServer(context)

@@ -47,6 +47,7 @@ class ScheduleProcess:
         self.http_port = 0
         own = {
             "controller.listen": "127.0.0.1:0",
+            "http.enabled": "false",
             "workq.enabled": "false",
             "kestrel.enabled": "false",
         }
@@ -56,6 +57,8 @@ class ScheduleProcess:
             name.replace("__", "."): str(value)
             for name, value in {**(settings or {}), **more_settings}.items()
         }
+        if "http.listen" in self._settings:
+            del self._settings["http.enabled"]
         self._config = config
         self._heard = threading.Condition()
         self._process: subprocess.Popen[str] | None = None

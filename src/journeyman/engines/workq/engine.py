@@ -38,6 +38,18 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from journeyman.engines.workq import adding, lifecycle, views
+from journeyman.engines.workq.browsing import (
+    BrowseJobs,
+    BrowseQueues,
+    JobsFound,
+    QueuesFound,
+    SeeJob,
+    SeenJob,
+    SortingJobs,
+    browse,
+    browse_queues,
+    seen,
+)
 from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
 from journeyman.engines.workq.messages import (
     Client,
@@ -74,9 +86,9 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
-from journeyman.protocols.workq.replies import DONE, Reply
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobMissing, Reply
 
-Decidable: TypeAlias = Command | WorkqDue | WorkqGone
+Decidable: TypeAlias = Command | BrowseJobs | BrowseQueues | SeeJob | WorkqDue | WorkqGone
 
 
 def _pause(state: WorkqState, command: PauseQueue, _client: Client) -> Reply:
@@ -98,7 +110,20 @@ def _resume(state: WorkqState, command: ResumeQueue, _client: Client) -> Reply:
     return DONE
 
 
-_DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Reply | None]] = {
+def _browse(state: WorkqState, command: BrowseJobs, _client: Client) -> JobsFound | SortingJobs:
+    return browse(state.jobs, state.queues, command, state.now_ns)
+
+
+def _browse_queues(state: WorkqState, command: BrowseQueues, _client: Client) -> QueuesFound:
+    return browse_queues(state.jobs, state.queues, command)
+
+
+def _see(state: WorkqState, command: SeeJob, _client: Client) -> SeenJob | JobMissing:
+    found = seen(state.jobs, state.queues, command.job_id, state.now_ns)
+    return NOT_FOUND if found is None else found
+
+
+_DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
     Add: adding.add,
     ScheduleJob: adding.schedule,
     Run: adding.run,
@@ -118,6 +143,9 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Reply | None]] = {
     InspectJob: views.job,
     InspectDeadJobs: views.dead_jobs,
     InspectPausedQueues: views.paused_queues,
+    BrowseJobs: _browse,
+    BrowseQueues: _browse_queues,
+    SeeJob: _see,
     WorkqDue: lifecycle.due,
     WorkqGone: lifecycle.gone,
 }

@@ -248,6 +248,16 @@ class Queues:
         """In the order of their names, those that begin with ``prefix``."""
         return self._page(self._names, offset, limit, prefix)
 
+    def page_after(self, name: str, limit: int, prefix: str = "") -> list[JobQueue]:
+        """Those above ``name`` that begin with ``prefix``."""
+        begin, bound = _key(prefix), _key(name)
+        found: list[JobQueue] = []
+        for chunk in self._names.chunks_after(bound if bound > begin else None):
+            found += [self._by_name[_name(key)] for key in chunk if key.startswith(begin)]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
     def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
         return self._page(self._paused, offset, limit, prefix)
 

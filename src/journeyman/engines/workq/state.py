@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.browsing import CreationOrder
 from journeyman.engines.workq.job import (
     COMPLETED,
     LEASED,
@@ -68,6 +69,7 @@ class WorkqJobTable:
         "_entries",
         "_queues",
         "_shard_of",
+        "browsing",
         "calm_until_ns",
         "due",
         "expiries",
@@ -80,6 +82,7 @@ class WorkqJobTable:
         self._queues = queues
         self._entries: ShardedDict[bytes, Entry] = ShardedDict()
         self._shard_of = self._entries.shard_of
+        self.browsing: CreationOrder | None = None  # once somebody has looked
         self.get = self._entries.get
         self._changes: list[_Change] | None = None  # of the open batch
         self.expiries: SortedSet[bytes] = SortedSet()
@@ -105,6 +108,8 @@ class WorkqJobTable:
         if self._changes is not None:
             self._changes.append((job_id, None))
         self._shard_of(job_id)[job_id] = spec
+        if self.browsing is not None:
+            self.browsing.begin(job_id, spec)
         queue.ready.add(spec)
         self.expiries.add(moment_key(expires_ns, job_id))
         if expires_ns < self.calm_until_ns:
@@ -157,7 +162,15 @@ class WorkqJobTable:
             del shard[job_id]
             self._end(job_id, spec_of(before))
 
+    def in_order(self) -> CreationOrder:
+        """From the first call on the order is kept."""
+        if self.browsing is None:
+            self.browsing = CreationOrder(self._entries)
+        return self.browsing
+
     def _begin(self, job_id: bytes, spec: Spec) -> None:
+        if self.browsing is not None:
+            self.browsing.begin(job_id, spec)
         if is_run(spec):
             self.runs += 1
             return
@@ -166,6 +179,8 @@ class WorkqJobTable:
         self.calm_until_ns = min(self.calm_until_ns, expires_ns)
 
     def _end(self, job_id: bytes, spec: Spec) -> None:
+        if self.browsing is not None:
+            self.browsing.end(job_id, spec)
         if is_run(spec):
             self.runs -= 1
         else:

@@ -11,18 +11,16 @@ from functools import partial
 from heapq import nlargest
 
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.browsing import oldest_ns
 from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
     HEAD_BYTES,
-    URGENCY_BYTES,
     Entry,
     fields_of,
     job_id_of,
-    moment_of,
     opened,
     queue_of,
-    ready_of,
     spec_of,
 )
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkqStats
@@ -49,8 +47,6 @@ from journeyman.protocols.workq.replies import (
     Reply,
     ServerView,
 )
-
-MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
 
 
 def job(state: WorkqState, command: InspectJob, _client: Client) -> Reply:
@@ -131,24 +127,8 @@ def _waiting_in(queue: JobQueue) -> int:
 
 def _figures(queue: JobQueue) -> QueueFigures:
     return QueueFigures(
-        queue.name, len(queue.ready), len(queue.scheduled), len(queue.dead), _oldest_ns(queue.ready)
+        queue.name, len(queue.ready), len(queue.scheduled), len(queue.dead), oldest_ns(queue.ready)
     )
-
-
-def _oldest_ns(ready: SortedSet[bytes]) -> int | None:
-    """Within a priority the first is the oldest. Of very many priorities the most urgent count.
-
-    It may be asked from another thread while jobs come and go, so nothing is taken for granted.
-    """
-    found: list[bytes] = []
-    spec = ready.first_from(b"")
-    while spec is not None and len(found) < MOST_PRIORITIES:
-        found.append(ready_of(spec))
-        next_urgency = int.from_bytes(spec[:URGENCY_BYTES]) + 1
-        if next_urgency >= 2 ** (8 * URGENCY_BYTES):
-            break
-        spec = ready.first_from(next_urgency.to_bytes(URGENCY_BYTES))
-    return moment_of(min(found)) if found else None
 
 
 def _page(

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from journeyman.engines.ztick.browsing import PageJobs
 from journeyman.engines.ztick.jobs import (
     STATUS_AT,
     TRIGGERED,
@@ -225,7 +226,7 @@ MAX_RUNS = 64
 MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
-Decidable: TypeAlias = Command | TriggerDue | RunFinished | Resume
+Decidable: TypeAlias = Command | PageJobs | TriggerDue | RunFinished | Resume
 
 # -- clients: each of them is given the prefix of its namespace --
 
@@ -272,6 +273,10 @@ def _query(state: ZtickState, command: Query, prefix: str) -> Reply:
     """Both prefixes must fit, so one must begin with the other."""
     longer, shorter = sorted((command.prefix, prefix), key=len, reverse=True)
     return state.jobs.listing(longer if longer.startswith(shorter) else None)
+
+
+def _page(state: ZtickState, command: PageJobs, prefix: str) -> Reply:
+    return state.jobs.in_order().page(command, prefix)
 
 
 def _count(state: ZtickState, *_: object) -> ZtickStats:
@@ -396,6 +401,7 @@ _DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply | None]] = {
     Get: _get,
     Remove: _remove,
     Query: _query,
+    PageJobs: _page,
     Stat: _count,
     SetRule: _set_rule,
     RemoveRule: _remove_rule,

@@ -26,10 +26,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from journeyman.engines.sharded_dict import ShardedDict, Snapshot
 from journeyman.formats.ztick import Status
+
+if TYPE_CHECKING:
+    from journeyman.engines.ztick.browsing import JobOrder
 
 Job: TypeAlias = bytes
 
@@ -228,6 +231,7 @@ class ZtickJobTable:
         "_due",
         "_next_order",
         "_saved",
+        "browsing",
         "get",
         "interrupted",
     )
@@ -238,6 +242,7 @@ class ZtickJobTable:
         """``jobs`` are all that are in ``by_name``, in the order of the log."""
         self._by_name: ShardedDict[str, Job] = ShardedDict() if by_name is None else by_name
         self.get = self._by_name.get
+        self.browsing: JobOrder | None = None  # once somebody has looked
         self._due = DueQueue(self.holds)
         planned = [job for job in jobs if job[STATUS_AT] == PLANNED]
         others = [job for job in jobs if job[STATUS_AT] != PLANNED]
@@ -264,6 +269,14 @@ class ZtickJobTable:
     def listing(self, prefix: str | None) -> JobListing:
         """The jobs whose identifier begins with ``prefix``; None: no jobs."""
         return JobListing(None if prefix is None else self._by_name.snapshot(), prefix or "")
+
+    def in_order(self) -> JobOrder:
+        """From the first call on the order is kept."""
+        if self.browsing is None:
+            from journeyman.engines.ztick.browsing import JobOrder
+
+            self.browsing = JobOrder(self._by_name)
+        return self.browsing
 
     def next_due_ns(self) -> int | None:
         return self._due.next_ns()
@@ -293,6 +306,8 @@ class ZtickJobTable:
             self._counts[before[STATUS_AT]] -= 1
         job = pack(execution_ns, order, PLANNED, identifier)
         shard[identifier] = job
+        if self.browsing is not None:
+            self.browsing.change(identifier, before, job)
         self._due.push(job)
         if self._changes is not None:
             self._changes.append((identifier, before))
@@ -304,6 +319,8 @@ class ZtickJobTable:
         """Give the job, now at ``job``, a status other than planned; its state then."""
         moved = pack(execution_ns_of(job), order, status, identifier)
         self._by_name.shard_to_change(identifier)[identifier] = moved
+        if self.browsing is not None:
+            self.browsing.change(identifier, job, moved)
         self._counts[job[STATUS_AT]] -= 1
         self._counts[status] += 1
         if self._changes is not None:
@@ -315,6 +332,8 @@ class ZtickJobTable:
         before = self._by_name.shard_to_change(identifier).pop(identifier, None)
         if before is None:
             return None
+        if self.browsing is not None:
+            self.browsing.change(identifier, before, None)
         self._counts[before[STATUS_AT]] -= 1
         if self._changes is not None:
             self._changes.append((identifier, before))
@@ -337,6 +356,8 @@ class ZtickJobTable:
         changes, self._changes = self._changes or [], None
         for identifier, before in reversed(changes):
             shard = self._by_name.shard_to_change(identifier)
+            if self.browsing is not None:
+                self.browsing.change(identifier, shard.get(identifier), before)
             if before is None:
                 del shard[identifier]
             else:

@@ -10,6 +10,7 @@ Set SetRule                  DONE
 TriggerDue                   DONE, NotRun if some of what was due is not run
 Remove RemoveRule            DONE, JobNotFound, RuleNotFound
 Get                          ScheduledJobState, JobNotFound
+PageJobs                     JobPage, StillSorting
 Query                        JobListing        ListRules   RuleListing
 Stat                         ZtickStats     Resume      Resumed
 RunFinished                  RunEnded, or None for a run that nobody knows
@@ -21,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+from journeyman.engines.ztick.browsing import JobPage, StillSorting
 from journeyman.engines.ztick.jobs import JobListing
 from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
 
@@ -158,6 +160,8 @@ Reply: TypeAlias = (
     | RuleNotFound
     | ScheduledJobState
     | JobListing
+    | JobPage
+    | StillSorting
     | RuleListing
     | ZtickStats
     | RunEnded

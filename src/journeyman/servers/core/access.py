@@ -77,6 +77,11 @@ class Access:
         tokens = None if controller.auth_file is None else load_tokens(controller.auth_file)
         return cls(tokens, tls, auth_timeout_s=limits.auth_timeout_ms / 1000)
 
+    def find_writer(self, secret: bytes) -> Token | None:
+        """The token of this secret, if it may do more than look, which is done over HTTP."""
+        token = None if self.tokens is None else self.tokens.find(secret)
+        return token if token is not None and token.may_write else None
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What is odd about the tokens."""

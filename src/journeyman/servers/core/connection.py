@@ -493,7 +493,7 @@ class Connection(asyncio.Protocol):
         access.attempts.ask(
             self._around.loop,
             self._peer,
-            lambda: None if access.tokens is None else access.tokens.find(secret),
+            lambda: access.find_writer(secret),
             self._secret_was_checked,
             is_wanted=lambda: not self._closing,
         )

@@ -157,6 +157,12 @@ class Call:
         self.reply: asyncio.Future[Any] = loop.create_future()
         self._has_stopped = has_stopped
 
+    def begin(self, prefix: str) -> None:
+        """Ask once more, or for the first time."""
+        self.prefix = prefix
+        if self.reply.done():
+            self.reply = self.reply.get_loop().create_future()
+
     def denies(self, rule: Any) -> None:
         """What to answer instead, if it may not have such a rule: whoever asks has looked."""
 
@@ -221,6 +227,7 @@ class GroupCommit(ABC):
         self._retrying = 0
         self._troubled = False
         self.failure: BaseException | None = None
+        self.watchers: list[Callable[[list[Any]], None]] = []  # called with what became durable
         self.batches = 0
         self.commands = 0
 
@@ -309,6 +316,23 @@ class GroupCommit(ABC):
         call = Call(self._loop, namespace, self.has_stopped)
         self.submit(call, [command])
         return await call.reply
+
+    async def ask_and_wait(self, command: Any, *, prefix: str = "", client: Any = None) -> Any:
+        """The same for a command that may wait; cancelled, its client leaves and gets nothing.
+
+        ``prefix`` is what the names of its queues must begin with. ``client`` is a Call that asked
+        before and keeps what it got then.
+        """
+        call = Call(self._loop, ALL_NAMESPACES, self.has_stopped) if client is None else client
+        call.begin(prefix)
+        self.submit(call, [command])
+        try:
+            return await call.reply
+        except asyncio.CancelledError:
+            call.is_lost = True
+            if self.failure is None:
+                self.leave(call)
+            raise
 
     async def idle(self) -> None:
         """Until everything that was submitted is durable and answered."""
@@ -453,6 +477,9 @@ class GroupCommit(ABC):
         for client, answers in batch.answers.items():
             client.answered(answers)
         self._owner.on_answered(batch.requests, batch.outcomes, batch.begun_ns)
+        if self.watchers and batch.records:
+            for watch in tuple(self.watchers):
+                watch(batch.records)
 
     # -- the end of a write --
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from journeyman.clock import Clock
@@ -135,6 +135,7 @@ class ServiceContext:
     failed: Callable[[BaseException], None]  # called once, when a service cannot go on
     stop_server: Callable[[], None] = lambda: None  # because a client asked for it
     ledger: Ledger | None = None  # shared by all of them
+    origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
 
 
 _Context = TypeVar("_Context", bound=PortContext)
@@ -162,6 +163,11 @@ class Service(ABC):
         self._in_trouble = False
         self._listener: Listener | None = None
         self._idle: IdleWatch | None = None
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """Whether changes are refused, because the log has no room."""
+        return self._in_trouble
 
     @property
     def address(self) -> Address:

@@ -47,21 +47,13 @@ from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.servers.core.connection import LIST_STALL_S
 from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.servers.ztick.writer import Request, ZtickWriter
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
-
-
-class ApiError(Exception):
-    """A request that cannot be done, and the status that says so."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 def read_number(request: web.Request, key: str, default: int, low: int, high: int) -> int:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from journeyman.config import Address
-from journeyman.servers.http.api import ApiError
+from journeyman.servers.http.errors import ApiError
 
 ANY_HOST = "*"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -22,7 +22,7 @@ import asyncio
 import json
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,24 +32,24 @@ from aiohttp.http_exceptions import HttpProcessingError
 from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.http.api import Api, ApiError, add_routes
+from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.cross_site import CrossSite
+from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
+from journeyman.servers.http.routes import VERSION_1, problem
 from journeyman.servers.http.sender import HttpSender
+from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, add_version_1
+from journeyman.servers.http.v1.backend import Backend
 from journeyman.servers.kestrel.http import add_fan_out_routes
-from journeyman.servers.kestrel.writer import KestrelWriter
 from journeyman.servers.telemetry.metrics import of_queues
 from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
-from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.servers.ztick.metrics import ServerMetrics
-from journeyman.servers.ztick.runs import EndedRun
 from journeyman.servers.ztick.session import ZtickContext
-from journeyman.storage import Storage
 
 SWEEP_S = 0.5
 MAX_REASON = 200  # characters; it may repeat what the client sent
-_PUBLIC_PATHS = ("/health", OPENAPI_PATH)
+_PUBLIC_PATHS = ("/health", OPENAPI_PATH, "/v1/health", V1_DOCUMENT_PATH)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -72,14 +72,11 @@ class HttpPort:
 async def open_http(
     around: ZtickContext,
     figures: ServerMetrics,
-    latest_runs: Callable[[], Iterator[EndedRun]],
+    backend: Backend,
     address: Address,
     *,
     timeout_s: float,
     body_bytes: int,
-    work: WorkqWriter | None = None,
-    fan_out: KestrelWriter | None = None,
-    store: Storage | None = None,
     allowed_hosts: tuple[str, ...] = (),
     handshake_timeout_s: float = 10.0,
 ) -> HttpPort:
@@ -88,7 +85,7 @@ async def open_http(
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
     connections = _Connections(around, timeout_s)
     app.middlewares.insert(0, connections.note)
-    api = Api(around.writer, latest_runs)
+    api = Api(around.writer, backend.schedule.runs.latest)
 
     async def metrics(request: web.Request) -> web.Response:
         stats = await api.stats()
@@ -101,13 +98,15 @@ async def open_http(
     app.router.add_get("/health", _health, allow_head=False)
     app.router.add_get("/metrics", metrics, allow_head=False)
     add_routes(app, api)
+    work, fan_out = backend.work, backend.fan_out
     if work is not None:
-        add_work_routes(app, work)
+        add_work_routes(app, work.writer)
     if fan_out is not None:
-        add_fan_out_routes(app, fan_out)
-    if store is not None:
-        add_history_routes(app, store)
+        add_fan_out_routes(app, fan_out.writer)
+    if work is not None and work.store is not None:
+        add_history_routes(app, work.store)
     add_openapi_route(app)
+    add_version_1(app, backend)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -140,6 +139,12 @@ async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aioht
 def answer(value: Any, status: int = 200) -> web.Response:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return web.Response(text=text, status=status, content_type="application/json")
+
+
+def _refusal(request: web.Request, error: ApiError) -> web.Response:
+    if request.path.startswith(f"{VERSION_1}/"):
+        return problem(error.status, error.code, error.message)
+    return answer({"error": error.message}, error.status)
 
 
 def _logger(messages: ServerLog) -> logging.Logger:
@@ -181,12 +186,14 @@ class _Gate:
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
             return await handler(request)
         except ApiError as error:
-            return answer({"error": error.message}, error.status)
+            return _refusal(request, error)
         except web.HTTPRequestEntityTooLarge:
-            return answer({"error": "body too large"}, 413)
+            return _refusal(request, ApiError(413, "body too large"))
         except web.HTTPException as error:
             words = {404: "not found", 405: "method not allowed"}
-            response = answer({"error": words.get(error.status, error.reason)}, error.status)
+            code = error.reason if error.status == 401 else ""
+            told = ApiError(error.status, words.get(error.status, error.reason), code)
+            response = _refusal(request, told)
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
             if error.status == 401:
@@ -269,7 +276,7 @@ class _Connections:
                 sender.wrote_body(response)
                 return response
         except TimeoutError:
-            return answer({"error": "request took too long to arrive"}, 408)
+            return _refusal(request, ApiError(408, "request took too long to arrive"))
         finally:
             self._since[request.protocol] = self._around.loop.time()
 

@@ -64,7 +64,7 @@ class KestrelMetrics:
         sessions: Sized,
         queues: Callable[[], Iterable[ItemQueue]],
     ) -> None:
-        self._stats = stats
+        self.stats = stats
         self._queues = queues
         self._counts = counts
         self._sessions = sessions
@@ -85,7 +85,7 @@ class KestrelMetrics:
         return sum(n for (command, _), n in self._by_word().items() if command == word)
 
     def families(self) -> list[Family]:
-        stats, counts = self._stats(), self._counts()
+        stats, counts = self.stats(), self._counts()
         return [
             counter(
                 "kestrel.commands",

@@ -48,6 +48,8 @@ class Described(NamedTuple):
     queue: str | None = None  # one; nothing is said if there is none of this name
     offset: int = 0
     limit: int = 100
+    prefix: str = ""
+    after: str = ""  # names above this one
 
 
 class KestrelInquiries:
@@ -154,7 +156,8 @@ class KestrelInquiries:
         if asked.queue is not None:
             found = queues.get(asked.queue)
             return b"" if found is None else json.dumps(self._as_json(found)).encode()
-        names = sorted(queues)[asked.offset : asked.offset + asked.limit]
+        wanted = [n for n in queues if n.startswith(asked.prefix) and n > asked.after]
+        names = sorted(wanted)[asked.offset : asked.offset + asked.limit]
         return json.dumps([self._as_json(queues[name]) for name in names]).encode()
 
     def _as_json(self, queue: ItemQueue) -> dict[str, object]:

@@ -160,6 +160,12 @@ class KestrelWriter(GroupCommit):
             self.leave(call)
         return found[0]
 
+    async def ask_and_wait(
+        self, command: Any, *, prefix: str = "", client: Any = None
+    ) -> Reply | NotDone:
+        found = await super().ask_and_wait(command, prefix=prefix, client=client)
+        return found if isinstance(found, NotDone) else found[0]
+
     def close(self) -> None:
         super().close()
         self._fetcher.close()

@@ -70,7 +70,8 @@ from journeyman.protocols.workq.replies import (
     id_text,
 )
 from journeyman.servers.core.group_commit import NotDone
-from journeyman.servers.http.api import ApiError, read_body, read_number, send_list
+from journeyman.servers.http.api import read_body, read_number, send_list
+from journeyman.servers.http.errors import ApiError
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Page, Storage
 

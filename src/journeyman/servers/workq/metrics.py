@@ -83,7 +83,7 @@ class WorkqMetrics:
         largest_queues: Callable[[int], tuple[list[QueueFigures], QueueFigures]],
         clock: Clock,
     ) -> None:
-        self._stats = stats
+        self.stats = stats
         self._largest_queues = largest_queues
         self._clock = clock
         self._sessions = sessions
@@ -95,7 +95,7 @@ class WorkqMetrics:
         self._cleanings[success] += 1
 
     def families(self) -> list[Family]:
-        stats = self._stats()
+        stats = self.stats()
         states = ("ready", "scheduled", "leased", "completed", "failed")
         return [
             counter(

@@ -292,11 +292,26 @@ class Cleaning:
         self._timer.cancel()
         self._thread.shutdown(wait=False)
 
-    def _begin(self) -> None:
-        self._recorder.is_shared = True
-        self._thread.submit(self._log.clean, self._clock.now_ns()).add_done_callback(
-            lambda future: self._loop.call_soon_threadsafe(self._end, future)
+    async def run_now(self) -> str:
+        """Clean whether it is due or not; what came of it."""
+        if self._recorder.is_shared:
+            return "a cleaning is running already"
+        self._timer.cancel()
+        future = self._begin(thorough=True)
+        try:
+            report = await asyncio.wrap_future(future)
+        except (JourneymanError, OSError) as error:
+            return f"cleaning failed; the log is whole: {error}"
+        return (
+            f"{report.records_dropped} records dropped, {report.bytes_freed} bytes freed, "
+            f"{report.rewritten} segments rewritten, {report.removed} removed"
         )
+
+    def _begin(self, *, thorough: bool = False) -> Future[CleanReport]:
+        self._recorder.is_shared = True
+        future = self._thread.submit(self._log.clean, self._clock.now_ns(), thorough=thorough)
+        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(self._end, future))
+        return future
 
     def _end(self, future: Future[CleanReport]) -> None:
         self._recorder.is_shared = False
@@ -387,6 +402,12 @@ class LogKeeping:
                 ended=cleaned,
                 on_failure=on_failure,
             )
+
+    async def clean_now(self) -> str:
+        """Clean all that can be cleaned, due or not."""
+        if self._cleaning is None:
+            return "cleaning is off (workq.cmdlog_clean_int = 0)"
+        return await self._cleaning.run_now()
 
     def look(self) -> None:
         if self._syncing is not None:

@@ -113,6 +113,11 @@ class WorkqServer(Service):
 
     # -- while it runs --
 
+    async def clean_now(self) -> str | None:
+        """What a cleaning here and now came to; None: there is no log to be cleaned."""
+        keeping = self._keeping
+        return await keeping.clean_now() if isinstance(keeping, LogKeeping) else None
+
     def on_batch(self) -> None:
         self._ticker.look()
         self._keeping.look()

@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeAlias
 from journeyman.clock import Clock
 from journeyman.config import WorkqSync
 from journeyman.disk import Disk
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.errors import JourneymanError, LogError, LogPoisoned
@@ -81,10 +82,11 @@ _OF_AN_ID = frozenset(
         commands.Delete,
         commands.InspectJob,
         commands.Requeue,
+        SeeJob,
     }
 )
 _HARMLESS = frozenset({commands.InspectServer, commands.RefusedLine, WorkqGone})
-_LISTS = frozenset({commands.InspectQueues, commands.InspectPausedQueues})
+_LISTS = frozenset({commands.InspectQueues, commands.InspectPausedQueues, BrowseJobs, BrowseQueues})
 
 
 def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from journeyman.clock import Clock
 from journeyman.config import Interrupted, Overdue, Persistence
+from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.messages import (
@@ -41,7 +42,7 @@ from journeyman.runners.contract import Runner
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
-from journeyman.servers.telemetry.metrics import Family
+from journeyman.servers.telemetry.metrics import Family, MeasuredDisk
 from journeyman.servers.telemetry.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import CompactionWatch, open_log, tell_of_ztick_files
@@ -153,24 +154,46 @@ class ZtickServer(Service):
         self.writer.submit_own(Resume(rerun=rerun, skip_overdue=skip))
 
     async def _open_http(self) -> None:
-        address, limits = self._settings.http.listen, self._settings.limits
-        if address is None:
+        http, limits = self._settings.http, self._settings.limits
+        if not http.enabled:
             return
         from journeyman.servers.http.server import open_http
+        from journeyman.servers.http.v1.backend import Backend
 
-        self._http = await open_http(
-            self.around,
-            self.figures,
-            self.runs.latest,
-            address,
-            timeout_s=limits.http_timeout_ms / 1000,
-            body_bytes=limits.http_body_bytes,
-            work=None if self._work is None else self._work.writer,
-            fan_out=None if self._fan_out is None else self._fan_out.writer,
-            store=None if self._work is None else self._work.store,
-            allowed_hosts=self._settings.access.allowed_hosts,
-            handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+        context = self._context
+        assert isinstance(context.disk, MeasuredDisk)
+        backend = Backend(
+            self._settings,
+            context.origins,
+            context.access,
+            self._clock,
+            self._messages,
+            context.shared,
+            context.disk,
+            self,
+            self._work,
+            self._fan_out,
+            self._clock.monotonic_ns(),
         )
+        try:
+            self._http = await open_http(
+                self.around,
+                self.figures,
+                backend,
+                http.listen,
+                timeout_s=limits.http_timeout_ms / 1000,
+                body_bytes=limits.http_body_bytes,
+                allowed_hosts=self._settings.access.allowed_hosts,
+                handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+            )
+        except OSError as error:
+            if context.origins.get("http.listen") != DEFAULT_ORIGIN:
+                raise
+            # Nobody asked for it: the other ports matter more.
+            self._messages.warn(
+                "HTTP is off; name another address with --http-listen", reason=error
+            )
+            return
         self._messages.info(f"HTTP listens on {self._http.address}")
 
     def _open_log(self) -> ZtickEngine:
@@ -293,6 +316,10 @@ class ZtickServer(Service):
         )
 
     # -- while it runs --
+
+    async def compact_now(self) -> str | None:
+        """What a compaction here and now came to; None: the schedule has no log."""
+        return None if self._compaction is None else await self._compaction.run_now()
 
     def start_runs(self, effects: Sequence[StartRun]) -> None:
         self.runs.start(effects)

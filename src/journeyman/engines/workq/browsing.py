@@ -1,0 +1,383 @@
+"""Jobs of the work queue, newest first, a page at a time: for people who look, not for workers.
+
+    BrowseJobs --not sorted yet--> SortingJobs, after a few shards more were sorted: ask again
+               --sorted----------> JobsFound, at the cost of what was looked at
+
+The order of creation is kept only once somebody has asked for it: of all jobs, and of the jobs of
+each queue. A job enters when it is made and leaves when it ends, whatever happens to it between.
+
+States are those that people know:
+
+    ready, scheduled   new or pending, now or later        leased, completed, dead
+
+``error`` is looked for in the result of dead jobs, ``text`` in ids and payloads. A page ends with
+its limit, or when LOOKED_AT_ONCE jobs were looked at; then ``after`` leads on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from journeyman.engines.sharded_dict import SHARDS, ShardedDict
+from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.job import (
+    COMPLETED,
+    FAILED,
+    HEAD_BYTES,
+    LEASED,
+    URGENCY_BYTES,
+    WAITING,
+    Entry,
+    Spec,
+    expires_ns_of,
+    fields_of,
+    id_in,
+    is_run,
+    job_id_of,
+    moment_key,
+    moment_of,
+    opened,
+    queue_of,
+    ready_of,
+    spec_of,
+)
+from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
+
+if TYPE_CHECKING:
+    from journeyman.engines.workq.queues import JobQueue, Queues
+    from journeyman.engines.workq.state import WorkqJobTable
+
+READY, SCHEDULED, LEASED_NOW, COMPLETED_NOW, DEAD = STATES = (
+    *("ready", "scheduled", "leased", "completed", "dead"),
+)
+SORTED_AT_ONCE = 4_000
+LOOKED_AT_ONCE = 10_000
+MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
+FEW = 5_000  # so many jobs of a state are sorted for one page rather than looked for among all
+
+
+@dataclass(frozen=True, slots=True)
+class BrowseJobs:
+    queue: str = ""  # "": of all queues that begin with ``prefix``
+    state: str = ""  # one of STATES; "": any
+    text: str = ""
+    error: str = ""
+    limit: int = 50
+    after: bytes | None = None
+    prefix: str = ""
+    since_ns: int = 0  # created at this time or later
+
+
+@dataclass(frozen=True, slots=True)
+class BrowseQueues:
+    """In the order of their names, above ``after``; those that begin with ``prefix``."""
+
+    after: str = ""
+    limit: int = 50
+    prefix: str = ""
+    name: str = ""  # this one alone
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQueue:
+    name: str
+    ready: int
+    scheduled: int
+    leased: int | None  # None: too many leases to be counted for a look
+    dead: int
+    oldest_ready_ns: int | None
+    is_paused: bool
+    waiting: int  # clients that wait for a job of it
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesFound:
+    queues: tuple[SeenQueue, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeeJob:
+    job_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A job as people see it."""
+
+    job_id: bytes
+    queue: str
+    state: str
+    attempts: int
+    max_attempts: int
+    fails: int
+    max_fails: int
+    priority: int
+    ttr_ms: int
+    ttl_ms: int
+    retry_delay_ms: int
+    created_ns: int
+    time_ns: int | None
+    started_ns: int | None
+    moment_ns: int | None  # ready at, leased until, or finished at: as the state has it
+    expires_ns: int
+    payload: bytes
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobsFound:
+    """``after`` is None on the last page. ``is_whole``: the limit was reached, or the end."""
+
+    jobs: tuple[SeenJob, ...]
+    after: bytes | None
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SortingJobs:
+    """The order is not there yet; asking again brings it on."""
+
+    shards_left: int
+
+
+class CreationOrder:
+    """The ids by time of creation, of the jobs in the first ``_sorted`` shards."""
+
+    __slots__ = ("_all", "_entries", "_of_queue", "_sorted")
+
+    def __init__(self, entries: ShardedDict[bytes, Entry]) -> None:
+        self._entries = entries
+        self._all: SortedSet[bytes] = SortedSet()
+        self._of_queue: dict[int, SortedSet[bytes]] = {}
+        self._sorted = 0
+
+    def begin(self, job_id: bytes, spec: Spec) -> None:
+        if self._entries.number_of(job_id) < self._sorted and not is_run(spec):
+            self._add(job_id, spec)
+
+    def end(self, job_id: bytes, spec: Spec) -> None:
+        if self._entries.number_of(job_id) < self._sorted and not is_run(spec):
+            key, queue = moment_key(fields_of(spec).created_ns, job_id), queue_of(spec)
+            self._all.remove(key)
+            self._of_queue[queue].remove(key)
+            if not self._of_queue[queue]:
+                del self._of_queue[queue]
+
+    def sort_some(self) -> int:
+        """How many shards are left to be sorted."""
+        enough = SORTED_AT_ONCE
+        while self._sorted < SHARDS and enough > 0:
+            jobs = self._entries.numbered(self._sorted)
+            for job_id, entry in jobs.items():
+                if not is_run(spec_of(entry)):
+                    self._add(job_id, spec_of(entry))
+            enough -= len(jobs)
+            self._sorted += 1
+        return SHARDS - self._sorted
+
+    def newest(self, queue: int | None, after: bytes | None) -> Iterator[list[bytes]]:
+        order = self._all if queue is None else self._of_queue.get(queue)
+        return iter(()) if order is None else order.chunks_after(after, descending=True)
+
+    def _add(self, job_id: bytes, spec: Spec) -> None:
+        key, queue = moment_key(fields_of(spec).created_ns, job_id), queue_of(spec)
+        self._all.add(key)
+        of_queue = self._of_queue.get(queue)
+        if of_queue is None:
+            of_queue = self._of_queue[queue] = SortedSet()
+        of_queue.add(key)
+
+
+def browse(
+    jobs: WorkqJobTable, queues: Queues, asked: BrowseJobs, now_ns: int
+) -> JobsFound | SortingJobs:
+    left = jobs.in_order().sort_some()
+    if left:
+        return SortingJobs(left)
+    number = None
+    if asked.queue:
+        queue = queues.get(asked.queue)
+        if queue is None or not asked.queue.startswith(asked.prefix):
+            return JobsFound((), None, True)
+        number = queue.number
+    search = _Search(jobs, queues, asked, now_ns)
+    looked = 0
+    for chunk in _few(jobs, queues, asked, number) or jobs.in_order().newest(number, asked.after):
+        for key in chunk:
+            search.look(key)
+            looked += 1
+            if len(search.found) >= asked.limit:
+                return JobsFound(tuple(search.found), key, True)
+            if search.is_over:
+                return JobsFound(tuple(search.found), None, True)
+            if looked >= LOOKED_AT_ONCE:
+                return JobsFound(tuple(search.found), key, False)
+    return JobsFound(tuple(search.found), None, True)
+
+
+def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> SeenJob | None:
+    """One job, unless its TTL is over or it is a run."""
+    entry = jobs.get(job_id)
+    if entry is None or is_run(spec_of(entry)) or expires_ns_of(spec_of(entry)) <= now_ns:
+        return None
+    return _seen(entry, queues.by_number[queue_of(spec_of(entry))].name)
+
+
+def browse_queues(jobs: WorkqJobTable, queues: Queues, asked: BrowseQueues) -> QueuesFound:
+    if asked.name:
+        one = queues.get(asked.name)
+        is_there = one is not None and asked.name.startswith(asked.prefix)
+        found = [one] if one is not None and is_there else []
+    else:
+        found = queues.page_after(asked.after, asked.limit + 1, asked.prefix)
+    leased = _leases_by_queue(jobs)
+    rows = tuple(
+        SeenQueue(
+            queue.name,
+            len(queue.ready),
+            len(queue.scheduled),
+            None if leased is None else leased.get(queue.number, 0),
+            len(queue.dead),
+            oldest_ns(queue.ready),
+            queue.paused,
+            len(queue.waiters),
+        )
+        for queue in found[: asked.limit]
+    )
+    return QueuesFound(rows, len(found) > asked.limit)
+
+
+def _leases_by_queue(jobs: WorkqJobTable) -> Counter[int] | None:
+    if len(jobs.leases) > FEW:
+        return None
+    entries = (jobs.get(id_in(key)) for key in jobs.leases)
+    return Counter(queue_of(spec_of(entry)) for entry in entries if entry is not None)
+
+
+def oldest_ns(ready: SortedSet[bytes]) -> int | None:
+    """Within a priority the first is the oldest. Of very many priorities the most urgent count.
+
+    It may be asked from another thread while jobs come and go, so nothing is taken for granted.
+    """
+    found: list[bytes] = []
+    spec = ready.first_from(b"")
+    while spec is not None and len(found) < MOST_PRIORITIES:
+        found.append(ready_of(spec))
+        next_urgency = int.from_bytes(spec[:URGENCY_BYTES]) + 1
+        if next_urgency >= 2 ** (8 * URGENCY_BYTES):
+            break
+        spec = ready.first_from(next_urgency.to_bytes(URGENCY_BYTES))
+    return moment_of(min(found)) if found else None
+
+
+class _Search:
+    def __init__(self, jobs: WorkqJobTable, queues: Queues, asked: BrowseJobs, now_ns: int) -> None:
+        self._jobs = jobs
+        self._queues = queues
+        self._asked = asked
+        self._now_ns = now_ns
+        self._text = asked.text.lower().encode(errors="surrogatepass")
+        self._id = asked.text.replace("-", "").lower()
+        self._error = asked.error.lower().encode(errors="surrogatepass")
+        self._since = moment_key(asked.since_ns) if asked.since_ns else b""
+        self.found: list[SeenJob] = []
+        self.is_over = False  # no further job can fit
+
+    def look(self, key: bytes) -> None:
+        if key < self._since:
+            self.is_over = True
+            return
+        entry = self._jobs.get(id_in(key))
+        if entry is None:
+            return
+        asked = self._asked
+        if asked.state and state_of(entry) != asked.state:
+            return
+        spec = spec_of(entry)
+        if self._text and not self._has_text(key, spec):
+            return
+        if self._error and not self._has_error(entry):
+            return
+        name = self._queues.by_number[queue_of(spec)].name
+        if not name.startswith(asked.prefix) or expires_ns_of(spec) <= self._now_ns:
+            return
+        self.found.append(_seen(entry, name))
+
+    def _has_text(self, key: bytes, spec: Spec) -> bool:
+        if id_in(key).hex().startswith(self._id):
+            return True
+        return self._text in spec[HEAD_BYTES:].lower()
+
+    def _has_error(self, entry: Entry) -> bool:
+        _, stage, _, _, _, _, result = opened(entry)
+        return stage != COMPLETED and result is not None and self._error in result.lower()
+
+
+def state_of(entry: Entry) -> str:
+    if isinstance(entry, bytes):
+        return READY
+    stage, moment_ns = entry[1], entry[5]
+    if stage in WAITING:
+        return SCHEDULED if moment_ns else READY
+    if stage == LEASED:
+        return LEASED_NOW
+    return COMPLETED_NOW if stage == COMPLETED else DEAD
+
+
+def _few(
+    jobs: WorkqJobTable, queues: Queues, asked: BrowseJobs, number: int | None
+) -> list[list[bytes]]:
+    """The keys of a state that few jobs are in, newest first; nothing: look among all."""
+    if asked.state == LEASED_NOW and len(jobs.leases) <= FEW:
+        ids = [id_in(key) for key in jobs.leases]
+    elif asked.state in (DEAD, SCHEDULED):
+        of = queues.by_number if number is None else [queues.by_number[number]]
+        parts = [_part(queue, asked.state) for queue in of]
+        if sum(map(len, parts)) > FEW:
+            return []
+        ids = [job_id_of(spec) for part in parts for spec in part]
+    else:
+        return []
+    keys = []
+    for job_id in ids:
+        entry = jobs.get(job_id)
+        if entry is None or is_run(spec_of(entry)):
+            continue
+        if number is None or queue_of(spec_of(entry)) == number:
+            keys.append(moment_key(fields_of(spec_of(entry)).created_ns, job_id))
+    keys.sort(reverse=True)
+    return [[key for key in keys if asked.after is None or key < asked.after]]
+
+
+def _part(queue: JobQueue, state: str) -> SortedSet[bytes]:
+    return queue.dead if state == DEAD else queue.scheduled
+
+
+def _seen(entry: Entry, queue: str) -> SeenJob:
+    spec, stage, attempts, fails, started_ns, moment_ns, result = opened(entry)
+    fields = fields_of(spec)
+    state = state_of(entry)
+    return SeenJob(
+        fields.job_id,
+        queue,
+        state,
+        attempts,
+        fields.max_attempts,
+        fails + (stage == FAILED),
+        max_fails_of(fields.max_fails),
+        fields.priority,
+        fields.ttr_ms,
+        fields.ttl_ms,
+        delay_ms_of(fields.max_fails),
+        fields.created_ns,
+        fields.time_ns,
+        started_ns or None,
+        moment_ns or None,
+        expires_ns_of(spec),
+        fields.payload,
+        result,
+    )

@@ -1,0 +1,136 @@
+"""Jobs in the order of their times, a page at a time: for people who look, not for clients.
+
+    PageJobs --not kept yet--> StillSorting, after a few shards more were sorted: ask again
+             --kept----------> JobPage, at the cost of what was looked at
+
+The order is kept only once somebody has asked for it, so a server that is never looked at pays
+nothing. It is made shard by shard; jobs that change meanwhile are sorted with their shard.
+
+    status     0 planned    1 triggered   2 executed   3 failed
+    jobs       t1 t4 t9     t2            t0 t3        t5         each a sorted set of jobs
+
+A page ends with its limit, or when ``looked`` jobs were looked at without finding enough; then its
+cursor leads on, and the rest is for another decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import chain, islice
+
+from journeyman.engines.sharded_dict import SHARDS, ShardedDict
+from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.ztick.jobs import STATUS_AT, Job, execution_ns_of, identifier_of
+from journeyman.formats.ztick import Status
+
+SORTED_AT_ONCE = 4_000  # jobs; a few milliseconds
+LOOKED_AT_ONCE = 20_000
+MERGED_AT_ONCE = 512
+_IDENTIFIER_AT = STATUS_AT + 1
+_STATUSES = tuple(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class PageJobs:
+    """``after`` is the cursor of the page before; ``text`` is somewhere in the identifier."""
+
+    prefix: str = ""
+    statuses: tuple[Status, ...] = _STATUSES
+    limit: int = 50
+    after: bytes | None = None
+    descending: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """``after`` is None on the last page. ``is_whole``: the limit was reached, or the end."""
+
+    jobs: tuple[tuple[str, Status, int], ...]  # identifier, status, execution_ns
+    after: bytes | None
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StillSorting:
+    """The order is not there yet; asking again brings it on."""
+
+    shards_left: int
+
+
+class JobOrder:
+    """One sorted set a status, of the jobs in the first ``_sorted`` shards."""
+
+    __slots__ = ("_by_name", "_by_status", "_sorted")
+
+    def __init__(self, by_name: ShardedDict[str, Job]) -> None:
+        self._by_name = by_name
+        self._by_status: list[SortedSet[Job]] = [SortedSet() for _ in Status]
+        self._sorted = 0
+
+    def change(self, identifier: str, before: Job | None, after: Job | None) -> None:
+        if self._by_name.number_of(identifier) >= self._sorted:
+            return
+        if before is not None:
+            self._by_status[before[STATUS_AT]].remove(before)
+        if after is not None:
+            self._by_status[after[STATUS_AT]].add(after)
+
+    def page(self, asked: PageJobs, scope: str) -> JobPage | StillSorting:
+        """``scope``: what every identifier must begin with."""
+        if self._sorted < SHARDS:
+            self._sort_some()
+        if self._sorted < SHARDS:
+            return StillSorting(SHARDS - self._sorted)
+        prefix = max(asked.prefix, scope, key=len)
+        if not (prefix.startswith(scope) and prefix.startswith(asked.prefix)):
+            return JobPage((), None, True)
+        return self._found(asked, prefix.encode(errors="surrogatepass"))
+
+    def _sort_some(self) -> None:
+        enough = SORTED_AT_ONCE
+        while self._sorted < SHARDS and enough > 0:
+            jobs = self._by_name.numbered(self._sorted)
+            for job in jobs.values():
+                self._by_status[job[STATUS_AT]].add(job)
+            enough -= len(jobs)
+            self._sorted += 1
+
+    def _found(self, asked: PageJobs, prefix: bytes) -> JobPage:
+        text = asked.text.encode(errors="surrogatepass")
+        found: list[Job] = []
+        looked = 0
+        last: Job | None = None
+        for chunk in self._chunks(asked):
+            hits = [job for job in chunk if job.startswith(prefix, _IDENTIFIER_AT)]
+            if text:
+                hits = [job for job in hits if job.find(text, _IDENTIFIER_AT) >= 0]
+            found += hits
+            if len(found) >= asked.limit:
+                return _page(found[: asked.limit], found[asked.limit - 1], True)
+            looked += len(chunk)
+            last = chunk[-1] if chunk else last
+            if looked >= LOOKED_AT_ONCE:
+                return _page(found, last, False)
+        return _page(found, None, True)
+
+    def _chunks(self, asked: PageJobs) -> Iterator[list[Job]]:
+        sets = [self._by_status[status] for status in asked.statuses]
+        parts = [
+            each.chunks_after(asked.after, descending=asked.descending) for each in sets if each
+        ]
+        if len(parts) == 1:
+            yield from parts[0]
+            return
+        merged = merge(*map(chain.from_iterable, parts), reverse=asked.descending)
+        while chunk := list(islice(merged, MERGED_AT_ONCE)):
+            yield chunk
+
+
+def _page(jobs: list[Job], after: Job | None, is_whole: bool) -> JobPage:
+    rows = tuple(
+        (identifier_of(job), _STATUSES[job[STATUS_AT]], execution_ns_of(job)) for job in jobs
+    )
+    return JobPage(rows, after, is_whole)

@@ -1,0 +1,137 @@
+"""What consoles see live: figures once a second, and records as they become durable.
+
+    figures   made once for all who watch, never while nobody does
+    records   a batch tells what became durable; at most MOST_RECORDS of each FLUSH_S are shown,
+              the others are counted. So the cost for the server does not grow with its rate
+
+A stream that is not read is bounded: beyond MOST_WAITING events the oldest are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+FIGURES_S = 1.0
+FLUSH_S = 0.25
+MOST_RECORDS = 25  # of each service, shown each FLUSH_S
+MOST_WAITING = 32
+MOST_STREAMS = 200
+PING_S = 15.0
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One subscriber."""
+
+    events: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def push(self, event: bytes) -> None:
+        self.events.append(event)
+        self.wake.set()
+
+
+class Channel:
+    """Subscribers of one kind of event. ``make`` gives the next event, or None for none."""
+
+    def __init__(
+        self, make: Callable[[], Awaitable[bytes | None]], every_s: float,
+        switch: Callable[[bool], None] | None = None,
+    ) -> None:  # fmt: skip
+        """``switch`` is told when the first subscriber comes, and when the last has gone."""
+        self._make = make
+        self._every_s = every_s
+        self._switch = switch
+        self._streams: set[Stream] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, stream: Stream) -> None:
+        self._streams.add(stream)
+        if self._task is None:
+            if self._switch is not None:
+                self._switch(True)
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def remove(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+        if not self._streams and self._task is not None:
+            self.close()
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+            if self._switch is not None:
+                self._switch(False)
+
+    async def _run(self) -> None:
+        while True:
+            event = await self._make()
+            if event is not None:
+                for stream in self._streams:
+                    stream.push(event)
+            await asyncio.sleep(self._every_s)
+
+
+class RecordSample:
+    """Takes what writers tell, and forgets all but a sample of it."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[str, Any]] = []
+        self._counts: dict[str, int] = {}
+
+    def note(self, service: str, records: Iterable[Any]) -> None:
+        batch = list(records)
+        seen = self._counts.get(service, 0)
+        self._counts[service] = seen + len(batch)
+        if seen < MOST_RECORDS:
+            self._kept += [(service, record) for record in batch[: MOST_RECORDS - seen]]
+
+    def take(self) -> tuple[list[tuple[str, Any]], int]:
+        """The sample, and how many more there were."""
+        kept, total = self._kept, sum(self._counts.values())
+        self._kept, self._counts = [], {}
+        return kept, total - len(kept)
+
+
+def event_bytes(name: str, data: bytes) -> bytes:
+    lines = data.replace(b"\r", b"").split(b"\n")
+    return b"event: " + name.encode() + b"\n" + b"".join(b"data: %b\n" % x for x in lines) + b"\n"
+
+
+async def stream_events(request: web.Request, channels: Iterable[Channel]) -> web.StreamResponse:
+    """Send the events of these channels until the client goes or the server stops."""
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+    )
+    stream = Stream()
+    chosen = list(channels)
+    await response.prepare(request)
+    await response.write(b"retry: 2000\n\n")
+    for channel in chosen:
+        channel.add(stream)
+    try:
+        while True:
+            stream.wake.clear()
+            while stream.events:
+                await response.write(stream.events.popleft())
+            try:
+                async with asyncio.timeout(PING_S):
+                    await stream.wake.wait()
+            except TimeoutError:
+                await response.write(b": still here\n\n")
+    except ConnectionError:
+        pass  # the client has gone
+    finally:
+        for channel in chosen:
+            channel.remove(stream)
+    return response

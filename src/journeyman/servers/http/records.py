@@ -1,0 +1,147 @@
+"""Records of the logs, read for people: those of one job, and the last ones.
+
+    of_key    the bytes of the key are searched for in the files, and what stands around them is
+              decoded: a gigabyte is read in a second or two, and no index is kept
+    last      the end of the newest file, from the first place on where a record begins
+
+Files are read, not mapped, and in pieces: a log may be cut or cleaned while it is read. All of
+this runs in threads; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from journeyman.disk import RealDisk
+from journeyman.errors import FormatError
+from journeyman.formats import workq, ztick
+from journeyman.formats.framing import Codec, Entry
+from journeyman.logs.catalog import load_order
+from journeyman.logs.segments import names_in, workq_segments
+
+PIECE_BYTES = 4 * 1024 * 1024
+LAST_BYTES = 128 * 1024
+LOOK_BACK_BYTES = 32  # a record begins at most so far before its key
+MOST_RECORDS = 500  # of one key
+_ENTRY_BYTES = 2 * 1024 * 1024  # more than any record of the two logs takes
+_WORKQ_BEFORE_ID = tuple(15 + size + 1 for size in (1, 2, 3, 4))  # time, size, type
+_ZTICK_BEFORE_ID = 4 + 1  # length, type
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRecord:
+    """A record, where it stands, and its bytes."""
+
+    file: str
+    entry: Entry[Any]
+    data: bytes
+
+
+def schedule_files(disk: RealDisk, path: str) -> list[str]:
+    """In the order they are read."""
+    return [each for each in load_order(path) if disk.exists(each)]
+
+
+def work_files(disk: RealDisk, directory: str) -> list[str]:
+    return [f"{directory}/{name}" for name in workq_segments(names_in(disk, directory))]
+
+
+def of_work_job(disk: RealDisk, directory: str, job_id: bytes) -> list[PlacedRecord]:
+    """All records of a job that the log still has, oldest first."""
+    found: list[PlacedRecord] = []
+    for path in work_files(disk, directory):
+        for data, base, at in _places(disk, path, job_id):
+            for before in _WORKQ_BEFORE_ID:
+                entry = _entry_at(workq.CODEC, data, at - before)
+                if entry is not None and entry.record.job_id == job_id:
+                    found.append(_placed(path, entry, data, base))
+                    break
+            if len(found) >= MOST_RECORDS:
+                return found
+    return found
+
+
+def of_scheduled_job(disk: RealDisk, path: str, identifier: str) -> list[PlacedRecord]:
+    name = identifier.encode()
+    needle = len(name).to_bytes(2) + name
+    found: list[PlacedRecord] = []
+    for file in schedule_files(disk, path):
+        for data, base, at in _places(disk, file, needle):
+            entry = _entry_at(ztick.CODEC, data, at - _ZTICK_BEFORE_ID)
+            is_job = entry is not None and isinstance(entry.record, ztick.JobSet | ztick.JobRemoved)
+            if entry is not None and is_job and entry.record.identifier == identifier:
+                found.append(_placed(file, entry, data, base))
+            if len(found) >= MOST_RECORDS:
+                return found
+    return found
+
+
+def last_records(disk: RealDisk, codec: Codec[Any], path: str, limit: int) -> list[PlacedRecord]:
+    """The last records of a file, newest first."""
+    try:
+        file = disk.open_read(path)
+    except FileNotFoundError:
+        return []
+    try:
+        size = file.size()
+        base = max(0, size - LAST_BYTES)
+        data = file.read_at(base, LAST_BYTES)
+    finally:
+        file.close()
+    found: list[PlacedRecord] = []
+    try:
+        offset: int | None = codec.check_header(data) if base == 0 else codec.resync(data, 0)
+        while offset is not None and (entry := codec.decode(data, offset)) is not None:
+            if not _is_seal(codec, data, entry.offset):
+                found.append(_placed(path, entry, data, base))
+            offset = entry.end
+    except FormatError:
+        pass  # the batch that is being written
+    return found[: -limit - 1 : -1]
+
+
+def _places(disk: RealDisk, path: str, needle: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Pieces of the file that hold the needle, where each begins, and where in it the needle is.
+
+    A piece goes on far enough behind the needle for the whole record to be in it.
+    """
+    try:
+        file = disk.open_read(path)
+    except FileNotFoundError:
+        return
+    try:
+        base, overlap = 0, 2 * LOOK_BACK_BYTES + len(needle)
+        while data := file.read_at(base, PIECE_BYTES):
+            is_last = len(data) < PIECE_BYTES
+            end = len(data) if is_last else PIECE_BYTES - overlap + LOOK_BACK_BYTES
+            at = data.find(needle, LOOK_BACK_BYTES if base else 0, end + len(needle))
+            if at >= 0:
+                data += file.read_at(base + len(data), _ENTRY_BYTES)
+            while 0 <= at < end:
+                yield data, base, at
+                at = data.find(needle, at + 1, end + len(needle))
+            if is_last:
+                return
+            base += PIECE_BYTES - overlap
+    finally:
+        file.close()
+
+
+def _entry_at(codec: Codec[Any], data: bytes, offset: int) -> Entry[Any] | None:
+    if offset < 0:
+        return None
+    try:
+        return codec.decode(data, offset)
+    except FormatError:
+        return None
+
+
+def _placed(path: str, entry: Entry[Any], data: bytes, base: int) -> PlacedRecord:
+    placed = Entry(base + entry.offset, entry.length, entry.record)
+    return PlacedRecord(path, placed, data[entry.offset : entry.end])
+
+
+def _is_seal(codec: Codec[Any], data: bytes, offset: int) -> bool:
+    return codec.seals is not None and codec.seals.is_like_seal(data, offset)

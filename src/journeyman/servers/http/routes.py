@@ -1,0 +1,279 @@
+"""A route of version 1, declared once: what it takes, what it gives, who may use it.
+
+    Route("GET", "/v1/work/jobs", jobs, query=JobsQuery, answer=JobsPage)
+      |                                   |
+      +--> aiohttp: path, query and body are read by their types before the handler is called
+      +--> OpenAPI 3.1 (document.py): the same types become schemas
+
+Types are msgspec structs, so what is documented is what is checked. A handler gets a ``Call`` and
+returns a value of its answer type, or a response of its own (a stream).
+
+For every route, here and nowhere else:
+
+    scope      a token must cover all namespaces (``for_all``), and may write (``writes``)
+    errors     application/problem+json: {"type", "title", "status", "code", "detail"}
+    ETag       of a GET; If-None-Match is answered 304
+    gzip       if the client takes it and the answer is worth it
+    Idempotency-Key   of a POST: the same key and body give the same answer again, done once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from aiohttp import web
+
+from journeyman.config import ALL_NAMESPACES, Token
+from journeyman.servers.http.errors import ApiError
+
+PROBLEM: Final = "application/problem+json"
+VERSION_1: Final = "/v1"
+MIN_GZIP_BYTES = 1024
+MAX_GZIP_HERE_BYTES = 256 * 1024  # larger ones are compressed in a thread
+MAX_KEY_CHARS = 255
+MAX_KEPT_ANSWERS = 1_000
+MAX_KEPT_BYTES = 64 * 1024  # of an answer that is kept for its key
+
+
+class Problem(msgspec.Struct):
+    """Why a request was not done (RFC 9457). ``code`` is stable; ``detail`` is for people."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request, read."""
+
+    request: web.Request
+    path: dict[str, str]
+    query: Any
+    body: Any
+
+    @property
+    def token(self) -> Token | None:
+        token: Token | None = self.request["token"]
+        return token
+
+    @property
+    def namespace(self) -> str:
+        namespace: str = self.request["namespace"]
+        return namespace
+
+    @property
+    def prefix(self) -> str:
+        """What names must begin with."""
+        return "" if self.namespace == ALL_NAMESPACES else self.namespace
+
+    @property
+    def who(self) -> str:
+        """Whom the audit names."""
+        return self.token.name if self.token is not None else "local"
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """See the module's docstring. ``answer`` None: 204 without a body."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    answer: Any = None
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    status: int = 200
+    for_all: bool = False
+    is_public: bool = False
+    media_type: str = "application/json"
+    errors: tuple[int, ...] = ()
+    tag: str = field(default="server")
+
+    @property
+    def writes(self) -> bool:
+        return self.method not in ("GET", "HEAD")
+
+    @property
+    def pattern(self) -> str:
+        """The path for aiohttp: names may hold slashes and line breaks where they come last."""
+        head, brace, last = self.path.rpartition("{")
+        if brace and last.endswith("}") and last in ("id}", "name}", "reader}"):
+            return f"{head}{{{last[:-1]}:(?s:.+)}}"
+        return self.path
+
+
+class Routes:
+    """The routes of an application, and the answers that are kept for idempotency keys."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
+        self._kept: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
+
+    def add_to(self, app: web.Application) -> None:
+        # Paths with more after a name before those that end with it.
+        for route in sorted(self.routes, key=lambda each: each.path.endswith("}")):
+            app.router.add_route(route.method, route.pattern, self._handle(route))
+
+    def _handle(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            _check_scope(route, request)
+            data = await request.read() if route.writes else b""
+            request["body_is_in"]()
+            key = request.headers.get("Idempotency-Key") if route.method == "POST" else None
+            if key is None:
+                return await self._answer(route, request, data)
+            return await self._answer_once(route, request, data, key)
+
+        return handle
+
+    async def _answer(self, route: Route, request: web.Request, data: bytes) -> web.StreamResponse:
+        call = Call(request, _path(request), _query(route, request), _body(route, data))
+        value = await route.handler(call)
+        if isinstance(value, web.StreamResponse):
+            return value
+        if route.answer is None:
+            return web.Response(status=204)
+        body = msgspec.json.encode(value)
+        return await _response(request, body, route.status, route.media_type)
+
+    async def _answer_once(
+        self, route: Route, request: web.Request, data: bytes, key: str
+    ) -> web.StreamResponse:
+        """The first request of a key is done; the others wait for it and get its answer."""
+        if not 0 < len(key) <= MAX_KEY_CHARS:
+            raise ApiError(400, f"Idempotency-Key must have 1 to {MAX_KEY_CHARS} characters")
+        token: Token | None = request["token"]
+        place = ("" if token is None else token.name, request.path, key)
+        digest = hashlib.blake2b(data).digest()
+        kept = self._kept.get(place)
+        if kept is not None:
+            if kept.digest != digest:
+                raise ApiError(
+                    422, "this Idempotency-Key was used with another body", "idempotency_mismatch"
+                )
+            return (await asyncio.shield(kept.answer)).made()
+        kept = _Kept(digest, asyncio.get_running_loop().create_future())
+        kept.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._kept[place] = kept
+        if len(self._kept) > MAX_KEPT_ANSWERS:
+            self._kept.popitem(last=False)
+        try:
+            response = await self._answer(route, request, data)
+        except BaseException as error:
+            del self._kept[place]  # it was not done: it may be tried again
+            kept.answer.set_exception(
+                error if isinstance(error, ApiError) else ApiError(503, "the first request failed")
+            )
+            raise
+        body = response.body if isinstance(response, web.Response) else None
+        assert body is None or isinstance(body, bytes)
+        if body is not None and len(body) > MAX_KEPT_BYTES:
+            body = None  # said once; whoever asks again hears that it was done
+        kept.answer.set_result(_Copy(response.status, body or b"", dict(response.headers)))
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    def made(self) -> web.Response:
+        headers = {**self.headers, "Idempotency-Replayed": "true"}
+        headers.pop("Content-Length", None)
+        return web.Response(status=self.status, body=self.body or None, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    digest: bytes
+    answer: asyncio.Future[_Copy]
+
+
+def problem(status: int, code: str, detail: str) -> web.Response:
+    title = HTTPStatus(status).phrase
+    body = Problem(f"urn:journeyman:problem:{code}", title, status, code, detail)
+    return web.Response(
+        body=msgspec.json.encode(body), status=status, headers={"Content-Type": PROBLEM}
+    )
+
+
+def _check_scope(route: Route, request: web.Request) -> None:
+    if route.is_public:
+        return
+    token: Token | None = request["token"]
+    if token is None:
+        return
+    if route.writes and not token.may_write:
+        raise ApiError(403, f"token {token.name} may only read", "read_only")
+    if route.for_all and token.namespace != ALL_NAMESPACES:
+        raise ApiError(403, "this is for tokens of all namespaces", "outside_namespace")
+
+
+def _path(request: web.Request) -> dict[str, str]:
+    try:
+        unquote_to_bytes(request.rel_url.raw_path).decode()
+    except UnicodeDecodeError:
+        raise ApiError(400, "the path is not valid UTF-8", "invalid_parameter") from None
+    return dict(request.match_info)
+
+
+def _query(route: Route, request: web.Request) -> Any:
+    """Of a parameter that comes twice, the last counts."""
+    if route.query is None:
+        return None
+    given = {key: text for key, text in request.query.items() if text != ""}
+    known = {each.encode_name for each in msgspec.structs.fields(route.query)}
+    for name in given:
+        if name not in known:
+            raise ApiError(400, f"unknown query parameter {name!r}", "invalid_parameter")
+    try:
+        return msgspec.convert(given, route.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise ApiError(400, f"query: {error}", "invalid_parameter") from None
+
+
+def _body(route: Route, data: bytes) -> Any:
+    if route.body is None:
+        if data.strip() not in (b"", b"{}"):
+            raise ApiError(400, "this request takes no body", "invalid_body")
+        return None
+    try:
+        return msgspec.json.decode(data or b"{}", type=route.body)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise ApiError(400, f"body: {error}", "invalid_body") from None
+
+
+async def _response(
+    request: web.Request, body: bytes, status: int, media_type: str
+) -> web.Response:
+    headers = {"Content-Type": media_type, "Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
+    if request.method == "GET":
+        tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+        headers["ETag"] = tag
+        if tag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=304, headers={"ETag": tag})
+    if len(body) >= MIN_GZIP_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+        if len(body) > MAX_GZIP_HERE_BYTES:
+            body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)
+        else:
+            body = gzip.compress(body, 5, mtime=0)
+    return web.Response(body=body, status=status, headers=headers)

@@ -1,0 +1,63 @@
+"""All routes of version 1, and the document that describes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from journeyman.servers.http.document import describe
+from journeyman.servers.http.routes import Route, Routes
+from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.fan_out import FanOutRoutes
+from journeyman.servers.http.v1.log import LogRoutes
+from journeyman.servers.http.v1.schedule import ScheduleRoutes
+from journeyman.servers.http.v1.server import ServerRoutes
+from journeyman.servers.http.v1.work import WorkRoutes
+
+V1_DOCUMENT_PATH = "/v1/openapi.json"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionOne:
+    """The handlers, for the console as well."""
+
+    schedule: ScheduleRoutes
+    work: WorkRoutes
+    fan_out: FanOutRoutes
+    log: LogRoutes
+    server: ServerRoutes
+
+    @classmethod
+    def of(cls, backend: Backend) -> VersionOne:
+        return cls(
+            ScheduleRoutes(backend),
+            WorkRoutes(backend),
+            FanOutRoutes(backend),
+            LogRoutes(backend),
+            ServerRoutes(backend),
+        )
+
+    def routes(self) -> list[Route]:
+        parts = (self.server, self.schedule, self.work, self.fan_out, self.log)
+        return [route for part in parts for route in part.routes()]
+
+
+def add_version_1(app: web.Application, backend: Backend) -> VersionOne:
+    version = VersionOne.of(backend)
+    routes = version.routes()
+    document = msgspec.json.encode(describe(routes))
+
+    async def openapi(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
+        return web.Response(body=document, content_type="application/json")
+
+    app.router.add_get(V1_DOCUMENT_PATH, openapi, allow_head=False)
+    Routes(routes).add_to(app)
+
+    async def close(_: web.Application) -> None:
+        version.log.tail.close()
+        version.server.figures_live.close()
+
+    app.on_shutdown.append(close)
+    return version

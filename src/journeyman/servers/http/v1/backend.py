@@ -1,0 +1,143 @@
+"""What the routes of version 1 work with: the services, asked through their own writers.
+
+A reply that means "no" becomes an ApiError here, so that handlers only see what they asked for.
+Whatever looks at many jobs does so a slice at a time, each in a turn of its own (``Slices``), and
+gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and a cursor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from journeyman.clock import Clock
+from journeyman.config import Settings
+from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SortingJobs
+from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
+from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
+from journeyman.protocols.kestrel import replies as fan_out_replies
+from journeyman.protocols.workq.commands import Complaint, RefusedLine
+from journeyman.protocols.workq.replies import JobMissing
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.routes import Call
+from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
+
+if TYPE_CHECKING:
+    from journeyman.servers.kestrel.service import KestrelServer
+    from journeyman.servers.telemetry.metrics import MeasuredDisk
+    from journeyman.servers.workq.service import WorkqServer
+    from journeyman.servers.ztick.service import ZtickServer
+
+BROWSE_TIMEOUT_S = 1.0
+_CODES = {
+    Complaint.DUPLICATE_JOB: (409, "duplicate_job"),
+    Complaint.DUPLICATE_RESULT: (409, "duplicate_result"),
+    Complaint.NOT_DEAD: (409, "not_dead"),
+    Complaint.SCOPE: (403, "outside_namespace"),
+}
+
+
+@dataclass(slots=True)
+class Backend:
+    """See the module's docstring."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    access: Access
+    clock: Clock
+    messages: ServerLog
+    shared: Shared
+    disk: MeasuredDisk
+    schedule: ZtickServer
+    work: WorkqServer | None = None
+    fan_out: KestrelServer | None = None
+    started_ns: int = field(default=0)
+
+    # -- asking --
+
+    async def ask_schedule(self, call: Call, command: Any) -> Any:
+        reply = await self.schedule.writer.ask(command, namespace=call.namespace)
+        if isinstance(reply, NotDone):
+            raise ApiError(503, reply.reason)
+        if isinstance(reply, OutOfScope):
+            raise ApiError(403, "outside the namespace of the token", "outside_namespace")
+        if isinstance(reply, Reserved):
+            raise ApiError(400, f"job {_quoted(reply.identifier)}: the id is reserved", "reserved")
+        if isinstance(reply, JobNotFound):
+            raise ApiError(404, f"there is no job {_quoted(reply.identifier)}", "job_not_found")
+        if isinstance(reply, RuleNotFound):
+            raise ApiError(404, f"there is no rule {_quoted(reply.identifier)}", "rule_not_found")
+        return reply
+
+    async def ask_work(self, call: Call, command: Any) -> Any:
+        """Also commands that wait: the client leaves if the request is cancelled."""
+        if self.work is None:
+            raise ApiError(404, "the work queue is off", "service_off")
+        reply = await self.work.writer.ask_and_wait(command, prefix=call.prefix)
+        if isinstance(reply, NotDone):
+            raise ApiError(503, reply.reason)
+        if isinstance(reply, JobMissing):
+            raise ApiError(404, "there is no such job or queue", "not_found")
+        if isinstance(reply, RefusedLine):
+            status, code = _CODES.get(reply.complaint, (400, "refused"))
+            raise ApiError(status, str(reply.complaint), code)
+        return reply
+
+    async def ask_fan_out(self, call: Call, command: Any, client: Any = None) -> Any:
+        if self.fan_out is None:
+            raise ApiError(404, "the fan-out queues are off", "service_off")
+        if call.prefix and fan_out_in_scope(command, call.prefix) != command:
+            raise ApiError(403, "outside the namespace of the token", "outside_namespace")
+        reply = await self.fan_out.writer.ask_and_wait(command, client=client)
+        if isinstance(reply, NotDone):
+            raise ApiError(503, reply.reason)
+        if isinstance(reply, fan_out_replies.ServerError):
+            raise ApiError(503, reply.reason)
+        if reply is fan_out_replies.FORBIDDEN:
+            raise ApiError(503, "the status of the fan-out queues forbids this")
+        return reply
+
+    # -- lists --
+
+    async def page_jobs(self, call: Call, asked: PageJobs) -> JobPage:
+        found: list[tuple[str, Any, int]] = []
+        over = self._loop_time() + BROWSE_TIMEOUT_S
+        after = asked.after
+        while True:
+            page = await self.ask_schedule(
+                call, replace(asked, after=after, limit=asked.limit - len(found))
+            )
+            if not isinstance(page, StillSorting):
+                found += page.jobs
+                after = page.after
+                if page.is_whole or self._loop_time() > over:
+                    return JobPage(tuple(found), after, True)
+            await self.shared.slices.turn()
+
+    async def browse_jobs(self, call: Call, asked: BrowseJobs) -> JobsFound:
+        found: list[Any] = []
+        over = self._loop_time() + BROWSE_TIMEOUT_S
+        after = asked.after
+        while True:
+            page = await self.ask_work(
+                call, replace(asked, after=after, limit=asked.limit - len(found))
+            )
+            if not isinstance(page, SortingJobs):
+                found += page.jobs
+                after = page.after
+                if page.is_whole or self._loop_time() > over:
+                    return JobsFound(tuple(found), after, True)
+            await self.shared.slices.turn()
+
+    def _loop_time(self) -> float:
+        return self.clock.monotonic_ns() / 1e9
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)

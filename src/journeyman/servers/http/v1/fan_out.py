@@ -1,0 +1,204 @@
+"""The fan-out queues over HTTP, version 1: put, read, confirm, and who reads what.
+
+An open read belongs to a connection on the kestrel port. Here it belongs to an id of its own: the
+answer of ``read`` with ``open`` names it, ``confirm`` or ``abort`` end it, and an item that was
+neither confirmed nor aborted within ``hold_ms`` goes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
+from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
+from journeyman.servers.core.group_commit import Call as WriterCall
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.values import (
+    cursor_of,
+    read_bytes,
+    read_cursor,
+    text_or_base64,
+    time_text,
+)
+from journeyman.servers.kestrel.stats import Described
+
+MAX_OPEN_READS = 10_000
+
+
+@dataclass(slots=True)
+class _OpenRead:
+    client: WriterCall
+    key: Key
+    owner: str
+    timer: asyncio.TimerHandle
+
+
+class FanOutRoutes:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._open: dict[str, _OpenRead] = {}
+
+    def routes(self) -> list[Route]:
+        queues = "/v1/fan-out/queues"
+        return [
+            _route("GET", queues, self.queues, "Fan-out queues by name", values.FanOutPage,
+                   query=values.NamesQuery),
+            _route("GET", f"{queues}/{{queue}}", self.queue, "A fan-out queue", values.FanOutSeen,
+                   errors=(404,)),
+            _route("DELETE", f"{queues}/{{queue}}", self.delete, "Delete a queue and its items"),
+            _route("POST", f"{queues}/{{queue}}/items", self.put, "Put an item",
+                   body=values.PutBody, errors=(409, 422)),
+            _route("POST", f"{queues}/{{queue}}/read", self.read, "Take the next item",
+                   values.ItemAnswer, body=values.ReadBody, errors=(409, 422)),
+            _route("POST", f"{queues}/{{queue}}/flush", self.flush, "Drop what a reader has left",
+                   body=values.ReaderBody, errors=(422,)),
+            _route("DELETE", f"{queues}/{{queue}}/readers/{{reader}}", self.delete_reader,
+                   "Delete a reader"),
+            _route("POST", "/v1/fan-out/reads/{read}/confirm", self.confirm,
+                   "Confirm an open item", errors=(404, 422)),
+            _route("POST", "/v1/fan-out/reads/{read}/abort", self.abort,
+                   "Give an open item back", errors=(404, 422)),
+        ]  # fmt: skip
+
+    # -- looking --
+
+    async def queues(self, call: Call) -> values.FanOutPage:
+        query: values.NamesQuery = call.query
+        after = (read_cursor(query.cursor) or b"").decode(errors="replace")
+        prefix = max(call.prefix, query.prefix, key=len)
+        if not (prefix.startswith(call.prefix) and prefix.startswith(query.prefix)):
+            return values.FanOutPage([], None)
+        asked = Described(limit=query.limit + 1, prefix=prefix, after=after)
+        found = await self._described(asked)
+        shown = [_seen(each) for each in found[: query.limit]]
+        last = shown[-1].name.encode() if len(found) > query.limit else None
+        return values.FanOutPage(shown, cursor_of(last))
+
+    async def queue(self, call: Call) -> values.FanOutSeen:
+        name = call.path["queue"]
+        found = await self._described(Described(name))
+        if not found or not name.startswith(call.prefix):
+            raise ApiError(404, f"there is no fan-out queue {name!r}", "queue_not_found")
+        return _seen(found)
+
+    async def _described(self, asked: Described) -> Any:
+        if self._backend.fan_out is None:
+            raise ApiError(404, "the fan-out queues are off", "service_off")
+        reply = await self._backend.fan_out.writer.ask(asked)
+        data = getattr(reply, "data", None)
+        if data is None:
+            raise ApiError(503, "the fan-out queues are stopping")
+        return json.loads(data or b"null")
+
+    # -- items --
+
+    async def put(self, call: Call) -> None:
+        body: values.PutBody = call.body
+        data = read_bytes(body.data, body.data_base64, "data")
+        put = Put(_key(call).queue, body.expire_s, data)
+        if await self._backend.ask_fan_out(call, put) is not STORED:
+            raise ApiError(409, "the queue refused the item: full, or too large", "not_stored")
+
+    async def read(self, call: Call) -> values.ItemAnswer:
+        body: values.ReadBody = call.body
+        key = _key(call, body.reader)
+        if body.open and len(self._open) >= MAX_OPEN_READS:
+            raise ApiError(503, "too many items are open over HTTP")
+        get = GetItem(key, body.wait_ms, open=body.open, peek=body.peek and not body.open)
+        client = self._client() if body.open else None
+        reply = await self._backend.ask_fan_out(call, get, client)
+        if not isinstance(reply, ItemFound):
+            return values.ItemAnswer(False)
+        read = self._keep(call, key, client, body.hold_ms) if client is not None else None
+        return values.ItemAnswer(True, read, **text_or_base64("data", reply.data))
+
+    async def confirm(self, call: Call) -> None:
+        opened = self._take(call)
+        reply = await self._backend.ask_fan_out(call, Confirm(opened.key, 1), opened.client)
+        self._leave(opened.client)
+        if reply is not END:
+            raise ApiError(404, "the item is open no longer", "read_not_found")
+
+    async def abort(self, call: Call) -> None:
+        opened = self._take(call)
+        await self._backend.ask_fan_out(call, GetItem(opened.key, abort=True), opened.client)
+        self._leave(opened.client)
+
+    # -- whole queues --
+
+    async def flush(self, call: Call) -> None:
+        await self._backend.ask_fan_out(call, Flush(_key(call, call.body.reader)))
+
+    async def delete(self, call: Call) -> None:
+        await self._backend.ask_fan_out(call, DeleteQueue(_key(call)))
+
+    async def delete_reader(self, call: Call) -> None:
+        await self._backend.ask_fan_out(call, DeleteQueue(_key(call, call.path["reader"])))
+
+    # -- open reads --
+
+    def _client(self) -> WriterCall:
+        loop = asyncio.get_running_loop()
+        return WriterCall(loop, "*", "the fan-out queues have stopped")
+
+    def _keep(self, call: Call, key: Key, client: WriterCall, hold_ms: int) -> str:
+        read = secrets.token_urlsafe(16)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(hold_ms / 1000, self._expire, read)
+        self._open[read] = _OpenRead(client, key, call.who, timer)
+        return read
+
+    def _take(self, call: Call) -> _OpenRead:
+        opened = self._open.get(call.path["read"])
+        if opened is None or opened.owner != call.who:
+            raise ApiError(404, "there is no such open read", "read_not_found")
+        del self._open[call.path["read"]]
+        opened.timer.cancel()
+        return opened
+
+    def _expire(self, read: str) -> None:
+        opened = self._open.pop(read, None)
+        if opened is not None:
+            self._leave(opened.client)
+
+    def _leave(self, client: WriterCall) -> None:
+        service = self._backend.fan_out
+        if service is not None and service.writer.failure is None:
+            service.writer.leave(client)
+
+
+def _key(call: Call, reader: str = "") -> Key:
+    queue = call.path["queue"]
+    if not is_queue_name(queue) or (reader and not is_reader_name(reader)):
+        raise ApiError(
+            400, "names are made of A-Z a-z 0-9 : _ -, up to 200 of them", "invalid_name"
+        )
+    if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
+        raise ApiError(400, "queue and reader may have 200 characters together", "invalid_name")
+    return Key(queue, reader)
+
+
+def _seen(queue: dict[str, Any]) -> values.FanOutSeen:
+    readers = [values.ReaderSeen(**reader) for reader in queue["readers"]]
+    created_ns = queue["created"]
+    return values.FanOutSeen(
+        queue["name"],
+        time_text(created_ns),
+        str(created_ns),
+        queue["puts"],
+        queue["stored_bytes"],
+        readers,
+    )
+
+
+def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
+           **more: object) -> Route:  # fmt: skip
+    return Route(method, path, handler, summary, answer, tag="fan-out", **more)  # type: ignore[arg-type]

@@ -1,0 +1,329 @@
+"""The logs over HTTP, version 1: files, records, live tail, verify, compact and clean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from journeyman.config import Persistence, WorkqPersistence
+from journeyman.engines.kestrel.messages import AddReader, Append, EraseQueue, RemoveReader
+from journeyman.formats import kestrel, workq, ztick
+from journeyman.protocols.workq.replies import id_text
+from journeyman.protocols.ztick.rules import runner_words
+from journeyman.servers.http import records
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.live import FLUSH_S, Channel, RecordSample, event_bytes, stream_events
+from journeyman.servers.http.records import PlacedRecord
+from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.values import time_text
+from journeyman.servers.http.v1.work import parse_id, shown_name
+from journeyman.units import NS_PER_MS
+
+SCHEDULE, WORK, FAN_OUT = "schedule", "work", "fan-out"
+SHOWN_BYTES = 200
+VERIFY_TIMEOUT_S = 600.0
+
+
+class LogRoutes:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._sample = RecordSample()
+        self._watches: list[tuple[Any, Any]] = []
+        self.tail = Channel(self._next_records, FLUSH_S, self._watch)
+        self._verifying = asyncio.Lock()
+
+    def routes(self) -> list[Route]:
+        return [
+            _route("GET", "/v1/log/files", self.files, "The files of the logs", values.LogFiles),
+            _route("GET", "/v1/log/records", self.records, "The last records of a log",
+                   values.LogRecords, query=values.RecordsQuery),
+            _route("GET", "/v1/log/tail", self.stream, "Records as they become durable",
+                   str, media_type="text/event-stream"),
+            _route("POST", "/v1/log/verify", self.verify, "Read all logs and look for damage",
+                   values.VerifyAnswer, errors=(409, 422)),
+            _route("POST", "/v1/log/compact", self.compact,
+                   "Compact the schedule's log, or clean the work queue's", values.UpkeepAnswer,
+                   body=values.ServiceBody, errors=(422,)),
+            Route("GET", "/v1/work/jobs/{job}/records", self.work_history,
+                  "Records of a job, oldest first", values.LogRecords, tag="work queue"),
+            Route("GET", "/v1/schedule/records", self.schedule_history,
+                  "Records of a job, oldest first", values.LogRecords, tag="schedule",
+                  query=values.KeyQuery),
+        ]  # fmt: skip
+
+    # -- places --
+
+    @property
+    def schedule_log(self) -> str | None:
+        database = self._backend.settings.database
+        return database.logfile_path if database.persistence is Persistence.LOGFILE else None
+
+    @property
+    def work_log(self) -> str | None:
+        settings = self._backend.settings.workq
+        has_log = settings.enabled and settings.persistence is WorkqPersistence.LOG
+        return settings.cmdlog_path if has_log else None
+
+    @property
+    def fan_out_log(self) -> str | None:
+        kestrel_settings = self._backend.settings.kestrel
+        return kestrel_settings.queue_path if kestrel_settings.enabled else None
+
+    # -- looking --
+
+    async def files(self, call: Call) -> values.LogFiles:  # noqa: ARG002 - as every handler
+        return values.LogFiles(await asyncio.to_thread(self._files))
+
+    def _files(self) -> list[values.LogFileSeen]:
+        disk, found = self._backend.disk, []
+        if self.schedule_log is not None:
+            found += [(SCHEDULE, path) for path in records.schedule_files(disk, self.schedule_log)]
+        if self.work_log is not None:
+            found += [(WORK, path) for path in records.work_files(disk, self.work_log)]
+        if self.fan_out_log is not None:
+            names = sorted(names_of(self.fan_out_log))
+            found += [(FAN_OUT, os.path.join(self.fan_out_log, name)) for name in names]
+        shown = []
+        for service, path in found:
+            try:
+                facts = os.stat(path)
+            except FileNotFoundError:
+                continue
+            shown.append(
+                values.LogFileSeen(
+                    service, os.path.basename(path), path, facts.st_size,
+                    time_text(facts.st_mtime_ns), str(facts.st_mtime_ns),
+                )
+            )  # fmt: skip
+        return shown
+
+    async def records(self, call: Call) -> values.LogRecords:
+        query: values.RecordsQuery = call.query
+        found = await asyncio.to_thread(self._last, query.service, query.limit)
+        return values.LogRecords([record_seen(query.service, each) for each in found])
+
+    def _last(self, service: str, limit: int) -> list[PlacedRecord]:
+        disk = self._backend.disk
+        if service == SCHEDULE and self.schedule_log is not None:
+            files = records.schedule_files(disk, self.schedule_log)
+            return _newest(disk, ztick.CODEC, files, limit)
+        if service == WORK and self.work_log is not None:
+            return _newest(disk, workq.CODEC, records.work_files(disk, self.work_log), limit)
+        if service == FAN_OUT and self.fan_out_log is not None:
+            return self._last_items(self.fan_out_log, limit)
+        return []
+
+    def _last_items(self, directory: str, limit: int) -> list[PlacedRecord]:
+        """Of the queue files that were written to last."""
+        paths = [os.path.join(directory, name) for name in names_of(directory)]
+        segments = [path for path in paths if path.rpartition(".")[2].isdigit()]
+        segments.sort(key=_modified_ns, reverse=True)
+        found: list[PlacedRecord] = []
+        for path in segments[:8]:
+            found += records.last_records(self._backend.disk, kestrel.WRITER, path, limit)
+        items = [each for each in found if isinstance(each.entry.record, kestrel.ItemPut)]
+        items.sort(key=lambda each: each.entry.record.add_time_ms, reverse=True)
+        return items[:limit]
+
+    async def work_history(self, call: Call) -> values.LogRecords:
+        job_id = parse_id(call.path["job"])
+        if self.work_log is None:
+            return values.LogRecords([])
+        found = await asyncio.to_thread(
+            records.of_work_job, self._backend.disk, self.work_log, job_id
+        )
+        seen = [record_seen(WORK, each) for each in found]
+        names = {each.queue for each in seen if each.queue is not None}
+        if call.prefix and not all(name.startswith(call.prefix) for name in names):
+            raise ApiError(404, "there is no such job", "not_found")
+        return values.LogRecords(seen)
+
+    async def schedule_history(self, call: Call) -> values.LogRecords:
+        identifier = call.query.id
+        if not identifier.startswith(call.prefix):
+            raise ApiError(403, "outside the namespace of the token", "outside_namespace")
+        if self.schedule_log is None:
+            return values.LogRecords([])
+        found = await asyncio.to_thread(
+            records.of_scheduled_job, self._backend.disk, self.schedule_log, identifier
+        )
+        return values.LogRecords([record_seen(SCHEDULE, each) for each in found])
+
+    # -- live --
+
+    async def stream(self, call: Call) -> web.StreamResponse:
+        return await stream_events(call.request, [self.tail])
+
+    def _watch(self, is_on: bool) -> None:
+        backend = self._backend
+        services = {SCHEDULE: backend.schedule, WORK: backend.work, FAN_OUT: backend.fan_out}
+        for watchers, watch in self._watches:
+            watchers.remove(watch)
+        self._watches = []
+        for name, service in services.items():
+            if is_on and service is not None:
+                watch = _noting(self._sample, name)
+                service.writer.watchers.append(watch)
+                self._watches.append((service.writer.watchers, watch))
+
+    async def _next_records(self) -> bytes | None:
+        sample, more = self._sample.take()
+        if not sample:
+            return None
+        now_ns = self._backend.clock.now_ns()
+        shown = [live_seen(service, record, now_ns) for service, record in sample]
+        told = {"records": [msgspec.to_builtins(each) for each in shown], "more": more}
+        return event_bytes("records", msgspec.json.encode(told))
+
+    # -- upkeep --
+
+    async def verify(self, call: Call) -> values.VerifyAnswer:  # noqa: ARG002 - as every handler
+        """`journeyman verify`, in a process of its own: it may read for minutes."""
+        if self._verifying.locked():
+            raise ApiError(409, "a verification is running", "busy")
+        places = [each for each in (self.schedule_log, self.work_log, self.fan_out_log) if each]
+        found = [place for place in places if os.path.exists(place)]
+        async with self._verifying:
+            lines, is_clean = [], True
+            for place in found:
+                code, text = await _run_verify(place)
+                is_clean = is_clean and code == 0
+                lines += [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return values.VerifyAnswer(is_clean, lines)
+
+    async def compact(self, call: Call) -> values.UpkeepAnswer:
+        service = call.body.service
+        if service == SCHEDULE:
+            detail = await self._backend.schedule.compact_now()
+        else:
+            detail = None if self._backend.work is None else await self._backend.work.clean_now()
+        if detail is None:
+            raise ApiError(404, "this service has no log on the disk", "service_off")
+        return values.UpkeepAnswer(service, detail)
+
+
+def _noting(sample: RecordSample, service: str) -> Any:
+    return lambda told: sample.note(service, told)
+
+
+async def _run_verify(place: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "journeyman", "verify", "--json", "--quiet", place,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(VERIFY_TIMEOUT_S):
+            text, _ = await process.communicate()
+    except BaseException:
+        process.kill()
+        raise
+    return process.returncode or 0, text.decode(errors="replace")
+
+
+def names_of(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return [each.name for each in entries if each.is_file() and "." in each.name[1:]]
+    except FileNotFoundError:
+        return []
+
+
+def _modified_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _newest(disk: Any, codec: Any, files: list[str], limit: int) -> list[PlacedRecord]:
+    found: list[PlacedRecord] = []
+    for path in reversed(files):
+        found += records.last_records(disk, codec, path, limit - len(found))
+        if len(found) >= limit:
+            break
+    return found
+
+
+# -- records as people see them --
+
+
+def record_seen(service: str, placed: PlacedRecord) -> values.LogRecord:
+    kind, key, text, time_ns, queue = words_of(placed.entry.record)
+    if service == FAN_OUT:
+        queue = os.path.basename(placed.file).rpartition(".")[0]
+    return values.LogRecord(
+        service, os.path.basename(placed.file), placed.entry.offset, placed.entry.length,
+        kind, key, text, placed.data.hex(),
+        None if time_ns is None else time_text(time_ns),
+        None if time_ns is None else str(time_ns), queue,
+    )  # fmt: skip
+
+
+def live_seen(service: str, record: Any, now_ns: int) -> values.LiveRecord:
+    kind, key, text, time_ns, queue = words_of(record)
+    time = time_text(now_ns if time_ns is None else time_ns)
+    return values.LiveRecord(service, kind, key, text, time, queue)
+
+
+def words_of(record: Any) -> tuple[str, str, str, int | None, str | None]:
+    """Kind, key, the rest in words, its time if the record has one, its queue if it says so."""
+    if isinstance(record, ztick.JobSet):
+        return record.status.word, record.identifier, time_text(record.execution_ns), None, None
+    if isinstance(record, ztick.RuleSet):
+        words = " ".join((record.pattern, *runner_words(record.runner)))
+        return "rule set", record.identifier, words, None, None
+    if isinstance(record, ztick.JobRemoved | ztick.RuleRemoved):
+        kind = "removed" if isinstance(record, ztick.JobRemoved) else "rule removed"
+        return kind, record.identifier, "", None, None
+    if isinstance(record, Append):
+        return (
+            "put",
+            str(record.item.item_id),
+            _snippet(record.item.data),
+            (record.item.add_time_ms * NS_PER_MS),
+            record.queue,
+        )
+    if isinstance(record, AddReader | RemoveReader):
+        kind = "reader added" if isinstance(record, AddReader) else "reader removed"
+        return kind, record.reader, "", None, record.queue
+    if isinstance(record, EraseQueue):
+        return "queue erased", record.queue, "", None, record.queue
+    if isinstance(record, kestrel.ItemPut):
+        return (
+            "put",
+            str(record.item_id),
+            _snippet(record.data),
+            (record.add_time_ms * NS_PER_MS),
+            None,
+        )
+    if not hasattr(record, "job_id"):
+        return type(record).__name__, "", "", None, None
+    key, logged_ns = id_text(record.job_id), record.logged.unix_ns
+    if isinstance(record, workq.JobAdded):
+        return (
+            record.command.word,
+            key,
+            _snippet(record.payload),
+            logged_ns,
+            shown_name(record.name),
+        )
+    text = _snippet(record.result) if isinstance(record, workq.JobFinished) else ""
+    return record.command.word, key, text, logged_ns, None
+
+
+def _snippet(data: bytes) -> str:
+    text = data[:SHOWN_BYTES].decode(errors="backslashreplace")
+    return text if len(data) <= SHOWN_BYTES else f"{text}… ({len(data)} bytes)"
+
+
+def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
+           **more: object) -> Route:  # fmt: skip
+    return Route(method, path, handler, summary, answer, tag="log", for_all=True, **more)  # type: ignore[arg-type]

@@ -1,0 +1,173 @@
+"""The schedule over HTTP, version 1: jobs, rules and runs."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+from journeyman.engines.ztick.browsing import PageJobs
+from journeyman.errors import EncodeError
+from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
+from journeyman.protocols.ztick import Get, ListRules, Remove, RemoveRule, Set, SetRule
+from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.values import cursor_of, read_cursor, read_moment, time_text
+from journeyman.servers.ztick.runs import EndedRun
+from journeyman.units import NS_PER_MS
+
+_STATUSES = {status.word: status for status in Status}
+_NO_ID = b""
+
+
+class ScheduleRoutes:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        jobs, rules = "/v1/schedule/jobs", "/v1/schedule/rules"
+        return [
+            _route("GET", jobs, self.jobs, "Jobs by time", values.ScheduledJobs,
+                   query=values.ScheduledJobsQuery),
+            _route("PUT", f"{jobs}/{{id}}", self.set_job, "Plan a job", values.ScheduledJob,
+                   body=values.SetJob),
+            _route("GET", f"{jobs}/{{id}}", self.job, "A job", values.ScheduledJob, errors=(404,)),
+            _route("DELETE", f"{jobs}/{{id}}", self.remove_job, "Remove a job", errors=(404,)),
+            _route("GET", rules, self.rules, "Rules by id", values.Rules, query=values.NamesQuery),
+            _route("PUT", f"{rules}/{{id}}", self.set_rule, "Set a rule", values.Rule,
+                   body=values.SetRuleBody),
+            _route("GET", f"{rules}/{{id}}", self.rule, "A rule", values.Rule, errors=(404,)),
+            _route("DELETE", f"{rules}/{{id}}", self.remove_rule, "Remove a rule", errors=(404,)),
+            _route("GET", "/v1/schedule/runs", self.runs, "The last runs, newest first",
+                   values.RunsPage, query=values.RunsQuery),
+        ]  # fmt: skip
+
+    # -- jobs --
+
+    async def jobs(self, call: Call) -> values.ScheduledJobs:
+        query: values.ScheduledJobsQuery = call.query
+        page = await self._backend.page_jobs(
+            call,
+            PageJobs(
+                query.prefix,
+                (_STATUSES[query.status],) if query.status else tuple(Status),
+                query.limit,
+                read_cursor(query.cursor),
+                query.order.startswith("-"),
+                query.text,
+            ),
+        )
+        jobs = [job_seen(*row) for row in page.jobs]
+        return values.ScheduledJobs(jobs, cursor_of(page.after))
+
+    async def set_job(self, call: Call) -> values.ScheduledJob:
+        identifier = call.path["id"]
+        execution_ns = read_moment(call.body.execution, "execution")
+        _check(JobSet(identifier, execution_ns, Status.PLANNED))
+        await self._backend.ask_schedule(call, Set(_NO_ID, identifier, execution_ns))
+        return job_seen(identifier, Status.PLANNED, execution_ns)
+
+    async def job(self, call: Call) -> values.ScheduledJob:
+        state = await self._backend.ask_schedule(call, Get(_NO_ID, call.path["id"]))
+        return job_seen(call.path["id"], state.status, state.execution_ns)
+
+    async def remove_job(self, call: Call) -> None:
+        await self._backend.ask_schedule(call, Remove(_NO_ID, call.path["id"]))
+
+    # -- rules --
+
+    async def rules(self, call: Call) -> values.Rules:
+        query: values.NamesQuery = call.query
+        after = (read_cursor(query.cursor) or b"").decode(errors="replace")
+        listing = await self._backend.ask_schedule(call, ListRules(_NO_ID))
+        found = sorted(
+            (
+                rule
+                for rule in listing.rules
+                if rule.identifier.startswith(query.prefix) and rule.identifier > after
+            ),
+            key=lambda rule: rule.identifier,
+        )
+        shown = found[: query.limit]
+        more = len(found) > len(shown)
+        last = shown[-1].identifier.encode() if more else None
+        return values.Rules([rule_seen(rule) for rule in shown], cursor_of(last))
+
+    async def set_rule(self, call: Call) -> values.Rule:
+        body: values.SetRuleBody = call.body
+        runner = read_runner([body.runner, *body.args])
+        if isinstance(runner, str):
+            raise ApiError(400, runner, "invalid_runner")
+        if call.token is not None and (reason := call.token.refuses(runner)):
+            raise ApiError(403, reason, "runner_not_allowed")
+        rule = RuleSet(call.path["id"], body.pattern, runner)
+        _check(rule)
+        await self._backend.ask_schedule(
+            call, SetRule(_NO_ID, rule.identifier, rule.pattern, runner)
+        )
+        return rule_seen(rule)
+
+    async def rule(self, call: Call) -> values.Rule:
+        listing = await self._backend.ask_schedule(call, ListRules(_NO_ID))
+        for rule in listing.rules:
+            if rule.identifier == call.path["id"]:
+                return rule_seen(rule)
+        raise ApiError(404, f"there is no rule {json.dumps(call.path['id'])}", "rule_not_found")
+
+    async def remove_rule(self, call: Call) -> None:
+        await self._backend.ask_schedule(call, RemoveRule(_NO_ID, call.path["id"]))
+
+    # -- runs --
+
+    async def runs(self, call: Call) -> values.RunsPage:
+        """The cursor is how many were passed; newer runs move the pages on."""
+        query: values.RunsQuery = call.query
+        begin = int.from_bytes((read_cursor(query.cursor) or b"")[:4])
+        found = (
+            run
+            for run in self._backend.schedule.runs.latest()
+            if run.identifier.startswith(query.prefix)
+            and run.identifier.startswith(call.prefix)
+            and query.success in (None, run.success)
+        )
+        shown = list(islice(found, begin, begin + query.limit + 1))
+        more = (begin + query.limit).to_bytes(4) if len(shown) > query.limit else None
+        return values.RunsPage([run_seen(run) for run in shown[: query.limit]], cursor_of(more))
+
+
+def job_seen(identifier: str, status: Status, execution_ns: int) -> values.ScheduledJob:
+    return values.ScheduledJob(identifier, status.word, time_text(execution_ns), str(execution_ns))
+
+
+def rule_seen(rule: RuleSet) -> values.Rule:
+    name, *args = runner_words(rule.runner)
+    return values.Rule(rule.identifier, rule.pattern, name, args)
+
+
+def run_seen(run: EndedRun) -> values.RunSeen:
+    return values.RunSeen(
+        run.identifier,
+        time_text(run.execution_ns),
+        str(run.execution_ns),
+        time_text(run.started_ns),
+        str(run.started_ns),
+        run.duration_ns / NS_PER_MS,
+        run.success,
+        run.reason,
+        run.output.decode(errors="backslashreplace"),
+    )
+
+
+def _check(record: Record) -> None:
+    """What no log can hold is refused before it is decided."""
+    try:
+        CODEC.encode(record)
+    except EncodeError as error:
+        raise ApiError(400, str(error), "invalid_body") from None
+
+
+def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
+           **more: object) -> Route:  # fmt: skip
+    return Route(method, path, handler, summary, answer, tag="schedule", **more)  # type: ignore[arg-type]

@@ -1,0 +1,490 @@
+"""What the routes of version 1 take and give, as types: checked, documented and encoded by them.
+
+A time is two fields: ``created`` is RFC 3339 in UTC with nine digits, ``created_ns`` nanoseconds
+since 1970 as a string, because JavaScript rounds numbers of that size. Bytes are text where they
+are UTF-8, else they come as ``..._base64``.
+
+A list has ``next``: the cursor of the next page, or null on the last one.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from binascii import Error as BadBase64
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from journeyman.moments import parse_moment
+from journeyman.servers.http.errors import ApiError
+from journeyman.units import NS_PER_S
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_NS, _LAST_NS = -62_135_596_800 * NS_PER_S, 253_402_300_799 * NS_PER_S
+_MOST_NS = 2**63 - 1
+
+Time = Annotated[str, Meta(description="RFC 3339, UTC, with nanoseconds")]
+Nanoseconds = Annotated[str, Meta(pattern="^-?[0-9]+$", description="since 1970, as a string")]
+Moment = Annotated[
+    str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
+]
+Limit = Annotated[int, Meta(ge=1, le=500)]
+Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the page before")]
+Text = Annotated[str, Meta(max_length=1024)]
+QueueName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,255}$")]
+At = Annotated[Text, Meta(description="show the state at this moment, read from the log")]
+
+
+class Body(Struct, forbid_unknown_fields=True):
+    """A body; a field that is not known is refused, because it may be a typing error."""
+
+
+# -- the schedule --
+
+
+class ScheduledJob(Struct):
+    id: str
+    status: str
+    execution: Time
+    execution_ns: Nanoseconds
+
+
+class ScheduledJobs(Struct):
+    jobs: list[ScheduledJob]
+    next: str | None
+
+
+class ScheduledJobsQuery(Struct):
+    prefix: Text = ""
+    status: Annotated[str, Meta(pattern="^(planned|triggered|executed|failed)$")] | None = None
+    text: Text = ""
+    order: Annotated[str, Meta(pattern="^(time|-time)$")] = "time"
+    limit: Limit = 50
+    cursor: Cursor = ""
+    at: At = ""
+
+
+class SetJob(Body):
+    execution: Moment
+
+
+class Rule(Struct):
+    id: str
+    pattern: str
+    runner: str
+    args: list[str]
+
+
+class Rules(Struct):
+    rules: list[Rule]
+    next: str | None
+
+
+class NamesQuery(Struct):
+    prefix: Text = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+class SetRuleBody(Body):
+    pattern: str
+    runner: str
+    args: list[str] = []
+
+
+class RunSeen(Struct):
+    id: str
+    execution: Time
+    execution_ns: Nanoseconds
+    started: Time
+    started_ns: Nanoseconds
+    duration_ms: float
+    success: bool
+    reason: str
+    output: str
+
+
+class RunsPage(Struct):
+    runs: list[RunSeen]
+    next: str | None
+
+
+class RunsQuery(Struct):
+    prefix: Text = ""
+    success: bool | None = None
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+# -- the work queue --
+
+
+class WorkJob(Struct, omit_defaults=True):
+    id: str
+    queue: str
+    state: str
+    attempts: int
+    max_attempts: int
+    fails: int
+    max_fails: int
+    priority: int
+    ttr_ms: int
+    ttl_ms: int
+    retry_delay_ms: int
+    created: Time
+    created_ns: Nanoseconds
+    expires: Time
+    expires_ns: Nanoseconds
+    scheduled: Time | None = None
+    scheduled_ns: Nanoseconds | None = None
+    started: Time | None = None
+    started_ns: Nanoseconds | None = None
+    ready: Time | None = None
+    leased_until: Time | None = None
+    finished: Time | None = None
+    finished_ns: Nanoseconds | None = None
+    payload: str | None = None
+    payload_base64: str | None = None
+    result: str | None = None
+    result_base64: str | None = None
+
+
+class WorkJobs(Struct):
+    jobs: list[WorkJob]
+    next: str | None
+
+
+class WorkJobsQuery(Struct):
+    queue: Text = ""
+    state: Annotated[str, Meta(pattern="^(ready|scheduled|leased|completed|dead)$")] | None = None
+    text: Annotated[Text, Meta(description="in an id or a payload")] = ""
+    error: Annotated[Text, Meta(description="in the result of a dead job")] = ""
+    since: Annotated[Text, Meta(description="created at this moment or later")] = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+    at: At = ""
+
+
+class AddJob(Body):
+    queue: QueueName
+    payload: str = ""
+    payload_base64: str | None = None
+    id: str | None = None
+    ttr_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 60_000
+    ttl_ms: Annotated[int, Meta(ge=1, le=2_592_000_000)] = 86_400_000
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
+    max_attempts: Annotated[int, Meta(ge=0, le=255)] = 0
+    max_fails: Annotated[int, Meta(ge=0, le=255)] = 0
+    retry_delay_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
+    at: Moment | None = None
+
+
+class Added(Struct):
+    id: str
+    is_new: bool
+
+
+class LeaseBody(Body):
+    queues: Annotated[list[QueueName], Meta(min_length=1, max_length=100)]
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+
+
+class LeasedJob(Struct, omit_defaults=True):
+    id: str
+    queue: str
+    ttr_ms: int
+    payload: str | None = None
+    payload_base64: str | None = None
+
+
+class LeaseAnswer(Struct):
+    job: LeasedJob | None
+
+
+class FinishBody(Body):
+    result: str = ""
+    result_base64: str | None = None
+
+
+class ResultQuery(Struct):
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+
+
+class ResultAnswer(Struct, omit_defaults=True):
+    id: str
+    success: bool
+    result: str | None = None
+    result_base64: str | None = None
+
+
+class BulkBody(Body):
+    """These jobs; or those of a queue and state that match, at most ``limit``."""
+
+    ids: Annotated[list[str], Meta(max_length=1_000)] = []
+    queue: str = ""
+    error: Text = ""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
+
+
+class BulkAnswer(Struct):
+    done: int
+    refused: list[str]
+
+
+class WorkQueueSeen(Struct):
+    name: str
+    ready: int
+    scheduled: int
+    leased: int | None
+    dead: int
+    oldest_ready_ms: int | None
+    paused: bool
+    waiting: int
+
+
+class WorkQueues(Struct):
+    queues: list[WorkQueueSeen]
+    next: str | None
+
+
+class PausedBody(Body):
+    paused: bool
+
+
+# -- the fan-out queues --
+
+
+class ReaderSeen(Struct):
+    name: str
+    items: int
+    bytes: int
+    open: int
+    waiting: int
+    expired: int
+    discarded: int
+    given_back: int
+    age_ms: int
+
+
+class FanOutSeen(Struct):
+    name: str
+    created: Time
+    created_ns: Nanoseconds
+    puts: int
+    stored_bytes: int
+    readers: list[ReaderSeen]
+
+
+class FanOutPage(Struct):
+    queues: list[FanOutSeen]
+    next: str | None
+
+
+class PutBody(Body):
+    data: str = ""
+    data_base64: str | None = None
+    expire_s: Annotated[int, Meta(ge=0, lt=1_000_000)] = 0
+
+
+class ReadBody(Body):
+    reader: Text = ""
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+    open: bool = False
+    peek: bool = False
+    hold_ms: Annotated[
+        int, Meta(ge=1, le=86_400_000, description="after this an open item goes back")
+    ] = 60_000
+
+
+class ReaderBody(Body):
+    reader: Text = ""
+
+
+class ItemAnswer(Struct, omit_defaults=True):
+    found: bool
+    read: str | None = None
+    data: str | None = None
+    data_base64: str | None = None
+
+
+# -- the log --
+
+
+class LogFileSeen(Struct):
+    service: str
+    name: str
+    path: str
+    bytes: int
+    modified: Time
+    modified_ns: Nanoseconds
+
+
+class LogFiles(Struct):
+    files: list[LogFileSeen]
+
+
+class LogRecord(Struct, omit_defaults=True):
+    """A record where it stands; ``bytes_hex`` are its raw bytes."""
+
+    service: str
+    file: str
+    offset: int
+    length: int
+    kind: str
+    key: str
+    text: str
+    bytes_hex: str
+    time: Time | None = None
+    time_ns: Nanoseconds | None = None
+    queue: str | None = None
+
+
+class LiveRecord(Struct):
+    """A record as it became durable; the time is that of the record, or of the server."""
+
+    service: str
+    kind: str
+    key: str
+    text: str
+    time: Time
+    queue: str | None
+
+
+class KeyQuery(Struct):
+    id: Text
+
+
+class LogRecords(Struct):
+    records: list[LogRecord]
+
+
+class RecordsQuery(Struct):
+    service: Annotated[str, Meta(pattern="^(schedule|work|fan-out)$")] = "work"
+    limit: Limit = 50
+
+
+class ServiceBody(Body):
+    service: Annotated[str, Meta(pattern="^(schedule|work)$")]
+
+
+class VerifyAnswer(Struct):
+    clean: bool
+    reports: list[Any]
+
+
+class UpkeepAnswer(Struct):
+    service: str
+    detail: str
+
+
+# -- the server --
+
+
+class Health(Struct):
+    status: str
+
+
+class Readiness(Struct):
+    ready: bool
+    services: dict[str, str]
+
+
+class SettingSeen(Struct):
+    name: str
+    value: str | None
+    origin: str
+    meaning: str
+
+
+class SettingsSeen(Struct):
+    settings: list[SettingSeen]
+
+
+class TokenSeen(Struct):
+    name: str
+    namespace: str
+    may_write: bool
+    runners: list[str]
+
+
+class TokensSeen(Struct):
+    required: bool
+    tokens: list[TokenSeen]
+
+
+class Figures(Struct):
+    """The figures of the overview. None: the service is off."""
+
+    time: Time
+    uptime_s: float
+    version: str
+    connections: int
+    schedule: dict[str, int]
+    work: dict[str, int] | None
+    fan_out: dict[str, int] | None
+    disk: dict[str, dict[str, float]]
+    rates: dict[str, float]
+
+
+def time_text(unix_ns: int) -> str:
+    """RFC 3339, UTC, nine digits; what is outside the calendar is shown as its nearest end."""
+    seconds, rest_ns = divmod(min(max(unix_ns, _FIRST_NS), _LAST_NS), NS_PER_S)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    return f"{moment.replace(tzinfo=None).isoformat()}.{rest_ns:09d}Z"
+
+
+def read_moment(value: str | int, name: str) -> int:
+    try:
+        moment_ns = value if isinstance(value, int) else parse_moment(value)
+    except (ValueError, OverflowError):
+        raise ApiError(
+            400,
+            f"{name}: not a time: {value!r} (expected 2026-11-16T12:00:00Z or nanoseconds)"[:300],
+            "invalid_time",
+        ) from None
+    if not -_MOST_NS - 1 <= moment_ns <= _MOST_NS:
+        raise ApiError(400, f"{name} is outside the range of 64-bit nanoseconds", "invalid_time")
+    return moment_ns
+
+
+def text_or_base64(name: str, data: bytes | memoryview | None) -> dict[str, str]:
+    """Bytes under a name that says what they are."""
+    if data is None:
+        return {}
+    try:
+        return {name: bytes(data).decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}
+
+
+def read_bytes(text: str, base64: str | None, name: str) -> bytes:
+    if base64 is None:
+        return text.encode()
+    if text:
+        raise ApiError(400, f"give {name} or {name}_base64, not both", "invalid_body")
+    try:
+        return b64decode(base64, validate=True)
+    except (BadBase64, ValueError):
+        raise ApiError(400, f"{name}_base64 is not base64", "invalid_body") from None
+
+
+def cursor_of(key: bytes | None) -> str | None:
+    return None if key is None else urlsafe_b64encode(key).decode()
+
+
+def read_cursor(text: str) -> bytes | None:
+    if not text:
+        return None
+    try:
+        return b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+    except (ValueError, UnicodeEncodeError):
+        raise ApiError(
+            400, "cursor: give the `next` of the page before", "invalid_cursor"
+        ) from None
+
+
+def as_plain(value: Any) -> Any:
+    """What JSON would hold, for templates."""
+    return msgspec.to_builtins(value)

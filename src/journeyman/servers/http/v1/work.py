@@ -1,0 +1,311 @@
+"""The work queue over HTTP, version 1: what workers and the people who run them do."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob, SeenJob, SeenQueue
+from journeyman.protocols.workq.commands import (
+    MAX_PAYLOAD_BYTES,
+    Add,
+    AwaitResult,
+    Complete,
+    Delete,
+    Fail,
+    Lease,
+    PauseQueue,
+    Requeue,
+    ResumeQueue,
+    ScheduleJob,
+)
+from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
+from journeyman.protocols.workq.replies import Finished, Leased, id_text
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.values import (
+    cursor_of,
+    read_bytes,
+    read_cursor,
+    read_moment,
+    text_or_base64,
+    time_text,
+)
+from journeyman.units import NS_PER_MS
+
+_FINISH_ERRORS = (404, 409)
+
+
+class WorkRoutes:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        jobs, queues = "/v1/work/jobs", "/v1/work/queues"
+        return [
+            _route("GET", jobs, self.jobs, "Jobs, newest first", values.WorkJobs,
+                   query=values.WorkJobsQuery),
+            _route("POST", jobs, self.add, "Add a job", values.Added, body=values.AddJob,
+                   status=201, errors=(409, 422)),
+            _route("GET", f"{jobs}/{{job}}", self.job, "A job", values.WorkJob, errors=(404,)),
+            _route("DELETE", f"{jobs}/{{job}}", self.delete, "Delete a job", errors=(404,)),
+            _route("POST", f"{jobs}/{{job}}/complete", self.complete, "Complete a job",
+                   body=values.FinishBody, errors=(*_FINISH_ERRORS, 422)),
+            _route("POST", f"{jobs}/{{job}}/fail", self.fail, "Fail a job",
+                   body=values.FinishBody, errors=(*_FINISH_ERRORS, 422)),
+            _route("POST", f"{jobs}/{{job}}/requeue", self.requeue, "Requeue a dead job",
+                   errors=(404, 409, 422)),
+            _route("GET", f"{jobs}/{{job}}/result", self.result, "The result of a job",
+                   values.ResultAnswer, query=values.ResultQuery, errors=(404, 408)),
+            _route("POST", "/v1/work/lease", self.lease, "Lease a job", values.LeaseAnswer,
+                   body=values.LeaseBody, errors=(422,)),
+            _route("POST", "/v1/work/requeue", self.requeue_many, "Requeue dead jobs",
+                   values.BulkAnswer, body=values.BulkBody, errors=(422,)),
+            _route("POST", "/v1/work/delete", self.delete_many, "Delete jobs",
+                   values.BulkAnswer, body=values.BulkBody, errors=(422,)),
+            _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
+                   query=values.NamesQuery),
+            _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", values.WorkQueueSeen,
+                   errors=(404,)),
+            _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
+                   values.WorkQueueSeen, body=values.PausedBody),
+        ]  # fmt: skip
+
+    # -- looking --
+
+    async def jobs(self, call: Call) -> values.WorkJobs:
+        query: values.WorkJobsQuery = call.query
+        since_ns = read_moment(query.since, "since") if query.since else 0
+        found = await self._backend.browse_jobs(
+            call,
+            BrowseJobs(
+                query.queue,
+                query.state or "",
+                query.text,
+                query.error,
+                query.limit,
+                read_cursor(query.cursor),
+                since_ns=since_ns,
+            ),
+        )
+        return values.WorkJobs([job_seen(job) for job in found.jobs], cursor_of(found.after))
+
+    async def job(self, call: Call) -> values.WorkJob:
+        found: SeenJob = await self._backend.ask_work(call, SeeJob(_id(call)))
+        return job_seen(found)
+
+    async def queues(self, call: Call) -> values.WorkQueues:
+        query: values.NamesQuery = call.query
+        after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
+        prefix = max(call.prefix, query.prefix, key=len)
+        if not (prefix.startswith(call.prefix) and prefix.startswith(query.prefix)):
+            return values.WorkQueues([], None)
+        writer = self._backend.work
+        found = await self._backend.ask_work(call, BrowseQueues(after, query.limit, prefix))
+        assert writer is not None
+        last = found.queues[-1].name if found.has_more else None
+        shown = [self._queue_seen(queue) for queue in found.queues]
+        return values.WorkQueues(
+            shown, None if last is None else cursor_of(last.encode(errors="surrogateescape"))
+        )
+
+    async def queue(self, call: Call) -> values.WorkQueueSeen:
+        name = call.path["queue"]
+        found = await self._backend.ask_work(call, BrowseQueues(name=name))
+        if not found.queues:
+            raise ApiError(404, f"there is no queue {name!r}", "queue_not_found")
+        return self._queue_seen(found.queues[0])
+
+    def _queue_seen(self, queue: SeenQueue) -> values.WorkQueueSeen:
+        oldest_ns = queue.oldest_ready_ns
+        age_ms = None
+        if oldest_ns is not None:
+            age_ms = max(0, self._backend.clock.now_ns() - oldest_ns) // NS_PER_MS
+        return values.WorkQueueSeen(
+            shown_name(queue.name),
+            queue.ready,
+            queue.scheduled,
+            queue.leased,
+            queue.dead,
+            age_ms,
+            queue.is_paused,
+            queue.waiting,
+        )
+
+    # -- changing --
+
+    async def add(self, call: Call) -> values.Added:
+        """With an Idempotency-Key and no id, the key decides the id: a repeat after a restart
+        finds the job there and says so."""
+        body: values.AddJob = call.body
+        key = call.request.headers.get("Idempotency-Key")
+        job_id = _new_id(call, body.id, key)
+        payload = _payload(body.payload, body.payload_base64, "payload")
+        common = (body.priority, body.max_attempts, body.max_fails, body.retry_delay_ms)
+        command: Any = Add(job_id, body.queue, body.ttr_ms, body.ttl_ms, payload, *common)
+        if body.at is not None:
+            time_ns = read_moment(body.at, "at")
+            command = ScheduleJob(
+                job_id, body.queue, body.ttr_ms, body.ttl_ms, time_ns, payload, *common
+            )
+        try:
+            await self._backend.ask_work(call, command)
+        except ApiError as error:
+            if error.code == "duplicate_job" and body.id is None and key is not None:
+                return values.Added(id_text(job_id), False)
+            raise
+        return values.Added(id_text(job_id), True)
+
+    async def lease(self, call: Call) -> values.LeaseAnswer:
+        body: values.LeaseBody = call.body
+        reply = await self._backend.ask_work(call, Lease(tuple(body.queues), body.wait_ms))
+        if not isinstance(reply, Leased):
+            return values.LeaseAnswer(None)
+        shown = text_or_base64("payload", reply.payload)
+        return values.LeaseAnswer(
+            values.LeasedJob(id_text(reply.job_id), reply.name, reply.ttr_ms, **shown)
+        )
+
+    async def complete(self, call: Call) -> None:
+        await self._backend.ask_work(call, Complete(_id(call), _result(call.body)))
+
+    async def fail(self, call: Call) -> None:
+        await self._backend.ask_work(call, Fail(_id(call), _result(call.body)))
+
+    async def delete(self, call: Call) -> None:
+        await self._backend.ask_work(call, Delete(_id(call)))
+
+    async def requeue(self, call: Call) -> None:
+        await self._backend.ask_work(call, Requeue(_id(call)))
+
+    async def result(self, call: Call) -> values.ResultAnswer:
+        reply = await self._backend.ask_work(call, AwaitResult(_id(call), call.query.wait_ms))
+        if not isinstance(reply, Finished):
+            raise ApiError(408, "the job is not finished", "not_finished")
+        shown = text_or_base64("result", reply.result)
+        return values.ResultAnswer(id_text(reply.job_id), reply.success, **shown)
+
+    async def pause(self, call: Call) -> values.WorkQueueSeen:
+        name = read_queue(call.path["queue"])
+        change = PauseQueue(name) if call.body.paused else ResumeQueue(name)
+        await self._backend.ask_work(call, change)
+        found = await self._backend.ask_work(call, BrowseQueues(name=name))
+        if not found.queues:  # it was resumed, and never was there
+            return values.WorkQueueSeen(name, 0, 0, 0, 0, None, False, 0)
+        return self._queue_seen(found.queues[0])
+
+    # -- many at once --
+
+    async def requeue_many(self, call: Call) -> values.BulkAnswer:
+        return await self._each(call, Requeue, "dead")
+
+    async def delete_many(self, call: Call) -> values.BulkAnswer:
+        return await self._each(call, Delete, "")
+
+    async def _each(self, call: Call, command: Any, state: str) -> values.BulkAnswer:
+        body: values.BulkBody = call.body
+        ids = [parse_id(text) for text in body.ids]
+        if not ids and not body.queue:
+            raise ApiError(400, "name ids, or a queue", "invalid_body")
+        if not ids:
+            asked = BrowseJobs(body.queue, state, error=body.error, limit=body.limit)
+            ids = [job.job_id for job in (await self._backend.browse_jobs(call, asked)).jobs]
+        refused = []
+        for job_id in ids:
+            try:
+                await self._backend.ask_work(call, command(job_id))
+            except ApiError as error:
+                if error.status == 503:
+                    raise
+                refused.append(id_text(job_id))
+        return values.BulkAnswer(len(ids) - len(refused), refused)
+
+
+def job_seen(job: SeenJob) -> values.WorkJob:
+    moment = None if job.moment_ns is None else time_text(job.moment_ns)
+    is_finished = job.state in ("completed", "dead")
+    times: dict[str, str | None] = {}
+    if job.time_ns is not None:
+        times |= {"scheduled": time_text(job.time_ns), "scheduled_ns": str(job.time_ns)}
+    if job.started_ns is not None:
+        times |= {"started": time_text(job.started_ns), "started_ns": str(job.started_ns)}
+    if is_finished:
+        times |= {"finished": moment, "finished_ns": str(job.moment_ns)}
+    elif job.state == "leased":
+        times["leased_until"] = moment
+    elif job.state == "scheduled":
+        times["ready"] = moment
+    return values.WorkJob(
+        id_text(job.job_id),
+        shown_name(job.queue),
+        job.state,
+        job.attempts,
+        job.max_attempts,
+        job.fails,
+        job.max_fails,
+        job.priority,
+        job.ttr_ms,
+        job.ttl_ms,
+        job.retry_delay_ms,
+        time_text(job.created_ns),
+        str(job.created_ns),
+        time_text(job.expires_ns),
+        str(job.expires_ns),
+        **times,
+        **text_or_base64("payload", job.payload),
+        **text_or_base64("result", job.result),
+    )
+
+
+def shown_name(name: str) -> str:
+    """A log of the original may hold names that are not text."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def parse_id(text: str) -> bytes:
+    job_id = read_id(text.encode(errors="surrogateescape"))
+    if job_id is None:
+        raise ApiError(400, f"an id is a UUID, not {text[:60]!r}", "invalid_id")
+    return job_id
+
+
+def read_queue(name: str) -> str:
+    known = read_name(name.encode(errors="surrogateescape"))
+    if known is None:
+        raise ApiError(400, "a queue's name is 1 to 255 of A-Z a-z 0-9 _ . -", "invalid_name")
+    return known
+
+
+def _id(call: Call) -> bytes:
+    return parse_id(call.path["job"])
+
+
+def _new_id(call: Call, given: str | None, key: str | None) -> bytes:
+    if given is not None:
+        job_id = parse_id(given)
+        if not is_version_4(job_id):
+            raise ApiError(400, "the id of a new job is a UUID of version 4", "invalid_id")
+        return job_id
+    if key is None:
+        return uuid.uuid4().bytes
+    digest = hashlib.blake2b(f"{call.who}\0{key}".encode(errors="surrogateescape"), digest_size=16)
+    return uuid.UUID(bytes=digest.digest(), version=4).bytes
+
+
+def _result(body: values.FinishBody) -> bytes:
+    return _payload(body.result, body.result_base64, "result")
+
+
+def _payload(text: str, base64: str | None, name: str) -> bytes:
+    data = read_bytes(text, base64, name)
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise ApiError(400, f"{name} is larger than {MAX_PAYLOAD_BYTES} bytes", "invalid_body")
+    return data
+
+
+def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
+           **more: object) -> Route:  # fmt: skip
+    return Route(method, path, handler, summary, answer, tag="work queue", **more)  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""Pages of jobs in order: the same as sorting everything, whatever changes meanwhile."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, JobsFound, SortingJobs
+from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
+from journeyman.engines.ztick.engine import ZtickEngine
+from journeyman.engines.ztick.messages import TriggerDue
+from journeyman.formats.ztick import Status
+from journeyman.protocols.workq.commands import Add, Delete, Fail, Lease, ScheduleJob
+from journeyman.protocols.ztick.commands import Remove, Set
+from journeyman.units import NS_PER_S
+
+NOW_NS = 1_800_000_000 * NS_PER_S
+
+
+def test_chunks_of_a_sorted_set_go_both_ways():
+    numbers = list(range(0, 5000, 2))
+    ordered: SortedSet[int] = SortedSet(numbers)
+    for bound in (None, -1, 0, 1, 2500, 2501, 4998, 6000):
+        up = [n for chunk in ordered.chunks_after(bound) for n in chunk]
+        assert up == [n for n in numbers if bound is None or n > bound]
+        down = [n for chunk in ordered.chunks_after(bound, descending=True) for n in chunk]
+        assert down == [n for n in reversed(numbers) if bound is None or n < bound]
+
+
+def all_pages(engine: ZtickEngine, asked: PageJobs) -> list[tuple[str, Status, int]]:
+    rows: list[tuple[str, Status, int]] = []
+    after = None
+    for _ in range(10_000):
+        page = engine.decide(
+            PageJobs(asked.prefix, asked.statuses, 7, after, asked.descending, asked.text), NOW_NS
+        ).reply
+        if isinstance(page, StillSorting):
+            continue
+        assert isinstance(page, JobPage)
+        rows += page.jobs
+        after = page.after
+        if after is None:
+            return rows
+    raise AssertionError("the pages have no end")
+
+
+def test_pages_of_the_schedule_hold_every_job_once_in_order():
+    chance = random.Random(7)
+    engine = ZtickEngine()
+    for step in range(3000):
+        if step == 1500:
+            all_pages(engine, PageJobs())  # from here on the order is kept
+        name = f"{chance.choice('ab')}.{chance.randrange(400)}"
+        engine.begin_batch()
+        if chance.random() < 0.2:
+            engine.decide(Remove(b"", name), NOW_NS)
+        else:
+            time_ns = NOW_NS + chance.randrange(-1000, 10**6)
+            engine.decide(Set(b"", name, time_ns), NOW_NS)
+        if chance.random() < 0.3:
+            engine.undo_batch()
+            continue
+        engine.commit_batch()
+    engine.begin_batch()
+    engine.decide(TriggerDue(), NOW_NS)
+    engine.commit_batch()
+    everything = all_pages(engine, PageJobs())
+    assert len({row[0] for row in everything}) == len(everything) == engine.stats().jobs_total
+    assert [row[2] for row in everything] == sorted(row[2] for row in everything)
+    assert all_pages(engine, PageJobs(descending=True)) == everything[::-1]
+    failed = all_pages(engine, PageJobs(statuses=(Status.FAILED,)))
+    assert failed == [row for row in everything if row[1] is Status.FAILED]
+    assert failed
+    of_a = all_pages(engine, PageJobs(prefix="a."))
+    assert of_a == [row for row in everything if row[0].startswith("a.")]
+    assert all_pages(engine, PageJobs(text="99")) == [r for r in everything if "99" in r[0]]
+
+
+def found(engine: WorkqEngine, **asked: object) -> list[str]:
+    """The payloads of all pages."""
+    seen: list[str] = []
+    after = None
+    for _ in range(10_000):
+        page: Any = engine.decide(BrowseJobs(**asked, limit=7, after=after), NOW_NS).reply  # type: ignore[arg-type]
+        if isinstance(page, SortingJobs):
+            continue
+        assert isinstance(page, JobsFound)
+        seen += [job.payload.decode() for job in page.jobs]
+        after = page.after
+        if after is None:
+            return seen
+    raise AssertionError("the pages have no end")
+
+
+def test_jobs_of_the_work_queue_are_found_newest_first():
+    chance = random.Random(11)
+    engine = WorkqEngine(seed=1)
+    ids: list[bytes] = []
+    for number in range(300):
+        if number == 100:
+            assert len(found(engine)) == 100  # from here on the order is kept
+        job_id = uuid.UUID(int=chance.getrandbits(128), version=4).bytes
+        ids.append(job_id)
+        name = f"q{number % 3}"
+        engine.begin_batch()
+        if number % 10 == 9:
+            due_ns = NOW_NS + 100 * NS_PER_S
+            job = ScheduleJob(job_id, name, 1000, 10**8, due_ns, b"p%d" % number)
+            engine.decide(job, NOW_NS)
+        else:
+            engine.decide(Add(job_id, name, 60_000, 10**8, b"p%d" % number), NOW_NS)
+        engine.commit_batch()
+    engine.begin_batch()
+    engine.decide(Add(uuid.uuid4().bytes, "q0", 1, 10**8, b"undone"), NOW_NS)
+    engine.undo_batch()
+    engine.decide(Delete(ids[5]), NOW_NS)
+    engine.decide(Fail(ids[6], b"Timeout: mail server"), NOW_NS)
+    engine.decide(Fail(ids[7], b"no such user"), NOW_NS)
+    engine.decide(Lease(("q0",), 0), NOW_NS, "worker")
+    newest = [f"p{n}" for n in reversed(range(300)) if n != 5]
+    assert found(engine) == newest
+    assert found(engine, queue="q1") == [p for p in newest if int(p[1:]) % 3 == 1]
+    assert found(engine, state="dead") == ["p7", "p6"]
+    assert found(engine, error="timeout") == ["p6"]
+    assert found(engine, state="leased") == ["p0"]
+    assert found(engine, state="scheduled") == [p for p in newest if int(p[1:]) % 10 == 9]
+    assert found(engine, text=ids[42].hex()) == ["p42"]
+    assert found(engine, text="p29") == [p for p in newest if "p29" in p]
+    assert found(engine, queue="none") == []
+    assert found(engine, prefix="q2", state="ready") == [
+        p for p in newest if int(p[1:]) % 3 == 2 and int(p[1:]) % 10 != 9
+    ]
+    queues: Any = engine.decide(BrowseQueues(limit=2), NOW_NS).reply
+    assert [(q.name, q.ready, q.dead, q.leased) for q in queues.queues] == [
+        ("q0", 88, 1, 1),
+        ("q1", 89, 1, 0),
+    ]
+    assert queues.has_more
+    rest: Any = engine.decide(BrowseQueues(after="q1"), NOW_NS).reply
+    assert [queue.name for queue in rest.queues] == ["q2"]
