@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Puts redis-server, rabbitmq-server, postgresql, chromium and libmemcached-tools on this machine:
-# tests/integration starts its own of each server and talks to ours with the tools, and tests/browser
-# looks at a report with the browser.
+# Puts redis-server, rabbitmq-server, postgresql, chromium, libmemcached-tools, prometheus and systemd
+# on this machine: tests/integration starts its own of each server and talks to ours with the tools,
+# tests/browser looks at a report with the browser, and tests/unit/test_packaging.py checks alert
+# rules and the unit with promtool and systemd-analyze.
 #
 # Present: nothing happens. Missing, on a system with apt-get where we are root or sudo asks for
 # no password: installed, and kept from running as system services. Otherwise one line says what
 # is missing, and the exit status is 1.
 set -euo pipefail
 
-PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools) # also the names of their packages and services
+PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools prometheus systemd) # also the names of their packages and services
 # Debian keeps rabbitmq-server in sbin, which the PATH of an ordinary user lacks.
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -16,6 +17,8 @@ is_there() {
   case $1 in # a browser of this kind may have another name
     chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
     libmemcached-tools) command -v memcstat ;;
+    prometheus) command -v promtool ;;
+    systemd) command -v systemd-analyze ;;
     postgresql) command -v initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' ;;
     *) command -v "$1" ;;
   esac >/dev/null
@@ -62,6 +65,6 @@ install 2>/dev/null || { "${as_root[@]}" apt-get update --quiet=2 >/dev/null && 
 # The policy above holds for now only; at the next boot they would start.
 if [[ -d /run/systemd/system ]]; then
   for service in "${missing[@]}"; do
-    "${as_root[@]}" systemctl disable --quiet "$service" || true
+    [[ $service == systemd ]] || "${as_root[@]}" systemctl disable --quiet "$service" || true
   done
 fi

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+NS_PER_US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
+US_PER_S: Final = 1_000_000
 MS_PER_S: Final = 1_000
 DAY_S: Final = 86_400
 DAY_MS: Final = 86_400_000

@@ -60,11 +60,17 @@ def load_settings(
 @click.command()
 @settings_options
 @click.option("--show", is_flag=True, help="Print every setting with its value and its origin.")
-def config(path: str | None, settings: tuple[str, ...], show: bool) -> None:
+@click.option("--sample", is_flag=True, help="Print a file with every setting and its meaning.")
+def config(path: str | None, settings: tuple[str, ...], show: bool, sample: bool) -> None:
     """Check the configuration, and show the settings in effect.
 
     Without --show nothing is printed when all is well.
     """
+    if sample:
+        from journeyman.config import sample as written_sample
+
+        click.echo(written_sample(), nl=False)
+        return
     configuration = load_settings(path, settings)
     from journeyman.servers.preflight import check, notes
 

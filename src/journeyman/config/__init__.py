@@ -4,7 +4,7 @@
     queue_settings.py   its sections about queues, and the tables inside [kestrel]
     kinds.py            kinds of values: what is allowed, reading, writing; host:port
     data_directory.py   the data directory, and what is where in it
-    loading.py          defaults < file < environment < command line; checks; show
+    loading.py          defaults < file < environment < command line; checks; show, sample
     tokens.py           the auth file
 
 Nothing here opens a listener, a log or a certificate: it says what was asked for, and refuses
@@ -14,7 +14,7 @@ what cannot be, in one line that names place, key, value and what is allowed.
 from __future__ import annotations
 
 from journeyman.config.kinds import Address, parse_address
-from journeyman.config.loading import Configuration, load, show
+from journeyman.config.loading import Configuration, load, sample, show
 from journeyman.config.queue_settings import (
     KestrelSettings,
     QueueLimits,
@@ -87,5 +87,6 @@ __all__ = [
     "load_tokens",
     "parse_address",
     "parse_tokens",
+    "sample",
     "show",
 ]

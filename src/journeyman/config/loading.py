@@ -288,6 +288,24 @@ def show(configuration: Configuration) -> str:
     return "".join(f"{text.ljust(width) if origin else text}{origin}\n" for text, origin in rows)
 
 
+def sample() -> str:
+    """A configuration file with every setting at its default, as a comment, and its meaning."""
+    lines = [
+        "# Settings of `journeyman serve -c FILE`. Each is shown with its default: remove the # to",
+        "# change it. `journeyman config -c FILE` checks the file without starting anything. A",
+        "# variable JOURNEYMAN_<SECTION>_<KEY> overrides the file.",
+    ]
+    section = ""
+    for setting in all_settings():
+        if setting.section != section:
+            section = setting.section
+            lines += ["", f"[{section}]"]
+        lines += [f"# {setting.meaning}; {setting.kind.allowed}"]
+        value = "..." if setting.default is None else setting.kind.write(setting.default)
+        lines += [f"# {setting.key} = {value}"]
+    return "\n".join(lines) + "\n"
+
+
 class _Layers:
     """Values by name, with the origin of each; what is added later replaces."""
 

