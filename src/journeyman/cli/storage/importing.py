@@ -28,7 +28,7 @@ from journeyman.cli.output import Advance, Output, json_line, progress, quiet_op
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
-from journeyman.config.data_directory import LEDGER_DIRECTORY
+from journeyman.data_directory import LEDGER_DIRECTORY
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
