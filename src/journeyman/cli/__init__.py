@@ -1,7 +1,9 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
-    journeyman dump | verify | repair | compact | clean | generate | import-kestrel
-               serve | workq-server | config | pipeline | storage
+    journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
+               tail | token | completion
+               dump | verify | repair | compact | clean | generate | import-kestrel
+               workq-server | config | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -36,16 +38,27 @@ GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 
 # command name -> module and attribute that hold it
 COMMANDS = {
+    "add": "journeyman.cli.server.jobs:add",
     "clean": "journeyman.cli.compact:clean",
     "compact": "journeyman.cli.compact:compact",
+    "completion": "journeyman.cli.completion:completion",
     "config": "journeyman.cli.config:config",
     "dump": "journeyman.cli.dump:dump",
+    "fan-out": "journeyman.cli.server.queues:fan_out",
     "generate": "journeyman.cli.generate:generate",
     "import-kestrel": "journeyman.cli.import_kestrel:import_kestrel",
+    "jobs": "journeyman.cli.server.jobs:jobs",
+    "ping": "journeyman.cli.server.status:ping",
     "pipeline": "journeyman.cli.pipeline:pipeline",
+    "queues": "journeyman.cli.server.queues:queues",
     "repair": "journeyman.cli.repair:repair",
+    "result": "journeyman.cli.server.jobs:result",
+    "rules": "journeyman.cli.server.rules:rules",
     "serve": "journeyman.cli.serve:serve",
+    "status": "journeyman.cli.server.status:status",
     "storage": "journeyman.cli.storage:storage",
+    "token": "journeyman.cli.token:token",
+    "top": "journeyman.cli.server.status:top",
     "verify": "journeyman.cli.verify:verify",
     "worker": "journeyman.cli.worker:worker",
     "workq-server": "journeyman.cli.serve:workq_server",
@@ -96,9 +109,10 @@ def journeyman(
     ctx: click.Context,
     debug: bool,  # noqa: ARG001 - errors.debug_asked has seen it
 ) -> None:
-    """Read, check, repair and shrink the logs of ztick, workq and kestrel.
+    """A durable scheduler and job queue.
 
-    Every command that takes a PATH tells the dialect by itself; --dialect overrules it.
+    `serve` runs the server, `worker` the jobs of an application. Commands like `status`, `add` and
+    `jobs` talk to a server (--server URL or $JOURNEYMAN_URL); those with a PATH work on logs.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli.server_options import SERVER_VARIABLE
+from journeyman.cli.server.connection import server_option
 
 _LEVELS = ["debug", "info", "warning", "error"]
 
@@ -40,7 +40,7 @@ _LEVELS = ["debug", "info", "warning", "error"]
               metavar="SECONDS", help="How long running jobs may take after SIGTERM.")  # fmt: skip
 @click.option("--name", default="", help="Name of this worker. [default: HOST-PID]")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
-@click.option("--server", envvar=SERVER_VARIABLE, metavar="URL", help="Instead of the app's URL.")
+@server_option
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 def worker(
     app: str,

@@ -1,0 +1,10 @@
+"""The commands that talk to a running server, over its three ports.
+
+    status, top, ping      status.py      is it there, and what does it do
+    add, result, jobs      jobs.py        jobs of the work queue
+    queues, fan-out        queues.py
+    rules                  rules.py       what the schedule runs
+    tail                   tail.py        what happens, live
+
+Common to all: ``--server URL`` (or $JOURNEYMAN_URL) and ``--json``, see connection.py.
+"""

@@ -1,0 +1,68 @@
+"""``journeyman queues`` (of the work queue) and ``journeyman fan-out``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from journeyman.cli.server.connection import connected, server_option, server_options, show
+from journeyman.cli.server.status import queue_rows
+from journeyman.client import KestrelClient, WorkQueue
+
+
+@click.group()
+def queues() -> None:
+    """List, pause and resume queues of the work queue."""
+
+
+@queues.command("ls")
+@server_options
+def list_queues(server: str | None, as_json: bool) -> None:
+    """List the queues."""
+    show(queue_rows(server), as_json)
+
+
+@queues.command()
+@server_option
+@click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
+def pause(server: str | None, names: tuple[str, ...]) -> None:
+    """Give out no jobs of these queues until they are resumed."""
+    with connected(WorkQueue, server) as client:
+        for name in names:
+            client.pause(name)
+
+
+@queues.command()
+@server_option
+@click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
+def resume(server: str | None, names: tuple[str, ...]) -> None:
+    """Give out jobs of these queues again."""
+    with connected(WorkQueue, server) as client:
+        for name in names:
+            client.resume(name)
+
+
+@click.group("fan-out")
+def fan_out() -> None:
+    """List fan-out queues."""
+
+
+@fan_out.command("ls")
+@server_options
+def list_fan_out(server: str | None, as_json: bool) -> None:
+    """List the fan-out queues and their readers."""
+    with connected(KestrelClient, server) as client:
+        found = client.dump_stats()
+    rows = [_fan_out_row(name, stats) for name, stats in sorted(found.items())]
+    show(rows, as_json)
+
+
+def _fan_out_row(name: str, stats: dict[str, str]) -> dict[str, Any]:
+    return {
+        "queue": name,
+        "items": int(stats.get("items", 0)),
+        "bytes": int(stats.get("bytes", 0)),
+        "open": int(stats.get("open_transactions", 0)),
+        "waiters": int(stats.get("waiters", 0)),
+    }

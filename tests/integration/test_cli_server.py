@@ -1,0 +1,169 @@
+"""The commands that talk to a server, against a real one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from journeyman.client import KestrelClient, WorkQueue
+from journeyman.config.tokens import parse_tokens
+from tests.support.cli_commands import assert_one_line_error, rows, run
+from tests.support.servers.workq_process import WorkqProcess
+
+NOWHERE = "journeyman://127.0.0.1:1?schedule=1&fan_out=1"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory) -> Iterator[str]:
+    where: Path = tmp_path_factory.mktemp("server")
+    fan_out = {"kestrel.enabled": "true", "kestrel.listen": "127.0.0.1:0"}
+    with WorkqProcess(where, settings=fan_out | {"kestrel.queue_path": "queues"}) as server:
+        found = server.wait_for_line(re.compile(r"queues listen on [^\s\"]+?:(\d+)"))
+        yield (
+            f"journeyman://127.0.0.1:{server.workq_port}?schedule={server.port}&fan_out={found[1]}"
+        )
+
+
+@pytest.fixture
+def ask(url):
+    def ask(*words: object) -> Result:
+        return run(*words, env={"JOURNEYMAN_URL": url})
+
+    return ask
+
+
+def text(result: Result) -> str:
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_a_job_is_added_listed_shown_and_removed(ask):
+    job_id = text(ask("add", "mail", "hello", "--priority", 3, "--at", "1h")).strip()
+
+    (listed,) = rows(ask("jobs", "ls", "mail", "--state", "scheduled", "--json"))
+    assert (listed["id"], listed["priority"], listed["state"]) == (job_id, 3, "ready")
+    shown = text(ask("jobs", "show", job_id))
+    assert re.search(r"^payload +hello$", shown, re.MULTILINE)
+    assert text(ask("jobs", "rm", job_id)) == ""
+    assert_one_line_error(ask("jobs", "show", job_id), 1, f"no job {job_id} on this server")
+    assert_one_line_error(ask("jobs", "rm", job_id), 1, "no job")
+
+
+def test_a_task_is_called_with_json_and_its_result_read(ask, url):
+    words = ("--task", "shop.add", "--args", "[1]", "--kwargs", '{"b": 2}', "--json")
+    (added,) = rows(ask("add", "calls", *words))
+    assert_one_line_error(ask("result", added["id"]), 1, "is not done; wait for it with --wait")
+    with WorkQueue.from_url(url) as worker:
+        job = worker.lease("calls", wait_ms=0)
+        assert job is not None
+        assert json.loads(job.payload) == {
+            "v": 1, "task": "shop.add", "args": [1], "kwargs": {"b": 2}
+        }  # fmt: skip
+        worker.complete(job.job_id, b"3")
+    assert text(ask("result", added["id"], "--wait", 5)) == "3\n"
+    assert rows(ask("result", added["id"], "--json"))[0]["succeeded"] is True
+
+
+def test_dead_jobs_are_listed_and_requeued(ask, url):
+    ids = [text(ask("add", "dying", str(n))).strip() for n in range(3)]
+    with WorkQueue.from_url(url) as worker:
+        for job_id in ids:
+            worker.fail(job_id, b'{"error":"ValueError","message":"no","traceback":"line 1"}')
+    failed = ask("result", ids[0])
+    assert (failed.exit_code, failed.stdout) == (1, "line 1\n")
+    dead = rows(ask("jobs", "ls", "dying", "--state", "dead", "--json"))
+    assert [job["state"] for job in dead] == ["dead"] * 3
+    assert text(ask("jobs", "requeue", ids[0])) == "1 requeued\n"
+    assert text(ask("jobs", "requeue", "--queue", "dying")) == "2 requeued\n"
+    assert rows(ask("jobs", "ls", "dying", "--state", "dead", "--json")) == []
+    assert_one_line_error(ask("jobs", "requeue"), 2, "name the jobs")
+
+
+def test_queues_are_listed_paused_and_resumed(ask):
+    text(ask("add", "paused", "x"))
+    text(ask("queues", "pause", "paused"))
+
+    def queue() -> dict[str, Any]:
+        listed = rows(ask("queues", "ls", "--json"))
+        return next(row for row in listed if row["queue"] == "paused")
+
+    assert queue() == {"queue": "paused", "ready": 1, "scheduled": 0, "paused": True}
+    assert re.search(r"^paused +1 +0 +yes$", text(ask("queues", "ls")), re.MULTILINE)
+    text(ask("queues", "resume", "paused"))
+    assert queue()["paused"] is False
+
+
+def test_rules_are_added_listed_and_removed(ask):
+    text(ask("rules", "add", "rule.a", "a.", "shell", "echo hello"))
+
+    assert rows(ask("rules", "ls", "--json")) == [
+        {"rule": "rule.a", "pattern": "a.", "runner": "shell echo hello"}
+    ]
+    text(ask("rules", "rm", "rule.a"))
+    assert_one_line_error(ask("rules", "rm", "rule.a"), 1, "no rule 'rule.a'")
+    assert_one_line_error(ask("rules", "add", "r", "p", "teleport"), 2, "unknown runner")
+
+
+def test_fan_out_queues_are_listed(ask, url):
+    with KestrelClient.from_url(url) as queues:
+        queues.put("orders", b"12345")
+
+    (row,) = rows(ask("fan-out", "ls", "--json"))
+    assert (row["queue"], row["items"], row["bytes"]) == ("orders", 1, 5)
+
+
+def test_a_server_says_how_it_is(ask):
+    (found,) = rows(ask("status", "--json"))
+    assert found["work_queue.ready"] >= 0
+    assert {name.partition(".")[0] for name in found} == {"work_queue", "schedule", "fan_out"}
+    assert [row["error"] for row in rows(ask("ping", "--json"))] == [None] * 3
+    assert "READY" in text(ask("top", "--count", 2, "--interval", 0.1))
+
+
+def test_a_server_that_is_not_there_is_one_line_and_a_code():
+    missing = run("status", "--server", NOWHERE)
+    assert missing.exit_code == 1
+    assert missing.stdout.count("unreachable: cannot connect to 127.0.0.1:1") == 3
+    assert run("ping", "--server", NOWHERE).exit_code == 1
+    assert_one_line_error(run("queues", "ls", "--server", NOWHERE), 1, "cannot connect")
+    assert_one_line_error(run("queues", "ls", "--server", "http://x"), 1, "must be journeyman://")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("add", "q"), "give a PAYLOAD, or --task NAME"),
+        (("add", "q", "x", "--task", "t"), "give a PAYLOAD, or --task NAME"),
+        (("add", "q", "--task", "t", "--args", "{}"), "--args must be a JSON array"),
+        (("add", "q", "--task", "t", "--args", "["), "must be JSON"),
+        (("add", "q", "x", "--at", "soon"), "not a time: 'soon'"),
+        (("token", "new", "a b"), "a token's name is of"),
+    ],
+)
+def test_wrong_uses_are_refused_in_one_line(words, complaint):
+    assert_one_line_error(run(*words), 2, complaint)
+
+
+def test_a_new_token_is_one_that_the_server_reads():
+    made = text(run("token", "new", "deploy", "--namespace", "deploy.", "--runners", "http"))
+
+    secret = re.findall(r'secret = "(.*)"', made)[0]
+    token = parse_tokens(made, "tokens").find(secret.encode())
+    assert token is not None
+    assert (token.name, token.namespace) == ("deploy", "deploy.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_a_completion_script(shell):
+    assert "_JOURNEYMAN_COMPLETE" in text(run("completion", shell))
+
+
+def test_the_help_begins_with_what_this_is():
+    lines = text(run("--help")).splitlines()
+    assert "A durable scheduler and job queue." in lines[2]
