@@ -331,7 +331,7 @@ class RealDisk:
                 raise
             first = error
         with _reserve_lock:
-            while self._reserve:  # one after another: somebody else may be faster
+            while self._reserve:  # one after another: another process may be faster
                 os.close(self._reserve.pop())
                 try:
                     return call()

@@ -21,7 +21,7 @@
     │   ├── StorageClosed      the store was closed
     │   ├── StorageFull        no room on the disk; nothing was changed
     │   ├── StorageUnavailable the database cannot be reached; nothing was changed
-    │   └── UnreadableRecord   what stands behind a key is no record; carries the key
+    │   └── UnreadableRecord   the value of a key is not a record; carries the key
     ├── TimetableError         a timetable that makes no sense; carries its field
     └── UsageError             the command line or a setting asks for something impossible
 
@@ -157,7 +157,7 @@ class StorageUnavailable(StorageError):
 
 
 class UnreadableRecord(StorageError):
-    """What stands behind ``key`` is no record. It can be removed, and written anew."""
+    """The value of ``key`` is not a record. It can be removed, or written again."""
 
     def __init__(self, place: str, key: bytes, reason: str) -> None:
         super().__init__(place, f"{key.decode('utf-8', 'backslashreplace')}: {reason}")

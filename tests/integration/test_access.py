@@ -351,7 +351,7 @@ def test_sighup_reads_tokens_certificate_and_level_again(tmp_path):
         (tmp_path / "tokens").write_text(TOKENS.replace("sk_deploy", "sk_changed"))
         server.process.send_signal(signal.SIGHUP)
         line = server.wait_for_line("SIGHUP: reloaded .*")[0]
-        assert "the certificate, 2 tokens, 1 connections closed whose token is gone" in line
+        assert "the certificate, 2 tokens, 1 connections closed whose token was removed" in line
         assert "log level info" in line
         with pytest.raises(AccessDenied):
             deploy.inspect_queues()

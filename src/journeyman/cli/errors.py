@@ -1,6 +1,6 @@
 """How a command says that something went wrong: one line on stderr and an exit code.
 
-    exit 0    done                       (also a closed pipe: whoever read has seen enough)
+    exit 0    done                       (also a closed pipe: the reader has seen enough)
     exit 1    failed, or damage found    OSError, LogError, FormatError, anything unexpected
     exit 2    asked wrongly              a bad option, a setting that cannot be, UsageError
     exit 130  interrupted from the keyboard
@@ -130,7 +130,7 @@ def _one_line(text: str) -> str:
 
 
 def forget_stdout() -> None:
-    """Nobody reads stdout any more: keep the interpreter's last flush from complaining."""
+    """Stdout is not read any more: keep the interpreter's last flush from complaining."""
     try:
         number = sys.stdout.fileno()
     except (io.UnsupportedOperation, ValueError):

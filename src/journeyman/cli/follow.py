@@ -1,4 +1,4 @@
-"""``dump --follow``: print what a log holds, then what is appended to it, until told to stop.
+"""``dump --follow``: print what a log holds, then what is appended to it, until stopped.
 
     look which files there are --> read each on, oldest first --> wait --> look again
 
@@ -68,7 +68,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 class _LogFollower:
-    """One log: the files that are open, and those already left behind."""
+    """One log: the files that are open, and those that are finished."""
 
     def __init__(self, disk: RealDisk, log: Log, json: bool) -> None:
         self._disk = disk
@@ -234,7 +234,7 @@ def _frame_walk() -> _Walk:
 
 
 def _entry_walk(file: LogFile) -> _Walk:
-    """workq reads on behind damage where a checksum fits; kestrel waits before it."""
+    """workq reads on after damage where a checksum fits; kestrel waits before it."""
     codec = file.codec
     warned: set[int] = set()
 

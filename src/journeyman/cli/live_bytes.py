@@ -164,7 +164,7 @@ class _KestrelAccount:
         elif isinstance(record, ReadDone):
             self._live[self._file] += length
 
-    def live_bytes(self, as_of_ns: int) -> dict[int, int]:  # noqa: ARG002 - expiry is no matter
+    def live_bytes(self, as_of_ns: int) -> dict[int, int]:  # noqa: ARG002 - nothing expires
         span = self._ids.span()
         if self._whole:
             kestrel.open_queue(span, self._readers, self._notes)
@@ -172,7 +172,8 @@ class _KestrelAccount:
         if span and max(heads, default=0) > span[-1]:
             self._live |= self._items  # a reader that starts at the oldest item needs all of them
         if self._seen_again:
-            # To tell a repeated item from a reused id takes the items; only now are they needed.
+            # To distinguish a repeated item from a reused id takes the items; only now are they
+            # needed.
             again = (r for r in self._reread() if kestrel.key_of(r) in self._seen_again)
             kestrel.replay(again, self._notes)
         return self._live

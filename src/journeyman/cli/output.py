@@ -1,11 +1,11 @@
 """Lines for stdout, as bytes; and on stderr a progress bar or a sign of life for long work.
 
-Text goes out as UTF-8 whatever the locale says. Names in a log may hold bytes that are no UTF-8;
+Text goes out as UTF-8 whatever the locale says. Names in a log may hold bytes that are not UTF-8;
 the decoders keep them by surrogateescape, and here they leave as the bytes they were, so printing
 never fails. JSON does the same as ``\\udcXX`` escapes instead (see ``json_line``): a line of JSON
 is always valid UTF-8, and reading it back gives the very same string.
 
-There is no bar when stderr is no terminal, with ``--quiet``, or when the work is small: then
+There is no bar when stderr is not a terminal, with ``--quiet``, or when the work is small: then
 ``advance`` costs one comparison. rich is imported only when a bar is drawn.
 """
 
@@ -35,7 +35,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def format_options(command: F) -> F:
-    """--format and its shorthand; ``as_json`` tells what was asked for."""
+    """--format and its shorthand; ``as_json`` says which was given."""
     command = click.option("--json", "json_", is_flag=True, help="Short for --format json.")(
         command
     )
@@ -153,7 +153,7 @@ def progress(
 
 @contextmanager
 def working(title: str, *, quiet: bool = False) -> Iterator[None]:
-    """Show that something goes on whose end cannot be told."""
+    """Show that something goes on whose end is unknown."""
     if quiet or not sys.stderr.isatty():
         yield
         return

@@ -1,7 +1,7 @@
 """Reading the entries of a log for dump: by the one rule for damaged logs, or asked for more.
 
     all       the records that a server would load: journeyman.logs.damage says how reading goes on
-              behind damage
+              after damage
     salvage   also what stands alone between damages, or in a torn tail, and looks like a record
     seals     the seals of the log too, as the records that they are for other programs
 
@@ -16,7 +16,7 @@ its name.
 
     workq     read.lock is held, shared, as readers of the original hold it; cleaning waits
     ztick     compaction takes no lock that a reader could hold: when a name changed its file
-    kestrel   meanwhile, or was gone, everything is mapped anew
+    kestrel   meanwhile, or was missing, everything is mapped again
 
 Nothing is written: a lock that is not there is not made, and one that may not be opened is done
 without.
@@ -96,7 +96,7 @@ def _no_cleaning(disk: RealDisk, log: Log) -> Iterator[None]:
         return
     try:
         lock = disk.lock(path, shared=True, timeout_s=_LOCK_TIMEOUT_S)
-    except OSError:  # not ours to open, or a file system that cannot be written
+    except OSError:  # no permission to open it, or a file system that cannot be written
         yield
         return
     try:
@@ -171,7 +171,7 @@ def _warning(file: LogFile, data: Buffer, damage: Damage, frames: int) -> str:
 
 
 def is_end(file: LogFile, data: Buffer, damage: Damage) -> bool:
-    """Whether this is no damage but the end of a file: its end mark, or a batch on its way.
+    """Whether this is not damage but the end of a file: its end mark, or a batch on its way.
 
     A checkpoint is written whole, so nothing is ever on its way there.
     """
@@ -182,7 +182,7 @@ def is_end(file: LogFile, data: Buffer, damage: Damage) -> bool:
 def is_end_mark(file: LogFile, data: Buffer, damage: Damage) -> bool:
     """Whether this is how a kestrel file ends: a zero byte, and then no data that counts.
 
-    Behind the zero byte of a segment there may be a PUT whose first byte was to be written last.
+    After the zero byte of a segment there may be a PUT whose first byte was to be written last.
     A checkpoint is replaced as a whole, so nothing but zeros may follow its last record.
     """
     if file.dialect != KESTREL or damage.end != len(data) or damage.offset == 0:

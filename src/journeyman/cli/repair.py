@@ -3,8 +3,8 @@
 Damaged bytes go to ``quarantine/`` beside the file, durably, before they leave the file; so no
 byte is ever destroyed. The log's own classes do it, under the log's own lock.
 
-A start sets aside what stands after the last seal of a log, because nobody was told that it is
-stored. It may be whole all the same, and so may most of a block that one flipped bit has spoilt.
+A start sets aside what stands after the last seal of a log, because no client was answered that it
+is stored. It may be whole all the same, and so may most of a block that one flipped bit has spoilt.
 ``take_back`` appends what can be read of such a file to the log, as its newest records; items of a
 queue get new ids.
 """
@@ -237,7 +237,7 @@ def _print_file(output: Output, file: FileReport, dry_run: bool) -> None:
     for path in file.quarantined:
         output.line(f"    now in {path}")
     if file.gone:
-        output.line("    the file held nothing of this log and is gone")
+        output.line("    the file held nothing of this log and was removed")
 
 
 def _words(damage: Damage) -> str:

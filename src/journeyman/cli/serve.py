@@ -2,7 +2,7 @@
 
     settings --> logs, listeners, tickers, runners --> until SIGTERM or SIGINT
 
-What happens while it runs is told on stderr; docs/operations.md says how to run it. Exit codes: 0
+What happens while it runs is logged to stderr; docs/operations.md says how to run it. Exit codes: 0
 after a clean stop, 1 when it could not start or the log failed, 2 when the settings are wrong.
 
 ``journeyman workq-server`` is the work queue alone, started as the original is started, with its

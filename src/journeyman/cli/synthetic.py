@@ -23,7 +23,7 @@ A synthetic workq command log: jobs added, leased, finished, timed out and delet
 The queue is simulated step by step on its own clock, so records of many jobs mix as they do in a
 busy server, no record comes before the one it needs, and times only grow. ``removals`` of the
 finished jobs are deleted. When every id has been used, finished jobs are deleted and their ids
-added anew.
+added again.
 
 A synthetic ztick log: rules first, then jobs set, run, replanned and removed.
 
@@ -152,7 +152,7 @@ def _segments(random: Random, plan: Plan) -> Iterator[SyntheticBytes]:
 
 
 def _checkpoint(random: Random, plan: Plan, number: int) -> SyntheticBytes:
-    """Readers stand apart: the first at ``removals`` of the ids, each next one a little behind."""
+    """Readers stand apart: the first at ``removals`` of the ids, each next one a little later."""
     head = int(plan.records * plan.removals * (1 - number / (4 * plan.readers)))
     beyond = range(head + 2, min(head + 4 * _DONE_BEYOND_HEAD, plan.records + 1))
     done = sorted(random.sample(beyond, min(len(beyond), _DONE_BEYOND_HEAD)))
@@ -182,7 +182,7 @@ _START, _TIMEOUT = bytes([Command.START_ATTEMPT]), bytes([Command.TIMEOUT_ATTEMP
 
 
 def workq_pieces(plan: Plan) -> Iterator[SyntheticBytes]:
-    """All segments, in pieces of about PIECE_BYTES. A full segment ends behind its last record."""
+    """All segments, in pieces of about PIECE_BYTES. A full segment ends after its last record."""
     number = 1
     parts = [HEADER]
     records = 0

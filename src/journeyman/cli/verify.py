@@ -162,11 +162,11 @@ def _key(anomaly: Anomaly) -> str:
 
 
 def inspect_log(mapped: MappedLog, as_of_ns: int, advance: Advance) -> LogReport:
-    """Read a whole log and report. ``advance`` is told how many bytes are done."""
+    """Read a whole log and report. ``advance`` gets the number of bytes done."""
     log = mapped.log
     report = LogReport(log.dialect, log.where, log.queue, as_of_ns)
     account = account_for(log, report.note, lambda: _records(mapped))
-    # Checkpoints come first: only they tell which items are dead.
+    # Checkpoints come first: only they show which items are dead.
     files = (*log.readers, *log.segments)
     for number, file in enumerate(files):
         account.begin_file(number, file.reader)

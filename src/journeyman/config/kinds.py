@@ -13,7 +13,7 @@
 Reading is strict, as ztick is: a number in quotes is not a number. What does not fit is a
 ValueError; its text, if any, says more than ``allowed`` does.
 
-An address is written in the ways that people write it. The port is behind the last colon; port 0
+An address is written in the ways that people write it. The port follows the last colon; port 0
 lets the system choose one. A missing host is refused: whether ``:5678`` means this machine or the
 whole world is not for a server to guess.
 
@@ -89,7 +89,7 @@ T = TypeVar("T")
 
 
 def setting(kind: Kind[T], default: T, meaning: str, *, key: str = "") -> T:
-    """A field that is a setting. ``key`` where ztick's name lacks the unit that ours carries."""
+    """A field that is a setting. ``key`` where ztick's name lacks the unit."""
     metadata = {"kind": kind, "meaning": meaning, "key": key}
     return field(default=default, metadata=metadata)
 

@@ -2,8 +2,8 @@ r"""Where settings come from: defaults, file, environment, command line; the lat
 
     default  <  ztick.toml:12  <  JOURNEYMAN_LOG_LEVEL=debug  <  a command line option
 
-What nobody said may depend on the rest: paths are below the data directory, and with a file a
-service is open only if the file has its section (see ``_Layers.complete``).
+A setting without a value may depend on others: paths are below the data directory, and with a file
+a service is open only if the file has its section (see ``_Layers.complete``).
 
 ``load`` gives the settings together with the origin of each; ``show`` writes them down as a file
 that ``load`` reads back to the same settings.
@@ -13,11 +13,11 @@ what is allowed. Things that are odd but harmless are notes, for the caller to l
 
 A configuration file -> its values by section and key, each with its line.
 
-A file is TOML. ztick reads its files line by line and takes some that are no TOML; those are read
+A file is TOML. ztick reads its files line by line and takes some that are not TOML; those are read
 here in the same way, with a note for each thing that TOML would refuse:
 
     level = info             a string without quotes
-    path = "C:\bin"          a string with backslashes that are no escapes
+    path = "C:\bin"          a string with backslashes that are not escapes
     a key given twice        the last one counts; so may a section be opened twice
     no equals sign           the line is skipped, as is a `[` that is never closed
 
@@ -416,7 +416,7 @@ class _Layers:
 
 
 def _check_together(settings: Settings, origins: Mapping[str, str]) -> None:
-    """What one value alone cannot tell."""
+    """What involves more than one value."""
     controller, telemetry, shell = settings.controller, settings.telemetry, settings.shell
     for given, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         value = getattr(controller, given)

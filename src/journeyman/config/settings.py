@@ -9,7 +9,7 @@ the queues are in queue_settings.py.
     framerate = 512                     JOURNEYMAN_DATABASE_FRAMERATE=512
 
 The sections down to [telemetry] are ztick's, key for key with its defaults, so a ztick
-configuration file works as it is. The ones behind it are new. Paths are taken as given: relative
+configuration file works as it is. The ones after it are new. Paths are taken as given: relative
 ones are relative to the current directory.
 """
 
@@ -127,9 +127,7 @@ class HttpSettings:
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
     path: str = setting(Text(), "/bin/sh", "program that runs the commands of shell rules")
-    args: tuple[str, ...] = setting(
-        TextList(), ("-c",), "its arguments; the command comes behind them"
-    )
+    args: tuple[str, ...] = setting(TextList(), ("-c",), "its arguments; the command follows them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,7 @@ class HistorySettings:
     days: int = setting(
         Integer(0, 36_500),
         30,
-        "how long runs are kept; 0 is no limit; else a file holds a day at most",
+        "how long runs are kept; 0: no limit; else a file holds a day at most",
     )
 
 
@@ -219,7 +217,7 @@ class RunnerSettings:
     process_timeout_ms: int = setting(
         Integer(0, 30 * DAY_MS, "milliseconds"),
         0,
-        "longest run of shell, direct and awf; 0 is no limit",
+        "longest run of shell, direct and awf; 0: no limit",
     )
     network_timeout_ms: int = setting(
         Integer(1, DAY_MS, "milliseconds"), 30_000, "longest run of http, amqp and redis"

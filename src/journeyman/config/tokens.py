@@ -55,7 +55,7 @@ _DIGEST_KEY = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)  # of this proce
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Who a client is once its secret was right."""
+    """What a client may do once its secret was right."""
 
     name: str
     namespace: str

@@ -5,7 +5,7 @@
 
 To put something in is a search in ``lasts`` and one in a chunk; mostly it belongs at the very end,
 and is appended. The first, and any page from any offset, are found without a search. What leaves
-is gone at once: there is nothing stale to step over, and nothing to be tidied later.
+is removed at once: there is nothing stale to step over, and nothing to be tidied later.
 
 Each thing is in it at most once. A set does not know how it came about, so taking back what was
 done to it is doing the opposite: that is why the engine can undo a batch.

@@ -280,7 +280,7 @@ def id_span(records: Iterable[Any]) -> tuple[int, ...]:
 def consumed_by_all(
     readers: Mapping[str, Reader | None], span: Sequence[int]
 ) -> Callable[[int], bool]:
-    """Tells of an item whether every reader is past it. Without readers none is.
+    """A function: whether every reader is past an item. Without readers none is.
 
     ``span``: the least and the greatest id of the queue, which decide whether a reader stands where
     its checkpoint says. The default reader does not count beside named ones.

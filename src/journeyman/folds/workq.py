@@ -10,9 +10,9 @@
     orphans or None  kept !        kept !              kept !           kept !, or None !
 
 ``!`` is reported, ``-`` changes nothing. An add begins a life: of an unknown id, of orphans (which
-are applied to it), or anew when it differs from the add of the living job. The original refuses a
-log with most of the marked cases, though its own races write them; here each has a rule, given in
-docs/folds.md with its reason. Three ideas carry them all:
+are applied to it), or a new start when it differs from the add of the living job. The original
+refuses a log with most of the marked cases, though its own races write them; here each has a rule,
+given in docs/folds.md with its reason. Three ideas carry them all:
 
  - A record says what a server did. That a job was leased or finished is a fact; that a lease or
    all attempts ran out is what the fold makes of it, and gives way to facts.
@@ -28,7 +28,7 @@ from the original (formats.workq.retry); to the fold a hidden record is like any
 Orphans (records of a job whose add is not here yet) or a FoldedJob. What depends on the time is
 never in a state; it is a view:
 
-    visible(state, as_of_ns)     the job, unless its TTL has run out (then nobody may see it)
+    visible(state, as_of_ns)     the job, unless its TTL has run out (then it is hidden)
     queue_of(job, as_of_ns)      "ready", "scheduled", or None when leased or finished
     lease_deadline_ns(job)       when a lease runs out
     queue_order(job)             the sort key of all queues and listings
@@ -40,9 +40,9 @@ never in a state; it is a view:
     (start timeout) * n  start * m    attempts; the last start bears the true time
     complete | fail | timeout         how it ended
 
-What cannot be told apart in the state is told in the simplest way. Where the state is one that the
-original can reach, it can load these records too: attempts that ended are pairs of start and
-timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
+What cannot be distinguished in the state is written in the simplest way. Where the state is one
+that the original can reach, it can load these records too: attempts that ended are pairs of start
+and timeout, a lease is an open start. Starts without a timeout between them, which it refuses, are
 written only for states that its own races, or attempts over the limit, have made. What has no time
 of its own takes the add's; times run backwards only where those of the log did.
 """
@@ -74,7 +74,7 @@ from journeyman.units import NS_PER_MS
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
-MAX_RETRY_DELAY_MS = 86_400_000  # ours, kept with max-fails: see formats.workq.retry
+MAX_RETRY_DELAY_MS = 86_400_000  # an extension, kept with max-fails: see formats.workq.retry
 MAX_COUNT = 255  # of max-attempts and max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 
@@ -237,7 +237,7 @@ def fold(records: Iterable[Record], notes: Notes = None) -> State:
 
 
 def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, FoldedJob | Orphans]:
-    """The states of a whole log. What was added and has ended leaves nothing behind."""
+    """The states of a whole log. What was added and has ended leaves no state."""
     states: dict[bytes, FoldedJob | Orphans] = {}
     for record in records:
         key = record.job_id
@@ -360,7 +360,7 @@ def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
 def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout is that of an earlier lease, which a later start has cut off.
 
-    Not so if it comes when the present lease is over too: then nothing is left to tell apart.
+    Not so if it comes when the present lease is over too: then there is no difference.
     """
     if not job.owed_timeouts:
         return False
@@ -371,7 +371,7 @@ def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
 def _is_retry(job: FoldedJob, record: JobEvent) -> bool:
     """Whether this timeout takes back the failure just before it.
 
-    The equal time tells it from a timeout that a race of the original wrote behind its fail.
+    The equal time distinguishes it from a timeout that a race of the original wrote after its fail.
     """
     return (
         job.state == _FAILED
@@ -440,7 +440,7 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
     started = born if job.started is None else job.started
     pairs = _attempts_in_pairs(job)
     open_starts = job.attempts - pairs
-    # Beyond max-attempts only a retried failure queues a job again; then it is told last.
+    # Beyond max-attempts only a retried failure queues a job again; then it is written last.
     fail_last = job.state == JobState.PENDING and open_starts > 0
 
     yield added
@@ -473,7 +473,7 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
 
 
 def _attempts_in_pairs(job: FoldedJob) -> int:
-    """How many attempts are told as a start and its timeout.
+    """How many attempts are written as a start and its timeout.
 
     All that have ended, but never as many as max-attempts: that timeout would end the job.
     """

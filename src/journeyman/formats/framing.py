@@ -9,7 +9,7 @@ A codec decodes one entry at an offset. It answers with one of three things, nev
     FormatError      IncompleteEntry: the buffer ends inside the entry
                      any other:       corruption
 
-``scan`` reads a whole buffer and stops at the first fault. Reading on behind damage is recovery,
+``scan`` reads a whole buffer and stops at the first fault. Reading on after damage is recovery,
 not format: see journeyman.logs.recovery.
 """
 
@@ -117,7 +117,7 @@ class Codec(Protocol[R]):
         ...
 
     def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
-        """The first place at or after ``offset`` where an entry begins, as far as can be told.
+        """The first place at or after ``offset`` where an entry seems to begin.
 
         With a checksum that is proof; without one it takes a chain of plausible entries, or, if
         ``lone``, a single one.

@@ -29,7 +29,7 @@ from typing import Final, Protocol, TypeAlias
 import google_crc32c
 
 BLOCK_BYTES: Final = 64 * 1024  # a block is sealed once it has reached this size
-# A block is one record longer than that at most. Nobody looks farther for its seal.
+# A block is at most one record longer than that. Its seal is not searched for further on.
 MAX_BLOCK_BYTES: Final = BLOCK_BYTES + 17 * 1024 * 1024
 
 # What decoders accept, as in journeyman.formats.framing.

@@ -3,8 +3,8 @@
     segments    names of files in the three dialects, and when the next segment begins
     catalog     which files are which log, in which order; detection guesses the dialect of a path
     appender    a batch of records in one write and one sync; rotates and cuts back
-    recovery    what a crash or a bad disk left behind: read, report, repair, set aside
-    damage      the words of that report, and reading on behind damage
+    recovery    what a crash or a bad disk has left: read, report, repair, set aside
+    damage      the words of that report, and reading on after damage
     sealing     sealed files: written whole or closed, and how any of them is read
     publication putting new files in the place of old ones, one or many
 

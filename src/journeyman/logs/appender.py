@@ -11,7 +11,7 @@ When ``append`` returns, the records are as durable as the SyncPolicy promises:
     always   after fdatasync    nothing is lost when power fails
     os       after the write    lost at worst: what the operating system has not written back yet
 
-Whoever wants something between the two calls ``sync`` from time to time. Under either policy a
+For something between the two, call ``sync`` from time to time. Under either policy a
 segment is synced before the next one is begun, and at close: a crash only ever takes from the end.
 
     state      append, open, sync, rotate_to
@@ -64,7 +64,7 @@ class SyncPolicy(Enum):
 
 
 class Appender:
-    """The writing end of one log. One Appender a log; whoever opens the log holds its lock."""
+    """The writing end of one log. One Appender per log; its opener holds the lock."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Appender:
             except (OSError, JourneymanError) as error:
                 self._take_back(error)
             except BaseException as error:
-                # Cut off in the middle of a write: nobody knows how far it got.
+                # Cut off in the middle of a write: how far it got is unknown.
                 self._poison(LogPoisoned(self._where, f"an append was broken off by {error!r}"))
                 raise
             return positions
@@ -279,7 +279,7 @@ class LogTail:
     def open(self, path: str | None = None) -> None:
         """Open the segment to go on with; made with its header if it is missing or empty.
 
-        ``path`` is for whoever knows already what the plan would find.
+        ``path``: what the plan would find, if that is known already.
         """
         if self._file is None:
             self._file = self._begin(path or self._plan.first_path())

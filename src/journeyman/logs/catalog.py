@@ -8,12 +8,12 @@
 
     paths, globs --expand--> files and directories --group--> Log(files in order)
 
-``find_logs`` is told the dialect. A directory gives the files in it, and those in its
+``find_logs`` needs the dialect. A directory gives the files in it, and those in its
 ``name=value`` directories, as in Spark's file sources; a recursive query goes into every directory
 instead and then makes no columns of their names. Hidden names (``.`` or ``_`` first), locks,
-temporary and retired files are no part of a log. A file that is named itself is read whatever its
+temporary and retired files are not part of a log. A file that is named itself is read whatever its
 name; of a ztick log the active file stands for all files of the log, and each other file for
-itself alone. What paths mean when nobody says the dialect: journeyman.logs.detection.
+itself alone. What paths mean without a given dialect: journeyman.logs.detection.
 
 Globs are Hadoop's, as in Spark: ``*``, ``?``, ``[ab]``, ``[^a]`` and ``{a,b}``, never across a
 ``/``, over any place that can list its directories.
@@ -46,7 +46,8 @@ _GLOB_CHARACTERS = frozenset("*?[]{}")
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file or directory as it was found. ``identity`` tells a replaced file, where known."""
+    """A file or directory as it was found. ``identity`` shows that a file was replaced, where
+    known."""
 
     path: str
     is_dir: bool
@@ -398,7 +399,7 @@ def kestrel_names(path: str, files: ReadsAt) -> tuple[str, str | None]:
     queue = name.partition(".")[0]
     reader = kestrel_reader(queue, name)
     if reader is None and kestrel_number(queue, name) is None:
-        # Under a foreign name only the first bytes tell what kind of file it is.
+        # Under a foreign name only the first bytes show what kind of file it is.
         reader = name if files.read_at(path, 0, 4) == READER_MAGIC else None
     return queue, reader
 

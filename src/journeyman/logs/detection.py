@@ -1,4 +1,4 @@
-"""Which logs the paths on a command line mean, when nobody says the dialect.
+"""Which logs the paths on a command line mean, when no dialect is given.
 
     a file                                 by its first bytes, then by its name
     000000001.log ...                      a workq log (an empty one may have only its append.lock)
@@ -74,7 +74,7 @@ def ztick_files(disk: Disk, active: str) -> list[str]:
 
 
 class LogFinder:
-    """Looks for logs on a disk; ``warn`` is told of journals that only an import can read."""
+    """Looks for logs on a disk; ``warn`` is called for journals that only an import can read."""
 
     def __init__(self, disk: Disk, warn: Callable[[str], None]) -> None:
         self._disk = disk
@@ -106,7 +106,7 @@ class LogFinder:
         return logs
 
     def find_all(self, path: str) -> list[Log]:
-        """Every log in a directory or data directory, of whatever dialect; none is no error."""
+        """Every log in a directory or data directory, of whatever dialect; maybe none."""
         if kept := self._in_data_directory(path):
             return kept
         names, _ = _names_in(self._disk, path)
@@ -183,7 +183,7 @@ class LogFinder:
         )
 
     def _in_data_directory(self, path: str) -> list[Log]:
-        """The logs of a data directory, as `serve --data` has them; none if it is no such one.
+        """The logs of a data directory, as `serve --data` has them; none if it is not one.
 
         The subdirectories make it one. A directory with a schedule.log alone is like any other.
         """

@@ -6,7 +6,7 @@ says what is to be done, and is itself one file:
     <dir>/<staging>/...      the new files, complete and synced, under any names
     <dir>/_publication*.json the journal: which of them get which names in <dir>, and what goes
 
-    step                                                        a crash behind it leaves
+    step                                                        a crash after it leaves
     1 write and sync the journal under a temporary name         the old log; the rest is litter
     2 rename it to its name, sync the directory                 decided: ``finish`` makes it so
     3 rename each new file to its place                         some old, some new: ``finish``
@@ -14,8 +14,8 @@ says what is to be done, and is itself one file:
     5 remove the journal, sync the directory                    the new log
 
 From step 2 on the publication has happened, and what is left of it can be done by anyone, any
-number of times: ``finish`` does it, and is called under the log's lock by whoever writes the log
-next. Until then a reader that does not know of journals sees files of both logs; so it looks for
+number of times: ``finish`` does it, and is called under the log's lock by the process that writes
+it next. Until then a reader that does not know of journals sees files of both logs; so it looks for
 one first (``pending``). Nothing here takes a lock: the caller has it.
 
 Paths in the journal are relative to its directory, so that a directory can be moved with it.
@@ -27,7 +27,7 @@ A single file takes the place of an old one so that a crash leaves one of them w
     put_in_place   the directory is synced, and it returns       crash: the new one stands
 
 Only after ``put_in_place`` may anything go that the new file stands for. Until then the old file
-is the truth and the temporary one is litter, which whoever opens the log removes.
+is the truth and the temporary one is litter, which is removed when the log is opened.
 
 Compaction, cleaning and checkpoints differ in what they write; how it gets there is the same.
 
@@ -73,7 +73,7 @@ def write_whole(disk: Disk, temporary: str, pieces: Iterable[Buffer]) -> int:
         finally:
             file.close()
     except OSError as error:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # the first error is the one to raise
             disk.remove(temporary)
         if is_full(error):
             raise LogFull(temporary, "no room to write the file; nothing was changed") from error
@@ -123,7 +123,7 @@ class Publication:
 
 
 def journal_path(directory: str, log: str = "") -> str:
-    """The journal of a log; ``log`` tells logs that share a directory apart."""
+    """The journal of a log; ``log`` distinguishes logs that share a directory."""
     return posixpath.join(directory, f"{JOURNAL_PREFIX}{'-' if log else ''}{log}.json")
 
 
@@ -239,7 +239,8 @@ def identities(paths: Iterable[str]) -> list[Identity]:
 
 
 def note_replacement(before: Iterable[Identity], staged: str, path: str) -> None:
-    """Tell streams of these files that the one at ``staged`` will be at ``path`` instead of them.
+    """Note for streams of these files that the one at ``staged`` will be at ``path`` instead of
+    them.
 
     A note that cannot be written does no harm to the log: such a stream stops and says why.
     """

@@ -47,7 +47,7 @@ PERSISTENT = 2  # delivery mode
 CLOSE_LIMIT_S = 1.0
 
 _CONNECTING = "connect to"
-# Told by the library when connection.open is answered with anything else.
+# Reported by the library when connection.open is answered with anything else.
 _VHOST_REFUSED = "Expected one of ['Connection.OpenOk']"
 
 

@@ -8,10 +8,10 @@ A server that is stopped ends its own programs. A server that is killed cannot; 
 live on beside the second run that follows its restart. So a second, tiny process holds the other
 end of a pipe: the operating system closes it whenever and however the server ends.
 
-What is told are process groups, so the children of a program go with it; programs that made a
-session of their own are out of reach. A program is told of as soon as its id is known; the moment
+It is given process groups, so the children of a program go with it; programs that made a
+session of their own are out of reach. A program is reported as soon as its id is known; the moment
 before that is not covered. If the guardian cannot be started, or was killed and cannot be
-started anew, programs run unguarded: a job is not failed for that.
+started again, programs run unguarded: a job is not failed for that.
 
 This file is both sides. The guardian runs it alone, without the package, so it imports nothing
 but the standard library.
@@ -99,7 +99,7 @@ class Guardian:
 
 
 def watch(lines: Iterable[bytes]) -> set[int]:
-    """Follow what the server tells; the groups that are left when it says no more."""
+    """Follow what the server reports; the groups that are left when it stops."""
     groups: set[int] = set()
     for line in lines:
         sign, number = line[:1], line[1:].strip()
@@ -113,7 +113,7 @@ def watch(lines: Iterable[bytes]) -> set[int]:
 
 
 def main() -> None:
-    # Whoever stops the server stops all of its group or service: the guardian goes last.
+    # A stop signal reaches the whole group or service: the guardian goes last.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     for group in watch(sys.stdin.buffer):

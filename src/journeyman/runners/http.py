@@ -106,7 +106,7 @@ class HttpRunner:
             trace = aiohttp.TraceConfig()
             trace.on_connection_create_end.append(_note_connected)
             self._session = aiohttp.ClientSession(
-                # How many run at once is decided by whoever starts the runs.
+                # The caller decides how many run at once.
                 connector=aiohttp.TCPConnector(limit=0, force_close=True, ssl=self._tls or True),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
@@ -127,7 +127,7 @@ class _LostError(aiohttp.ClientError):
 async def _only_once(
     request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Lost is lost. By itself aiohttp sends all but POST once more; from here it cannot tell."""
+    """Lost is lost. By itself aiohttp sends all but POST once more; here it cannot know."""
     try:
         return await send(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -148,7 +148,7 @@ async def _read_body(response: aiohttp.ClientResponse, output: BoundedOutput) ->
         if not chunk:
             return
         output.feed(chunk)
-    # Somebody wants to tell us more than we want to know: hang up.
+    # More than is kept: hang up.
     response.close()
 
 

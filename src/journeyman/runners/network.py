@@ -17,8 +17,8 @@ Keeps credentials out of every text that leaves the runners.
 
 What counts is a word, a stretch without white space: everything between its first `://` and its
 last `@` goes, whatever it is. So a password may hold `/`, `@`, quotes or a second address and is
-still gone; the price is that an innocent `@` further on takes the host with it. Text that was cut
-in the middle of a word is judged as if the missing part held the other half of the credentials.
+still removed; the price is that an innocent `@` further on takes the host with it. Text that was
+cut in the middle of a word is judged as if the missing part held the other half of the credentials.
 
 Every step looks at each byte a fixed number of times: the text may be hostile and a mebibyte
 long. It is not a search for secrets in general: a token in a path or a query is not recognised,
@@ -27,7 +27,7 @@ which is why the runners never put one into a text in the first place.
 The addresses of brokers: text of a rule -> where to connect, as whom, to what.
 
     amqp://[user[:password]@]host[:port][/vhost]      guest:guest  5672  vhost "/"
-    redis://[user[:password]@]host[:port][/db]        nobody       6379  db 0
+    redis://[user[:password]@]host[:port][/db]        none         6379  db 0
 
               user : password        host : port
             |-----------------|   |------------|
@@ -38,11 +38,11 @@ The addresses of brokers: text of a rule -> where to connect, as whom, to what.
 - User, password, host and vhost are percent-decoded; an IPv6 address stands in brackets.
 - The vhost is what follows the slash. Nothing after it means the default vhost `/`, so `…:5672/`
   and `…:5672` are the same; `/%2f` and `//` name it in full.
-- A user of redis without a password is nobody: there is nothing to authenticate with.
+- A user of redis without a password counts as none: there is nothing to authenticate with.
 - There is no query and no fragment: `?` and `#` are ordinary characters.
 
 What RULE SET accepts (journeyman.protocols.ztick.rules) is accepted here, unless it hides bytes
-that are no text behind percent signs; rules out of an old log were checked by nobody. A bad
+that are not text after percent signs; rules of an old log were never checked. A bad
 address gives one phrase, which never repeats any of it: it may hold a password.
 """
 
@@ -80,7 +80,7 @@ def redact_bytes(data: bytes) -> bytes:
 
 
 def redact_cut(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
-    """Both sides of a cut: credentials that the cut went through are gone from each of them."""
+    """Both sides of a cut: credentials that the cut went through are removed from each."""
     last, first = _last_word(head), _first_word(tail)
     before, behind = head[: len(head) - len(last)], tail[len(first) :]
     separator, at = last.find(_SEPARATOR), first.rfind(b"@")
@@ -144,7 +144,7 @@ class _Parts:
     password: str | None = field(repr=False)
     host: str
     port: int | None
-    path: str | None  # behind the slash, not decoded; None without a slash
+    path: str | None  # after the slash, not decoded; None without a slash
 
 
 class _BadAddressError(Exception):

@@ -1,10 +1,10 @@
-"""Programs as runs: start one, keep what it says, wait, and leave nothing of it behind.
+"""Programs as runs: start one, keep what it says, wait, and leave nothing of it running.
 
                    exits by itself
     started ------------------------------> ended        exit 0 succeeds, all else fails
        |                                      ^
        |  time limit                          |
-       +-----------> SIGTERM to the group ----+  all of it gone within the grace
+       +-----------> SIGTERM to the group ----+  all of it ended within the grace
        |                     | grace over     |
        |  cancelled          v                |
        +-----------> SIGKILL to the group ----+
@@ -12,7 +12,7 @@
 - A program gets a session of its own, so that it and all it starts are one process group: signals
   go to the group, and a Ctrl-C meant for the server does not reach it.
 - Standard input is empty; output and error output are one stream, read to its end as fast as it
-  comes, of which head and tail are kept. A program never waits because nobody reads.
+  comes, of which head and tail are kept. A program never waits for its output to be read.
 - The environment is the server's, and JOURNEYMAN_JOB_ID, JOURNEYMAN_EXECUTION_NS and
   JOURNEYMAN_EXECUTION (the same moment in ISO 8601).
 - The run is over when the program is. What it left in the background lives on and is still read
@@ -35,7 +35,7 @@ soon as it ends: its id, which is the id of the group, could be a stranger's by 
 signal. Here nothing is awaited, so there is no moment at which a cancellation could find half a
 child; and of the event loop only readers are used, which all loops have and none of them owns.
 
-What a program is told, and what is said about it: pure text, no process.
+What a program is given, and what is reported of it: pure text, no process.
 
     environment   the server's, and the job: id, moment in nanoseconds, moment in ISO 8601
     start_reason  why it could not be started
@@ -47,7 +47,7 @@ shell <command>: the command, as the last argument of a shell.
     path = "/bin/sh"             -------  --  ---------------------------
     args = ["-c"]                 path   args          the rule
 
-The text of the rule is the program here, whoever wrote it. The job id is not pasted into it: it
+The text of the rule is the program here. The job id is not pasted into it: it
 comes in $JOURNEYMAN_JOB_ID, where quotes and semicolons in it do no harm.
 
 direct <executable> [<argument>...]: a program and its arguments, and no shell between.
@@ -148,7 +148,7 @@ class Programs:
         """End a program that ran too long: first it is asked to, then it is made to."""
         limit = f"ran longer than {seconds(self._settings.process_timeout_ms)}"
         child.signal(signal.SIGTERM)
-        # The end of the output tells that its children are gone, too; asking the system whether
+        # The end of the output shows that its children have ended, too; asking the system whether
         # the group exists would count the dead whom no parent has buried yet.
         grace_s = self._settings.kill_grace_ms / 1000
         obeyed = await _within(grace_s, child.exited, child.drained)
@@ -193,7 +193,7 @@ class Child:
     ) -> None:
         """Start it. Raises OSError if that is not possible.
 
-        ``when_drained`` is told when the last one who could write is gone, or was hung up on.
+        ``when_drained`` is called when the last writer has closed, or was hung up on.
         """
         self._loop = asyncio.get_running_loop()
         self._when_drained = when_drained
@@ -217,7 +217,7 @@ class Child:
         self._watch_exit()
 
     def signal(self, number: signal.Signals) -> None:
-        # Gone already, or no longer ours to signal: either way there is nothing to do.
+        # It has ended, or may no longer be signalled: either way there is nothing to do.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.group, number)
 
@@ -226,7 +226,7 @@ class Child:
         return self._process.wait()
 
     def hang_up(self) -> None:
-        """Read no more, whoever still writes."""
+        """Read no more, even if something still writes."""
         if self.drained.done():
             return
         self._loop.remove_reader(self._pipe.fileno())
@@ -262,7 +262,7 @@ class Child:
 
     def _wait_in_thread(self) -> None:
         self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.exited.set_result, None)
 
 

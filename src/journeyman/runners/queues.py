@@ -58,7 +58,7 @@ class JournalRunner:
         if self._put is None:
             return failed("no fan-out queues are served: kestrel.enabled is false")
         queue = request.runner.queue
-        if not is_queue_name(queue):  # a log may hold rules that nobody has checked
+        if not is_queue_name(queue):  # a log may hold unchecked rules
             return failed("the rule names no queue that could exist")
         reason = await self._put(queue, request.job_id.encode())
         return failed(reason) if reason else RunResult(True)

@@ -4,7 +4,7 @@
     SELECT db                 if it is not 0
     <command> <key> <job id>  PUBLISH, RPUSH, LPUSH or SET
 
-Every answer that is not an error succeeds: a message published to nobody is published. Nothing
+Every answer that is not an error succeeds: a message without subscribers is published. Nothing
 else may be sent by a rule: other commands take other arguments, or none that would make sense.
 """
 

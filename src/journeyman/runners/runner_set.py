@@ -1,4 +1,4 @@
-"""One runner for each kind of runner record, behind one ``run``.
+"""One runner for each kind of runner record, with one ``run`` for all.
 
     request.runner    Shell Direct Awf      Http        Amqp  Redis      Queue        Journal
                             |                |            |     |          |             |
@@ -8,7 +8,7 @@
     async with RunnerSet(settings) as runners:
         result = await runners.run(RunRequest(job_id, execution_ns, rule.runner))
 
-It does not decide how many run at once, or when: whoever holds it does. It is the last net: a
+It does not decide how many run at once, or when: its owner does. It is the last net: a
 defect in a runner, or in a library below it, becomes a failed run with the traceback as its
 output, not a server that stops.
 

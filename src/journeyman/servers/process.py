@@ -2,7 +2,7 @@
 
     READY=1           to systemd, when every port is open (see core/service_manager.py)
     SIGHUP            read tokens, certificate and log level again (see access.py)
-    SIGTERM, SIGINT   stop in order (see schedule.py), exit 0
+    SIGTERM, SIGINT   stop in order (see core/service.py), exit 0
     a second one      stop at once: what still runs is killed, the log is synced, exit 1
     the log failed    no more answers, exit 1 with the reason
 
@@ -63,7 +63,7 @@ def run(
     stderr: TextIO,
     read_again: Callable[[], Configuration] | None = None,
 ) -> int:
-    """Serve until told to stop; the exit code. ``read_again`` gives the settings on SIGHUP."""
+    """Serve until stopped; the exit code. ``read_again`` gives the settings on SIGHUP."""
     clock = SystemClock()
 
     def write(line: str) -> None:
@@ -193,7 +193,7 @@ async def _serve_on(
             messages.warn(note)
         messages.info(f"SIGHUP: reloaded {', '.join(done)}; other settings need a restart")
 
-    # Before the ports open: who sees that we listen may tell us to stop at once.
+    # Before the ports open: a stop may come as soon as the server listens.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
     loop.add_signal_handler(signal.SIGHUP, on_hangup)

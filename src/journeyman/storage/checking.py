@@ -17,9 +17,9 @@ them. Keys of no known prefix are none of our business.
                                                                               -> schema put back
 
 In many small commits, for a store may be larger than memory. A store without its schema is refused
-until it is rebuilt, so a rebuild that was interrupted is begun again, and nobody works with half of
-it. Nobody else may write meanwhile: stop the server first. Queue-time keys of version 1 become
-version 2. Records that cannot be read stay, in no index.
+until it is rebuilt, so a rebuild that was interrupted is begun again, and no program works with
+half of it. No other program may write meanwhile: stop the server first. Queue-time keys of version
+1 become version 2. Records that cannot be read stay, in no index.
 """
 
 from __future__ import annotations
@@ -277,11 +277,11 @@ class Rebuilt:
 
 
 def _unseen(jobs: int) -> None:
-    """Nobody watches."""
+    """Report nothing."""
 
 
 def rebuild(backend: Backend, progress: Callable[[int], None] = _unseen) -> Rebuilt:
-    """Make everything derived anew. ``progress`` is told how many records were done."""
+    """Make everything derived again. ``progress`` gets the number of records done."""
     backend.write({SCHEMA_KEY: None})
     for prefix in _DERIVED:
         _remove_all(backend, prefix)

@@ -6,7 +6,7 @@
         view.scan(start, end, reverse=True, limit=50)
         view.around(key, start, end)
 
-    with backend.turn() as turn:            the turn to write: one at a time, whoever asks, in this
+    with backend.turn() as turn:            the turn to write: one at a time, in this
         old = turn.get(key)                 process or another one; what is read is what is there
         turn.commit({key: new, gone: None})
 
@@ -111,7 +111,7 @@ class Turn(StoreReader):
 
     @abstractmethod
     def commit(self, changes: Changes) -> None:
-        """Make these changes when the turn ends. Nothing is read or committed behind it."""
+        """Make these changes when the turn ends. Nothing is read or committed after it."""
 
 
 class Backend(ABC):

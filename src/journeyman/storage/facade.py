@@ -2,7 +2,7 @@
 
     with Storage.open("rocksdb", "~/.journeyman/data") as storage:
         storage.upsert_job_record(record)                       one durable commit, shared with
-        storage.set_job_status(uuid, "completed")               whoever else is writing
+        storage.set_job_status(uuid, "completed")               whatever else is written
         storage.apply([Upsert(record), Remove(uuid)])           many at once, all or none
         storage.list_jobs("mail", "waiting", page=700)
 
@@ -22,7 +22,7 @@ Group commit: what many threads ask for at once is one turn and one sync.
     thread B  --ops-->  waiting --+--> the leader takes all that waits: one commit
     thread C  --ops-->  waiting --+    then it wakes them, and makes the next in line the leader
 
-There is no thread of its own: the first to come leads, and writes for all who came meanwhile.
+There is no thread of its own: the first caller leads, and writes for all that came meanwhile.
 Each waits at a gate of its own, not at a lock: so a new leader finds all that came during the
 commit before, and does not begin while the others still queue for the lock. The operations that
 were handed in together are all in one commit, or none is. Should the store fail, everyone whose
@@ -121,7 +121,7 @@ class Storage:
     ) -> Storage:
         """UsageError for what cannot be asked for, StorageError if the store cannot be opened.
 
-        ``say`` is told, in a line each, what happens: a server passes its log.
+        ``say`` gets a line for each thing that happens: a server passes its log.
         """
         say = say or _unheard
         place = expanded(path) if engine not in ("postgres", "memory") else path
@@ -229,7 +229,7 @@ class Storage:
         """False if there is no such job; UnreadableRecord if its record cannot be read."""
         outcome = self.apply([SetStatus(job_uuid, status)])[0]
         if outcome is OperationOutcome.UNREADABLE:
-            raise self._unreadable(job_uuid, "it cannot be read; remove it or write it anew")
+            raise self._unreadable(job_uuid, "it cannot be read; remove it or write it again")
         return outcome is OperationOutcome.DONE
 
     def remove_job_record(self, job_uuid: UUID) -> bool:
@@ -280,7 +280,7 @@ class Storage:
         page: int | None = None,
         after: str | None = None,
     ) -> Page:
-        """Jobs of a queue and status, oldest first: a page by number (from 1) or behind a cursor.
+        """Jobs of a queue and status, oldest first: a page by number (from 1) or after a cursor.
 
         Costs what it returns, not what exists.
         """
@@ -296,7 +296,7 @@ class Storage:
         self, before_ms: int, *, limit: int | None = None, after: QueueTimeKey | None = None
     ) -> list[QueueTimeKey]:
         """Jobs whose execution starts before a time, earliest first, whatever their status; from
-        the first, or behind a key."""
+        the first, or after a key."""
         start, end = due_before(before_ms)
         if after is not None:
             start = encode_key(after.newest()) + b"\0"
@@ -334,7 +334,7 @@ class Storage:
         self._backend.flush()
 
     def close(self) -> None:
-        """Closes it, once whoever writes has done. A second time does nothing."""
+        """Close it, once a write under way is done. A second time does nothing."""
         self._backend.close()
 
     def stats(self) -> EngineStats:
@@ -345,7 +345,7 @@ class Storage:
 
 
 def _unheard(line: str) -> None:
-    """Nobody listens."""
+    """Say nothing."""
 
 
 def _at(place: str, engine: str) -> str:
@@ -395,7 +395,7 @@ class _Waiting(Generic[Op, Result]):
 
 
 class StoreGroupCommit(Generic[Op, Result]):
-    """Runs ``commit`` with the operations of all who wait; it answers with as many results."""
+    """Runs ``commit`` with the operations of all waiting callers; it returns as many results."""
 
     def __init__(self, commit: Callable[[list[Op]], list[Result]]) -> None:
         self._commit = commit

@@ -1,9 +1,10 @@
-"""The engine ``memory``: keys in sorted chunks; gone when it is closed.
+"""The engine ``memory``: keys in sorted chunks; lost when it is closed.
 
     [ (a b c ...) (g h ...) (k l m ...) ]      each chunk: sorted keys, and their values
 
 A commit makes a new list of chunks and copies those that change; nothing that a view holds is ever
-changed. So a view is the list that was there when it began, and nobody waits for anybody.
+changed. So a view is the list that was there when it began, and readers and writers never wait for
+each other.
 """
 
 from __future__ import annotations

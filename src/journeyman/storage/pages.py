@@ -1,6 +1,6 @@
 """Listings: jobs in their order, a page at a time, by cursor or by number.
 
-    cursor   the place of the last job of a page, as hex; the next page begins behind it. Jobs that
+    cursor   the place of the last job of a page, as hex; the next page begins after it. Jobs that
              come and go meanwhile neither repeat nor hide others
     number   from 1; found by the ranks, so the last page costs what the first one does
 
@@ -22,7 +22,7 @@ What marks and levels are is drawn in journeyman.formats.keyspace.listing. Findi
 about as many entries as there are marks of the highest level, and some hundreds on the way down.
 
 Bounds are kept because an engine may take long to learn that there is nothing at a place: where a
-hundred thousand jobs were removed, rocksdb steps over what is left of each. Nobody looks outside.
+hundred thousand jobs were removed, rocksdb steps over what is left of each. So scans stay inside.
 
 ``changed`` sees the store as it was before the changes. At each level, in this order:
 
@@ -133,7 +133,7 @@ def bounds(reader: StoreReader, queue: str, status: str) -> Bounds | None:
 def _changed_bounds(
     reader: StoreReader, queue: str, status: str, changes: Mapping[bytes, int]
 ) -> Bounds | None:
-    """The bounds when places have come and gone. Those that go are stepped over one by one."""
+    """The bounds after places were added and removed. Those that go are stepped over one by one."""
     ends = [place for place, change in changes.items() if change > 0]
     old = bounds(reader, queue, status)
     if old is not None:
@@ -370,7 +370,7 @@ def _next_ms(ms: bytes) -> bytes:
 def _sorted_page(
     reader: StoreReader, keys: list[bytes], done: bytes, by_id: set[bytes], size: int
 ) -> Page:
-    """The page behind ``done`` of jobs in the order of their creation, or ``by_id``."""
+    """The page after ``done`` of jobs in the order of their creation, or ``by_id``."""
     jobs, unreadable = read_jobs(reader, [uuid_of_place(key) for key in keys])
     places = {job.job_uuid: place_of(job.created_at_ns, job.job_uuid) for job in jobs}
     found: list[bytes] = []

@@ -3,7 +3,7 @@
     journeyman_kv(k bytea PRIMARY KEY, v bytea NOT NULL)       bytea compares as its bytes do
 
 ``storage.path`` is the address: postgresql://user@host/database, or what libpq takes otherwise.
-For those who outgrow one machine: any number of processes on any number of hosts.
+For more than one machine: any number of processes on any number of hosts.
 
 A view is a REPEATABLE READ transaction. A turn begins with an advisory lock of the database, which
 all writers must hold, and ends with its commit; the server syncs it (synchronous_commit is on,
@@ -46,19 +46,19 @@ _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS journeyman_kv(k bytea PRIMARY KEY, v bytea NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS journeyman_owner(owner text NOT NULL)",  # who is alone; one row
+    "CREATE TABLE IF NOT EXISTS journeyman_owner(owner text NOT NULL)",  # one row
 )
 _ALONE: Final = "SELECT pg_try_advisory_lock(7237123446850545010)"  # until the connection ends
-_LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # ours alone, in its database
+_LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # in this database
 _LOCK_AND_NUMBER: Final = _LOCK + ", txid_current()"
 _OUTCOME: Final = "SELECT txid_status(%s)"
-# A server that has not noticed that a connection is gone keeps its transaction and its locks.
+# A server that has not noticed that a connection was lost keeps its transaction and its locks.
 _WHICH: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END_IT: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
 )
 _CONNECT_S: Final = 10
-# So that a server that is gone without a word is noticed, unless the address says otherwise.
+# So that a server that disappears is noticed, unless the address says otherwise.
 _NOTICE: Final = {
     "connect_timeout": _CONNECT_S,
     "keepalives_idle": 30,
@@ -141,7 +141,7 @@ class PostgresBackend(Backend):
         self._closed = False
         self._writer: _Connection | None = None
         self._session: tuple[Any, ...] = (None, None)  # which one the writer is, or was
-        self._owner: str | None = None  # who we are, once we are alone
+        self._owner: str | None = None  # this process, once it is the only one
         with self._turn:
             # Two that make the tables at once would get in each other's way without the lock.
             connection, _ = self._begin_turn()
@@ -179,7 +179,7 @@ class PostgresBackend(Backend):
             self._writer = None
         with suppress(psycopg.Error):
             connection.close()
-        self._forget_pool()  # the server that is gone for one is gone for all
+        self._forget_pool()  # a server that is lost for one is lost for all
 
     def _check_open(self) -> None:
         if self._closed:

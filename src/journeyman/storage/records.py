@@ -3,7 +3,7 @@
     record -> Facts (queue, status, created, start) -> the keys of the indexes over the job
 
 Whatever is written or removed is worked out from the facts of the record that is stored, never from
-what a caller remembers, so no index key is left behind.
+what a caller remembers, so no index key is left over.
 
 A record is readable if its JSON is, if it holds the uuid of its own key, and if queue and status
 can stand in keys.
@@ -52,7 +52,7 @@ class Facts(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A record that can be stored: checked and encoded before anybody waits for it."""
+    """A record that can be stored: checked and encoded before its turn to be written."""
 
     job_uuid: UUID
     raw: bytes

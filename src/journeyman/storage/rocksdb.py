@@ -116,7 +116,7 @@ class _Rocks(Turn):
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Iterator[Entry]:
         behind, is_beyond = (end, True) if reverse else (start, False)
-        # Nothing is between a key and the same with a zero behind it; looking there may take long.
+        # Nothing is between a key and the same key plus a zero; looking there may take long.
         last = end[:-1] if end.endswith(b"\0") and not reverse else None
         moves, size, left = -1, _FIRST_CHUNK, limit
         while left is None or left > 0:
@@ -352,7 +352,7 @@ class RocksBackend(Backend):
         held = 0
         for entry in os.scandir(self._place):
             if entry.name.endswith(".log"):
-                with suppress(OSError):  # it has gone meanwhile
+                with suppress(OSError):  # it was removed meanwhile
                     held += entry.stat().st_size
         return disk.f_bavail * disk.f_frsize, held
 
@@ -363,7 +363,7 @@ class RocksBackend(Backend):
         except Exception as error:
             if type(error) is not Exception:  # the library raises nothing more special
                 raise
-            if "/LOCK: " in str(error):  # the name of its lock file; a block is no lock
+            if "/LOCK: " in str(error):  # the name of its lock file; a block is not a lock
                 reason = "another process, or this one, has the store open"
                 raise StorageLocked(self._place, reason) from error
             raise StorageError(self._place, f"rocksdb: {error}") from error

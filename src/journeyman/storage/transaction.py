@@ -6,13 +6,13 @@
     draft.remove(...)
     turn.commit(draft.changes())      counters and ranks are read and changed once, at the end
 
-A record that cannot be read tells nothing about its index keys. When it is overwritten or removed,
+A record that cannot be read says nothing about its index keys. When it is overwritten or removed,
 they are looked for in the indexes themselves (a scan of all of them: damage is rare), and the
 counter of the place where it was found goes down.
 
 What can be asked of jobs and queues: operations, made ready by the caller, and run in a turn.
 
-    Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before anybody waits
+    Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before its turn
     PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise
     SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
 """
@@ -280,7 +280,7 @@ class Draft:
         return self._changes
 
     def _recounted(self, queue: str, status: str) -> int:
-        """A counter that is no number is made from the listing."""
+        """A counter that is not a number is made from the listing."""
         there = sum(1 for _ in self._reader.scan(*whole(listing(queue, status))))
         return there + sum(self._places.get((queue, status), {}).values())
 

@@ -260,7 +260,7 @@ class DiskContract:
         assert had == [True]
 
     def test_a_lock_is_on_the_file_that_has_the_name_now(self, disk: Disk, path: str) -> None:
-        """Who waited for a lock whose file was removed meanwhile does not share it with others."""
+        """A lock whose file was removed while it was waited for is not shared with others."""
         held = disk.lock(path)
         had: list[Lock] = []
         waiting = threading.Thread(

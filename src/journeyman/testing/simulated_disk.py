@@ -48,7 +48,7 @@ DEFAULT_NOW_NS = 1_700_000_000_000_000_000  # some day in November 2023
 
 
 class ManualClock:
-    """A Clock for tests. ``sleep`` returns at once, with the time gone by.
+    """A Clock for tests. ``sleep`` returns at once, and moves the time.
 
     ``advance`` moves both clocks; ``step_wall`` moves only the wall clock, as an operator or a
     time server would, in either direction.
@@ -83,7 +83,7 @@ class ManualClock:
 
 
 class PowerCut(BaseException):
-    """The power is gone. Nothing on this disk answers any more; see ``after_crash``."""
+    """The power was cut. Nothing on this disk works any more; see ``after_crash``."""
 
 
 @dataclass(slots=True)

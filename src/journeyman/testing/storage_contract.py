@@ -2,7 +2,7 @@
 
 class TestMyEngine(StorageContract):
     @pytest.fixture
-    def backend(self): ...      # open and empty; closed by whoever made it
+    def backend(self): ...      # open and empty; closed by its maker
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ each).
 The answer of commands that change logs: one line a log, JSON or words, and the exit code.
 
 Exit code 0: every log was treated, or had nothing to gain; 1: at least one was left as it was for
-a reason that its line tells.
+a reason that its line gives.
 """
 
 from __future__ import annotations

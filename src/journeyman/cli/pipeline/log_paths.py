@@ -26,7 +26,7 @@ from journeyman.logs.detection import LogFinder
 
 SMALL_BYTES = 64 * 1024 * 1024
 TINY_BYTES = 8 * 1024 * 1024
-_NOT_LOGS = ("_", ".")  # as in Spark, names that begin so are no data
+_NOT_LOGS = ("_", ".")  # as in Spark, names that begin so are not data
 _QUARANTINE = "quarantine"
 
 pipeline_dialect_option = click.option(

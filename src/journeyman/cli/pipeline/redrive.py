@@ -3,7 +3,7 @@
     journeyman pipeline redrive LOGS                                      what would go; none does
     journeyman pipeline redrive LOGS --to HOST:PORT --record FILE --yes   it goes
 
-The record is what makes it safe to repeat, also behind a kill in the middle: what it has as done
+The record is what makes it safe to repeat, also after a kill in the middle: what it has as done
 does not go again. See journeyman.spark.redrive.redrive for what happens to each job.
 """
 

@@ -79,7 +79,7 @@ def _check_output(output: str, *, force: bool) -> None:
 
 
 def _write(output: str, text: str) -> None:
-    """All of it or nothing: whoever opens the file never sees half a page."""
+    """All of it or nothing: a reader of the file never sees half a page."""
     directory, name = posixpath.split(output)
     unfinished = posixpath.join(directory, f".{name}.{os.getpid()}.tmp")
     try:

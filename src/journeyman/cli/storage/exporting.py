@@ -7,7 +7,7 @@
 
 What the other side has no place for is a line of JSON on stdout. The result is written beside its
 place and gets its name when it is complete; a path that is taken is refused. An export that fails,
-also because nobody reads stdout any more, leaves nothing behind.
+also because stdout was closed, leaves no file.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _TARGETS: Final = ("keyspace", "workq", "ztick", "kestrel")
 _PREFIXES: Final = sorted(
     (QUEUES, JOBS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUSES, STATUS_FIFO, COUNTERS)
 )
-_OPEN: Final = ("new", "delayed", "waiting")  # nobody has taken it yet
+_OPEN: Final = ("new", "delayed", "waiting")  # not taken yet
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _PAGE = 1000
 
@@ -239,7 +239,7 @@ class _Export:
                 break
 
     def _jobs(self) -> Iterator[JobRecord]:
-        """Every job that can be read, and whose payload can be told."""
+        """Every job that can be read, and whose payload is known."""
         for found in self._storage.all_jobs():
             if isinstance(found, Unreadable):
                 self._tell(shown(found.key), "(all)", f"it cannot be read: {found.reason}")

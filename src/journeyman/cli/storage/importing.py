@@ -3,7 +3,7 @@
     ztick      planned jobs; the queue of a job is its rule's identifier, the payload its own
     workq      every job that exists, lossless, and which queues are paused
     kestrel    items that some reader still waits for
-    keyspace   job and queue records; their indexes are made anew
+    keyspace   job and queue records; their indexes are built again
 
 The state of a log is folded in passes, each over a part of the keys, so that memory does not grow
 with the log: a fold of a part of the keys is that part of the fold. What the store has no place for
@@ -135,7 +135,7 @@ def _import_log(
 
 
 def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) -> int:
-    """Store what was found, in batches; tell what is lost; how many jobs were stored."""
+    """Store what was found, in batches; report what is lost; how many jobs were stored."""
     waiting: list[Upsert] = []
     queues = {queue.name: queue for queue in storage.load_queues().queues}
     known, jobs = len(queues), 0

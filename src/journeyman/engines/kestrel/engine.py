@@ -322,7 +322,7 @@ def _hand_out(
 
 
 def _serve(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
-    """Give what is there to those who wait, in their order."""
+    """Give what is there to the waiting clients, in their order."""
     state.touch(reader)
     while reader.waiters:
         item = _take_live(state, queue, reader)
@@ -347,7 +347,7 @@ def _serve_first(state: KestrelState, queue: ItemQueue, reader: FanReader, item:
     if _monitor_is_full(state, reader, wait):
         state.end_wait(queue, reader, wait, END)
     else:
-        reader.waiters.move_to_end(wait)  # the next item is for whoever waits behind it
+        reader.waiters.move_to_end(wait)  # the next item is for the next in line
 
 
 def _monitor_is_full(state: KestrelState, reader: FanReader, wait: Wait) -> bool:
@@ -427,7 +427,7 @@ def _sweep_some(state: KestrelState, limit: int) -> None:
             if queue.may_expire or queue.settings.max_age_ms is not None
             for name in queue.readers
         ]
-    swept_any = bool(state.to_sweep)  # else the next write begins anew
+    swept_any = bool(state.to_sweep)  # else the next write starts again
     while state.to_sweep and limit > 0:
         found = state.known_reader(state.to_sweep.pop())
         limit -= 1

@@ -22,7 +22,7 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel.replies import Reply
 
-Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
+Client: TypeAlias = Hashable  # what can wait: the server's handle of a connection
 
 # A few milliseconds of work, whatever is due.
 DUE_LIMIT = 500
@@ -35,7 +35,7 @@ DUE_LIMIT = 500
 class KestrelDue:
     """See to what the time has brought: waits that are over, items and queues that are too old.
 
-    At most ``limit`` of all of these; if there is more, ``next_due_ns`` tells.
+    At most ``limit`` of all of these; if there is more, ``next_due_ns`` says so.
     """
 
     limit: int = DUE_LIMIT
@@ -57,7 +57,7 @@ class StopWaiting:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The answer to a Fetch: the next items behind ``after``, in order; none: there are none."""
+    """The answer to a Fetch: the next items after ``after``, in order; maybe none."""
 
     fetch: Fetch
     items: tuple[ItemPut, ...]
@@ -65,7 +65,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Tell how far the readers are that have moved since the last time."""
+    """Report the positions of readers that have moved since the last time."""
 
 
 # -- out -----------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Fetch(NamedTuple):
 
 
 class SaveCheckpoint(NamedTuple):
-    """To be written unless the reader with this serial is no more; 0: it was loaded."""
+    """To be written unless the reader with this serial was removed; 0: it was loaded."""
 
     queue: str
     reader: str
@@ -139,7 +139,7 @@ Effect: TypeAlias = KestrelAnswer | Fetch | SaveCheckpoint | StopServer
 class Counts:
     """What has happened since the start."""
 
-    puts: int = 0  # of all queues, also of those that are gone
+    puts: int = 0  # of all queues, also of deleted ones
     hits: int = 0  # gets that were given an item
     misses: int = 0
     queues_made: int = 0

@@ -6,13 +6,13 @@
     reader b          next 3:  its buffer holds 3 4 5, read from disk; the rest is still there
 
 A put goes to the window and to nothing else, so its cost does not grow with the readers: what a
-reader still has to be given is worked out from totals when somebody asks. A reader takes
+reader still has to be given is computed from totals on request. A reader takes
 
     given back items  -->  buffer, read from disk  -->  window of the queue  -->  none: END
-      first                if it is behind the window
+      first                if it is older than the window
 
 What it has finished out of order is a set of ranges: finished 4, 5, 6 and 9 is [(4, 6), (9, 9)]. A
-reader that keeps one item open while it finishes millions behind it costs one range, not a million
+reader that keeps one item open while it finishes millions after it costs one range, not a million
 numbers.
 
 Queues and readers can be saved and restored, for a batch that could not be written.
@@ -123,7 +123,7 @@ class Intervals:
 
     def add(self, first: int, last: int) -> None:
         """All ids from ``first`` to ``last``; some may be in already."""
-        begin = bisect_right(self._lasts, first - 2)  # the first range that touches or is behind
+        begin = bisect_right(self._lasts, first - 2)  # the first range that touches or follows
         end = bisect_right(self._firsts, last + 1)
         if begin < end:
             first = min(first, self._firsts[begin])
@@ -149,8 +149,8 @@ class Intervals:
 
 
 LOW_BUFFER_ITEMS = 64  # so few left, and the next ones are asked for
-# A checkpoint lists ids one by one. Who keeps an item open and finishes millions behind it has, if
-# the server dies, all but this many of them delivered once more.
+# A checkpoint lists ids one by one. A client that keeps an item open and finishes millions after it
+# has, if the server dies, all but this many of them delivered once more.
 MAX_SAVED_DONE = 200_000
 
 
@@ -208,7 +208,7 @@ class FanReader:
         self.done = Intervals(place.done)
         self.next_id = place.head + 1
         self.buffer: deque[ItemPut] = deque()
-        self.fetching: int | None = None  # items behind this id have been asked for
+        self.fetching: int | None = None  # items after this id have been requested
         self.fetch_limit = 0  # where the window began when they were
         self.returned: deque[ItemPut] = deque()
         self._took_returned = False  # what was taken last had been given back
@@ -301,7 +301,7 @@ class FanReader:
     def put_back(self, item: ItemPut) -> None:
         """What ``take`` gave just now is the next one again.
 
-        An item that nobody had yet does not go among those that were given back: one that is
+        An item that was never given out does not go among those that were given back: one that is
         given back later still comes before it.
         """
         (self.returned if self._took_returned else self.buffer).appendleft(item)
@@ -351,7 +351,7 @@ class FanReader:
     # -- items from disk --
 
     def wants(self) -> int | None:
-        """Behind which id items should be read from disk now; None: no need, or under way."""
+        """After which id items should be read from disk now; None: no need, or under way."""
         if self.fetching is not None or len(self.buffer) > LOW_BUFFER_ITEMS:
             return None
         after = self.buffer[-1].item_id if self.buffer else self.next_id - 1
@@ -459,7 +459,7 @@ class ItemQueue:
         self.window_bytes = 0
         # Replaced, never changed: so to save it is to keep it, however many readers there are.
         self.readers: Mapping[str, FanReader] = {}
-        self.waiting: dict[FanReader, None] = {}  # those that somebody waits for
+        self.waiting: dict[FanReader, None] = {}  # those that clients wait for
         self.is_limited = False
         self.may_expire = False
 
@@ -495,7 +495,7 @@ class ItemQueue:
         self.may_expire = self.may_expire or ages
 
     def is_too_old(self, now_ms: int) -> bool:
-        """Whether it may go: it has its age, and nobody has anything left in it."""
+        """Whether it may go: it is old enough, and no reader has anything left in it."""
         max_age_ms = self.settings.max_age_ms
         if max_age_ms is None or now_ms <= self.created_ms + max_age_ms:
             return False

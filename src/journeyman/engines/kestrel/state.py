@@ -49,7 +49,7 @@ _NOTHING: deque[ItemPut] = deque()
 
 _Changes: TypeAlias = tuple[int | None, int, bool]  # left, bytes_left, over
 
-MAX_MONITOR_BYTES = 8 * 1024 * 1024  # whether they are fetched or not; then it is asked anew
+MAX_MONITOR_BYTES = 8 * 1024 * 1024  # whether they are fetched or not; then it must be asked again
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +108,7 @@ class Waits:
         return None
 
     def take_over(self, now_ns: int) -> Wait | None:
-        """One whose time has come. It is not ended by this, but will not be told of again."""
+        """One whose time has come. It is not ended by this, but will not be returned again."""
         first_ns = self.first_over_ns()
         if first_ns is None or first_ns > now_ns:
             return None
@@ -251,7 +251,7 @@ class KestrelState:
     def queue_for(self, name: str) -> ItemQueue | ServerError:
         """The queue to put into, made if need be; or why it cannot be had.
 
-        It has a reader: what is put while nobody reads is for whoever comes first.
+        It has a reader: what is put before any reader exists is for the first one.
         """
         queue: ItemQueue | ServerError | None = self.queues.get(name)
         if queue is None:
@@ -293,7 +293,7 @@ class KestrelState:
         takes_over = name != DEFAULT_READER and DEFAULT_READER in queue.readers
         if takes_over:
             reader = queue.readers[DEFAULT_READER]
-            for wait in list(reader.waiters):  # for a reader that is no more
+            for wait in list(reader.waiters):  # for a reader that no longer exists
                 self.end_wait(queue, reader, wait, END)
             self.touch(reader)
             queue.rename_reader(DEFAULT_READER, name)

@@ -83,7 +83,7 @@ def erase(state: KestrelState, queue: ItemQueue) -> None:
 
 
 def _let_go(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
-    """Nobody waits for this reader any more, and nothing of it is open."""
+    """No client waits for this reader any more, and nothing of it is open."""
     for wait in list(reader.waiters):
         state.end_wait(queue, reader, wait, END)
     key = Key(queue.name, reader.name)

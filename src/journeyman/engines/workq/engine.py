@@ -6,7 +6,7 @@
     ... write outcome.records ...
     queue.commit_batch()  |  queue.undo_batch()
     queue.next_due_ns()                             when to decide WorkqDue() next, or None
-    queue.paused                                    names of paused queues, for whoever keeps them
+    queue.paused                                    names of paused queues, to be saved
 
     state        records                 by
     -----------  ----------------------  ---------------------------------------------------------
@@ -17,7 +17,7 @@
     failed       timeout-attempt         TTR over, no attempts left
     failed       fail                    fail, no fails or attempts left
     completed    complete                complete
-    gone         delete | expire         delete | TTL over
+    no job       delete | expire         delete | TTL over
     new again    delete, JobAdded        requeue of a failed job: a new life, with a full TTL
 
 - Whatever is decided is applied at once, and records say all of it: the fold of the records written
@@ -25,7 +25,7 @@
 - While a client waits (reply None) it must not submit another command. One ``WorkqAnswer``
   ends its wait; so does ``WorkqGone(client)``, after which nothing comes for it.
 - After every decision no client waits for a job beside a ready job that it could have, unless that
-  queue is paused. Of those who wait for a queue the longest waiting one is served first.
+  queue is paused. Of the clients that wait for a queue the longest waiting one is served first.
 - Pauses are not in the log: they leave in ``take_ledger``, and in ``PausesChanged`` for who keeps
   them elsewhere; they come back in ``WorkqLoader.finish``.
   The delay before a retry is (formats.workq.retry); it begins with the timeout-attempt's time.
@@ -155,7 +155,7 @@ _outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made
 
 
 class WorkqEngine:
-    """Jobs, queues and those who wait. Loaded ones: see loading.py."""
+    """Jobs, queues and waiting clients. Loaded ones: see loading.py."""
 
     __slots__ = ("_in_batch", "_state")
 
@@ -187,7 +187,7 @@ class WorkqEngine:
         return self._state.queues.paused
 
     def job(self, job_id: bytes) -> tuple[FoldedJob, int] | None:
-        """A job as the fold tells it, and the time of its last timeout-attempt (job.py).
+        """A job as the fold has it, and the time of its last timeout-attempt (job.py).
         None if there is none, and for a ``run``, of which nothing is written."""
         entry = self._state.jobs.get(job_id)
         if entry is None or is_run(spec_of(entry)):
@@ -231,7 +231,7 @@ class WorkqEngine:
 
     def undo_batch(self) -> None:
         """The records could not be written: be as if the batch had never been. Nothing that it
-        gave out may be used: no reply, no effect. Who waited before it waits again."""
+        gave out may be used: no reply, no effect. Clients that waited before it wait again."""
         assert self._in_batch
         self._in_batch = False
         self._state.undo_batch()

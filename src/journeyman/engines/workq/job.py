@@ -150,7 +150,7 @@ def fields_of(spec: Spec) -> SpecFields:
     )
 
 
-# -- single fields, for those who need no more --
+# -- single fields --
 
 
 def job_id_of(spec: Spec) -> bytes:

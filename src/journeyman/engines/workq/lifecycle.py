@@ -4,14 +4,14 @@
                      have one; within a queue the first
                      none is: the client waits, with its number in each of the queues
     match            a job became ready: it goes to the client that has waited longest for its queue
-    complete, fail   the result is kept until the TTL, and all who wait for it get it now
-    fail, retried    back to the queue, at once or after a delay; nobody is answered
+    complete, fail   the result is kept until the TTL, and all clients that wait for it get it now
+    fail, retried    back to the queue, at once or after a delay; no client is answered
     result           answered at once, or when the job is finished or ended
     delete, expire   the job is not there any more
     due              what the time brings, in this order:
                      TTLs that are over                     expire
                      TTRs that are over                     timeout-attempt; pending, or failed
-                     scheduled jobs, delays before a retry  no record: being due is no fact
+                     scheduled jobs, delays before a retry  no record: being due is not a fact
                      waits that are over                    no record
 
 After every decision a queue has ready jobs or clients that wait, not both. There are two
@@ -145,7 +145,7 @@ def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
 
 
 def _give(state: WorkqState, spec: Spec, queue: JobQueue) -> Leased:
-    """Lease the ready job to whoever gets the reply."""
+    """Lease the ready job to the client that gets the reply."""
     job_id, _, ttr_ms = lease_fields_of(spec)
     entry = state.jobs.get(job_id)
     assert entry is not None
@@ -265,7 +265,7 @@ def expire(state: WorkqState, job_id: bytes, entry: Entry) -> None:
 
 
 def give_up_run(state: WorkqState, job_id: bytes, entry: Entry) -> None:
-    """Nobody has finished it in time."""
+    """It was not finished in time."""
     state.jobs.replace(job_id, entry, None)
     for waiter in state.waiting.of_job(job_id):
         state.answer(waiter, TIMED_OUT if waiter.is_run else NOT_FOUND)

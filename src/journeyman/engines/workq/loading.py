@@ -106,7 +106,7 @@ class Assembly:
         self._expiries.append(moment_key(expires, job_id))
 
     def put_job(self, job: FoldedJob, timeout_ns: int) -> None:
-        """One job as the fold tells it, and the time of its last timeout-attempt."""
+        """One job as the fold has it, and the time of its last timeout-attempt."""
         added = job.added
         self.put(added.job_id, entry_of(job, self.number_of(added.name), timeout_ns))
         self.note_latest(added.created.unix_ns)
@@ -223,7 +223,7 @@ class BulkLoader:
             self.mark_odd(job_id)
 
     def add_event(self, job_id: bytes, command: int, logged_ns: int, result: bytes | None) -> None:
-        """A row that is no add; ``result`` of complete and fail."""
+        """A row that is not an add; ``result`` of complete and fail."""
         if job_id in self.odd:
             return
         entry = self._jobs.get(job_id)

@@ -5,7 +5,7 @@
     records   to be written, as durable as the policy says, before anything of this leaves
     reply     what to answer the client; None: it waits, and a ``WorkqAnswer`` will come for it
     effects   in this order, once the records are durable: answers to clients that have waited.
-              ``PausesChanged`` is for the one who keeps the names of paused queues, which no
+              ``PausesChanged`` is for the file that keeps the names of paused queues, which no
               record can hold: to be saved before the reply leaves
 
     Add ScheduleJob Delete         DONE, NOT_FOUND, RefusedLine
@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeAlias
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.replies import Reply
 
-Client: TypeAlias = Hashable  # whoever can wait: the server's own handle of a connection
+Client: TypeAlias = Hashable  # what can wait: the server's handle of a connection
 
 # A few milliseconds of work, whatever is due.
 DUE_LIMIT = 500
@@ -44,7 +44,7 @@ DUE_LIMIT = 500
 @dataclass(frozen=True, slots=True)
 class WorkqDue:
     """See to what the time has brought: TTLs and TTRs that have run out, scheduled jobs, waits
-    that are over. At most ``limit`` of all of these; if there is more, ``next_due_ns`` tells."""
+    that are over. At most ``limit`` of all of these; if there is more, ``next_due_ns`` says so."""
 
     limit: int = DUE_LIMIT
 

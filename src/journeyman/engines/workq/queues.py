@@ -16,7 +16,7 @@ Who waits, for what, and until when:
     result   for a job to be finished         found by the job's id
     run      for its own job to be finished   the same
 
-A client waits for one thing at a time. Those who wait are numbered in the order in which they came,
+A client waits for one thing at a time. Waits are numbered in the order in which they began,
 and a number is never given twice: a client that comes back because a batch is undone has its old
 place.
 """
@@ -49,7 +49,7 @@ _Change: TypeAlias = tuple[Waiter, bool]  # whether it was added
 
 
 class Waiting:
-    """All who wait."""
+    """All waiting clients."""
 
     __slots__ = (
         "_by_client",
@@ -68,7 +68,7 @@ class Waiting:
         self._next = 1
         self._changes: list[_Change] | None = None  # of the open batch
         self.deadlines: SortedSet[tuple[int, int]] = SortedSet()  # until_ns, number
-        self.unwatched: list[JobQueue] = []  # never used, and nobody waits for them any more
+        self.unwatched: list[JobQueue] = []  # never used, and no longer waited for
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -80,7 +80,7 @@ class Waiting:
         return self._by_client.get(client)
 
     def awaits(self, job_id: bytes) -> bool:
-        """Whether anybody waits for this job."""
+        """Whether a client waits for this job."""
         return job_id in self._by_job
 
     def of_job(self, job_id: bytes) -> list[Waiter]:
@@ -206,12 +206,12 @@ class Queues:
         return queue
 
     def watch(self, name: str) -> JobQueue:
-        """The queue, made if there is none, for one who waits for a job of it."""
+        """The queue, made if there is none, for a client that waits for a job of it."""
         queue = self._by_name.get(name)
         return self._make(name) if queue is None else queue
 
     def release(self, queues: Iterable[JobQueue]) -> None:
-        """Forget those of them that are there, hold nothing and nobody waits for."""
+        """Forget those that exist, hold nothing and have no client waiting."""
         for queue in queues:
             is_there = self._by_name.get(queue.name) is queue
             if is_there and not queue.is_used and not queue.waiters:

@@ -98,13 +98,13 @@ class WorkqJobTable:
         return self._entries.items()
 
     def replace(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
-        """``before`` is the present state; None: there is no such job, or shall be none."""
+        """``before`` is the present state; None: no such job, before or after."""
         if self._changes is not None:
             self._changes.append((job_id, before))
         self._put(job_id, before, after)
 
     def add_ready(self, job_id: bytes, spec: Spec, queue: JobQueue, expires_ns: int) -> None:
-        """``replace(job_id, None, spec)``, for one who knows what stands in the spec."""
+        """``replace(job_id, None, spec)``, for a caller that knows what is in the spec."""
         if self._changes is not None:
             self._changes.append((job_id, None))
         self._shard_of(job_id)[job_id] = spec
@@ -116,7 +116,7 @@ class WorkqJobTable:
             self.calm_until_ns = expires_ns
 
     def lease_ready(self, job_id: bytes, ready: Entry, leased: Progress, queue: JobQueue) -> None:
-        """``replace(job_id, ready, leased)``, for one who knows both."""
+        """``replace(job_id, ready, leased)``, for a caller that knows both."""
         if self._changes is not None:
             self._changes.append((job_id, ready))
         self._shard_of(job_id)[job_id] = leased
@@ -236,7 +236,7 @@ class WorkqJobTable:
                 self._put(job_id, now, before)
 
 
-# A clock that goes back further was set anew: jobs would live too long if it were not followed.
+# A clock that goes back further was set: jobs would live too long if it were not followed.
 SMALL_STEP_NS = 1_000_000_000
 
 # A linear congruential generator of 64 bits (Knuth's constants), of which the upper half is used.
@@ -315,19 +315,19 @@ class WorkqState:
     def record_event(self, job_id: bytes, command: Command) -> None:
         self.records.append(JobEvent(self.instant, job_id, command))
 
-    # -- those who wait --
+    # -- waiting clients --
 
     def answer(self, waiter: Waiter, reply: Reply) -> None:
         self.waiting.remove(waiter)
         self.effects.append(WorkqAnswer(waiter.client, reply))
 
     def tell(self, job_id: bytes, reply: Reply) -> None:
-        """Answer all who wait for this job."""
+        """Answer all clients that wait for this job."""
         for waiter in self.waiting.of_job(job_id):
             self.answer(waiter, reply)
 
     def release_queues(self) -> None:
-        """At the end of a decision: queues that only existed for those who waited."""
+        """At the end of a decision: queues that only existed for waiting clients."""
         unwatched, self.waiting.unwatched = self.waiting.unwatched, []
         self.queues.release(unwatched)
 
@@ -347,4 +347,4 @@ class WorkqState:
         self.evicted, self.starved = self._saved
         for part in (self.jobs, self.waiting, self.queues):
             part.undo_batch()
-        self.waiting.unwatched.clear()  # the queues are there again, or gone
+        self.waiting.unwatched.clear()  # the queues exist again, or no longer

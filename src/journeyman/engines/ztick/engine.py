@@ -334,7 +334,7 @@ def _trigger_due(state: ZtickState, command: TriggerDue, _: str) -> Reply:
                 without_rule.append(record)
         state.records.append(record)
         if state.rules.steps >= enough:
-            break  # next_due_ns tells that there are more
+            break  # next_due_ns shows that there are more
     state.effects = state.runs.start()
     if without_rule or skipped:
         return NotRun(tuple(without_rule), tuple(skipped))

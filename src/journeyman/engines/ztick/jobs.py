@@ -108,7 +108,7 @@ class DueQueue:
     __slots__ = ("_coming", "_gone", "_holds", "_leaving")
 
     def __init__(self, holds: Callable[[Job], bool]) -> None:
-        """``holds`` tells whether a job is the present state of its identifier."""
+        """``holds``: whether a job is the present state of its identifier."""
         self._holds = holds
         self._coming: list[Job] = []
         self._leaving: list[Job] = []
@@ -296,7 +296,7 @@ class ZtickJobTable:
     # -- changes ---------------------------------------------------------------------------------
 
     def plan(self, identifier: str, execution_ns: int) -> Job | None:
-        """Create the job or plan it anew; its state before."""
+        """Create the job or plan it again; its state before."""
         shard = self._by_name.shard_to_change(identifier)
         before = shard.get(identifier)
         order = self._next_order
@@ -364,5 +364,5 @@ class ZtickJobTable:
                 shard[identifier] = before
         self._counts, self.interrupted = self._saved
         self._due.undo_batch()
-        for _ in changes:  # each has left a stale job behind, if it was a SET
+        for _ in changes:  # each SET has left a stale job in the queue
             self._due.tidy(self._counts[PLANNED])

@@ -13,7 +13,7 @@ Get                          ScheduledJobState, JobNotFound
 PageJobs                     JobPage, StillSorting
 Query                        JobListing        ListRules   RuleListing
 Stat                         ZtickStats     Resume      Resumed
-RunFinished                  RunEnded, or None for a run that nobody knows
+RunFinished                  RunEnded, or None for an unknown run
 each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's namespace
 """
 
@@ -37,7 +37,7 @@ DUE_LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class TriggerDue:
-    """Trigger what is due now, at most ``limit`` jobs. If more are, ``next_due_ns`` tells."""
+    """Trigger what is due now, at most ``limit`` jobs. If more are, ``next_due_ns`` says so."""
 
     limit: int = DUE_LIMIT
 
@@ -71,7 +71,7 @@ class StartRun:
     identifier: str
     execution_ns: int
     runner: Runner
-    rule: str = field(default="", compare=False)  # whose runner it is; told, nothing depends on it
+    rule: str = field(default="", compare=False)  # whose runner it is; only reported
 
 
 @dataclass(frozen=True, slots=True)

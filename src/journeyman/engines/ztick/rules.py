@@ -100,7 +100,7 @@ class PrefixTree:
 
     @staticmethod
     def _join(node: _Node) -> None:
-        """A node that is no text and has a single child becomes one with it."""
+        """A node that is not a text and has a single child is merged with it."""
         if len(node.children) == 1:
             (child,) = node.children.values()
             node.label += child.label

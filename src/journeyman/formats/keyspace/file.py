@@ -4,8 +4,8 @@
     entry   u32 key length | u32 value length | key | value | u32 CRC-32C of all before it
             all numbers big endian
 
-The format is our own: how a keyspace travels between stores, Spark and archives. Keys and values
-are bytes here, and any key is accepted; ``keys.py`` and ``values.py`` say what they mean.
+The format is Journeyman's own: how a keyspace travels between stores, Spark and archives. Keys and
+values are bytes here, and any key is accepted; ``keys.py`` and ``values.py`` say what they mean.
 
 Invariants
 - A file that was exported holds each key once, in ascending byte order. The codec looks at one
@@ -193,7 +193,7 @@ def _hides_entries(data: Buffer, offset: int) -> bool:
     """Whether the entry here, which runs past the end of the data, runs over good ones.
 
     Then its length was damaged, and it was not cut short. A value may quote entries, but the ones
-    behind it also reach to the end of the data, or to an entry that is cut short there.
+    after it also reach to the end of the data, or to an entry that is cut short there.
     """
     end = CODEC.resync(data, offset + 1)
     if end is None:

@@ -128,7 +128,7 @@ def _dumps(value: object) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Counted before parsing, for the parser's own limit depends on who calls it."""
+    """Counted before parsing, because the parser's own limit depends on its caller."""
     if text.count("[") + text.count("{") <= MAX_JSON_DEPTH:
         return
     depth = 0

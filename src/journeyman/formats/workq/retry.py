@@ -15,9 +15,9 @@ hidden from it: it has the form of an add that expired in the year 1, which is s
     type 1 | id | NAME_LEN NAME 0 0 0 0 0 | RESULT_LEN RESULT | HIDDEN_TAIL
 
 NAME is one that no job can have; the zeros are TTR, TTL, priority, max-attempts and max-fails; the
-tail is no time, and creation in the year 1. The timeout-attempt that follows puts the job back into
-its queue, there as here. If the job was not leased it is in its queue there, and must not be put
-into it twice; then the timeout-attempt is hidden too, in the same way, with an empty result.
+tail is a missing time, and creation in the year 1. The timeout-attempt that follows puts the job
+back into its queue, there as here. If the job was not leased it is in its queue there, and must not
+be put into it twice; then the timeout-attempt is hidden too, in the same way, with an empty result.
 """
 
 from __future__ import annotations

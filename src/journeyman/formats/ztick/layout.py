@@ -5,7 +5,7 @@ r"""The ztick entry in numbers: limits, type and runner bytes, and the fixed par
     \____________ HEAD: length, type, length of the id ___/ the same in all four types
 
 and what a rule says is to be done, one class a runner, the fields as in the log. The last two
-runners are ours: the original does not know them.
+runners are extensions: the original does not know them.
 
     byte  0 Shell   1 Amqp   2 Direct   3 Awf   4 Http   5 Redis   6 queue   7 journal
 """
@@ -18,15 +18,15 @@ from typing import Final, TypeAlias
 
 MAX_STRING_BYTES: Final = 65_535
 MAX_LIST_ITEMS: Final = 65_535  # args of direct, inputs of awf, flags of queue
-# These two count the bytes after the length field. The upper one is our own: the original takes
-# lines of 4 KiB and HTTP bodies of 1 MiB, so no real log comes near it.
+# These two count the bytes after the length field. The upper one is an extension: the original
+# takes lines of 4 KiB and HTTP bodies of 1 MiB, so no real log comes near it.
 MAX_ENTRY_BYTES: Final = 16 * 1024 * 1024
 MIN_ENTRY_BYTES: Final = 3  # the removal of an empty id
 
 JOB, RULE, JOB_REMOVAL, RULE_REMOVAL = range(4)
 
 # By runner byte: the strings of shell, amqp, direct, awf, http, redis, and of queue and journal,
-# which are our own.
+# which are extensions.
 RUNNER_STRINGS: Final = (
     ("command",),
     ("dsn", "exchange", "routing_key"),

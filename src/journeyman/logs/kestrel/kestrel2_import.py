@@ -96,7 +96,7 @@ class Replayed:
     opened: int = 0  # how many of them were open: they are the first
     records: int = 0
     strays: int = 0
-    kept: int = 0  # removals behind damage, which were not done
+    kept: int = 0  # removals after damage, which were not done
     damages: list[Damage] = field(default_factory=list)
 
 

@@ -166,7 +166,7 @@ class SegmentCatalog:
         return [edge for s in self._segments for edge in (s.first_id, s.last_id)]
 
     def note_run(self, begin: Position, items: Sequence[ItemPut], sizes: Sequence[int]) -> None:
-        """Items were stored one behind the other; ``sizes`` are those of their entries."""
+        """Items were stored one after the other; ``sizes`` are those of their entries."""
         if not self._segments or self._segments[-1].path != begin.path:
             self._segments.append(Segment(begin.path))
         self._segments[-1].note_run(begin.offset, items, sizes, begin.block)

@@ -5,7 +5,7 @@
     000000003.log       active: read, never touched
     000000001.log.rw    the new segment 1, not yet finished
 
-Which records may go is told below. A segment is rewritten only when it is due: when the
+Which records may go is described below. A segment is rewritten only when it is due: when the
 mean of the moments from which its records may go has come, so that about half of it goes at once
 and no segment is written again and again for a few records. A segment of which nothing is left
 goes as soon as that is seen.
@@ -13,7 +13,7 @@ goes as soon as that is seen.
     a record                           may go
     whose add is in the same segment   when its job is over: at its TTL, or soon after its delete
     whose add is in an older segment   then, but not before that segment is due: the add goes first
-    whose add is gone                  from when it was logged; one of a newer writer stays
+    whose add was dropped              from when it was logged; one of a newer writer stays
 
     step                                      a crash before the next step leaves
     1 write and sync NNN.log.rw               the old segment; the .rw is removed at the next start
@@ -34,7 +34,7 @@ A record may go when the state that anyone can still see stays the same without 
 moment from ``as_of_ns`` on, in every state that a crash can leave on the way. Two facts carry
 this:
 
- - A *fresh* add, one created after every record of its id before it was logged, begins anew: no
+ - A *fresh* add, one created after every record of its id before it was logged, is a new start: no
    record before it has a say, be it there or not. (The fold takes such records for stale.) Any
    other add may take over orphans, or be the same add once more; then all of it stays together.
  - An id whose adds have all expired shows nothing, whichever of its records are left.
@@ -47,8 +47,8 @@ So a record may go when both hold:
        or all adds from the last fresh one on have expired
 
 The first makes the order safe: while an add is in the log, so is all that follows it, above all
-its delete. What is left behind by an add that went is an orphan, which the fold sets aside and
-the original ignores; and the original never meets a second add of a job whose delete is gone.
+its delete. What remains of an add that went is an orphan, which the fold sets aside and
+the original ignores; and the original never meets a second add of a job whose delete was dropped.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Plan:
 
     @property
     def due_again_ns(self) -> int:
-        """The mean anew, over what is kept."""
+        """Compute the mean again, over what is kept."""
         return self.kept_moments_ns // (self.records - self.dropped)
 
 
@@ -200,7 +200,7 @@ def read_segment(disk: Disk, path: str, size: int | None = None) -> Iterator[Ent
 class Cleaner:
     """Cleans the read-only segments of one log, and remembers when each is due next.
 
-    Whoever calls holds the log's locks. The log is read only when a segment is due, or has become
+    The caller holds the log's locks. The log is read only when a segment is due, or has become
     read-only since the last time; a log at rest costs nothing.
     """
 
@@ -306,7 +306,7 @@ class Cleaner:
 
 
 def _moment_ns(trace: Trace, record: Record, place: int, due_ns: Sequence[int]) -> int:
-    """From when on a record may go, as far as can be told now."""
+    """From when on a record may go, as far as is known now."""
     is_past = not trace.adds or place < trace.fresh
     moment_ns = record.logged.unix_ns if is_past else trace.over_ns()
     if trace.adds and segment_of(trace.adds[0]) < segment_of(place):

@@ -27,7 +27,7 @@ Readers of the kestrel protocol: the words of a line -> a command, or Refused.
 so there is no ``noreply``: every command is answered.
 
 Where the original drops the connection without a word (a number that is none, a name that cannot
-be a file), the client is told what is wrong and may go on.
+be a file), the client gets an error and may go on.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _UNKNOWN = commands.RefusedRequest("unknown command", hangup=True)
 _BAD_SIZE = commands.RefusedRequest("the size of the item is not a number", hangup=True)
 _LINE_TOO_LONG = commands.RefusedRequest("the line is too long", hangup=True)
 
-# With an item behind them. All but set are unknown, but their items must be passed over.
+# Followed by an item. All but set are unknown, but their items must be passed over.
 _ITEM_COMMANDS = frozenset({"set", "add", "replace", "append", "prepend", "cas"})
 _LINES: dict[str, Reader] = {
     "get": get,
@@ -229,7 +229,7 @@ class KestrelParser:
     def feed(self, data: bytes) -> list[commands.Event]:
         """The events of the commands that ``data`` completes.
 
-        Behind ``Auth`` nothing is read: see ``take_rest``.
+        After ``Auth`` nothing is read: see ``take_rest``.
         """
         if self._awaits_auth:
             return self._feed_first(data)
@@ -250,7 +250,7 @@ class KestrelParser:
         return events
 
     def take_rest(self) -> bytes:
-        """What came with the secret behind it: to be fed again, when the secret was right."""
+        """What came after the secret: to be fed again, when the secret was right."""
         rest, self._rest = self._rest, b""
         return rest
 
@@ -358,7 +358,7 @@ _read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
 
 def _read_item_line(command: str, words: list[str]) -> commands.RefusedRequest | _Pending:
     if len(words) < _LEAST_SET_WORDS:
-        return _SHORT_SET  # there is no telling how long its item is
+        return _SHORT_SET  # the length of its item is unknown
     if not _SIZE.fullmatch(words[4]):
         return _BAD_SIZE
     size = int(words[4])

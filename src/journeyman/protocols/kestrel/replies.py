@@ -26,7 +26,7 @@ from journeyman.protocols.kestrel.commands import Key
 
 OK, ITEM, NOT_KEPT = "ok", "item", "not_stored"
 FAULT, CLIENT_FAULT, SERVER_FAULT = "error", "client_error", "server_error"
-_LINE_BYTES = 64  # of a reply that is no more than a line, more or less
+_LINE_BYTES = 64  # of a reply that is one line, about
 
 
 class Verdict:

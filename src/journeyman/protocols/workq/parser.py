@@ -12,7 +12,7 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | -> Refused            +---------+ passed
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
-             | LF without CR, a line over      | no CR LF behind the bytes
+             | LF without CR, a line over      | no CR LF after the bytes
              | the limit: -> Hangup;           | -> Refused (payload), Hangup; but if CR LF
              | a line of HTTP: -> Foreign      |    ends one byte early: -> Refused, line
              +----------------> closed <-------+
@@ -20,8 +20,8 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
 - No bytes raise. Whatever is wrong with a command, its payload is passed over if its SIZE can be
   read: payloads are never taken for commands. Once bytes and SIZE disagree nothing is certain any
-  more, and the connection ends. The first byte behind the payload is enough to see that. Only if
-  CR LF ends one byte early the next line begins behind it, as in the original.
+  more, and the connection ends. The first byte after the payload is enough to see that. Only if
+  CR LF ends one byte early the next line begins after it, as in the original.
 - Between feeds at most one unfinished line or payload is kept. Oversized payloads are not kept.
 
 ``read_usual`` reads the commands as nearly all clients write them in one step: one such command,
@@ -95,7 +95,7 @@ def _id(text: bytes) -> bytes:
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = commands.MAX_PAYLOAD_BYTES + 10_000
 LINE_END = b"\r\n"
-AUTH_LINE_LIMIT_BYTES = 4096  # as long as nobody knows who it is
+AUTH_LINE_LIMIT_BYTES = 4096  # before the client is known
 
 _AUTH = b"auth "
 _HANGUP = commands.Hangup()

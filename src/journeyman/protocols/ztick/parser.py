@@ -357,8 +357,8 @@ def read_timestamp(words: Sequence[bytes]) -> int | str:
 
     Without an offset a time is UTC. Everything else is refused: a day or time of day that does not
     exist, a moment outside 64 bits, a zone by name. A refused SET can be seen by the client; one
-    that is taken for another moment cannot. Words behind a number are ignored, as everywhere in the
-    protocol. Words behind a date and time could only mean a zone, so there they are refused unless
+    that is taken for another moment cannot. Words after a number are ignored, as everywhere in the
+    protocol. Words after a date and time could only mean a zone, so there they are refused unless
     they are an offset. ``words`` is not empty.
     """
     first = words[0]

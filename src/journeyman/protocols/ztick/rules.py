@@ -9,9 +9,9 @@
     queue  <name> [-flag=value]...               see below
     journal <queue>                              a fan-out queue of this server
 
-Runner names, methods and commands are exact, case included. Words behind the last argument of
+Runner names, methods and commands are exact, case included. Words after the last argument of
 http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. What is
-checked is what can be told without running the rule: an address that could never be reached is
+checked is what is known without running the rule: an address that could never be reached is
 refused here, where the client sees it, and not at every run. Empty commands, names and keys pass,
 as in the original.
 
@@ -61,7 +61,7 @@ def read_queue(words: Sequence[str]) -> ztick.WorkQueueRunner | str:
 
 
 def queue_job(runner: ztick.WorkQueueRunner, job_id: str, execution_ns: int) -> Add | str:
-    """The job to add, or why there is none. A log may hold rules that nobody has checked."""
+    """The job to add, or why there is none. A log may hold unchecked rules."""
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
         return flags

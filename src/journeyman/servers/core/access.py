@@ -1,7 +1,7 @@
-"""Who may come in, the same for all ports: tokens, certificate, and the delays of those who guess.
+"""Who may connect, the same for all ports: tokens, certificate, and delays for guessers.
 
     load      before anything listens; UsageError says what is wrong with a file
-    reload    on SIGHUP: connections whose token is gone are closed, new handshakes show the new
+    reload    on SIGHUP: connections whose token was removed are closed, new handshakes show the new
               certificate. If a file cannot be used, everything stays as it was.
 
 Guessing secrets takes time: attempts of one address are checked one after another, slowly.
@@ -54,7 +54,7 @@ class Admitted(Protocol):
 
 
 class Access:
-    """``tokens`` None: nobody is asked for one. ``tls`` None: no encryption."""
+    """``tokens`` None: no token is needed. ``tls`` None: no encryption."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Access:
         if self.tokens is None:
             return ()
         if not len(self.tokens):
-            return (*self.tokens.notes, "the auth file holds no token: nobody can log in")
+            return (*self.tokens.notes, "the auth file holds no token: no client can log in")
         return self.tokens.notes
 
     def reload(self, settings: Settings, connections: Iterable[Admitted]) -> list[str]:
@@ -105,7 +105,7 @@ class Access:
             gone = [each for each in connections if each.token and each.token not in tokens]
             for connection in gone:
                 connection.drop()
-            closed = f", {len(gone)} connections closed whose token is gone" if gone else ""
+            closed = f", {len(gone)} connections closed whose token was removed" if gone else ""
             done.append(f"{len(tokens)} tokens{closed}")
         return done
 
@@ -136,7 +136,7 @@ class _Address:
 
 
 class Attempts:
-    """The addresses that failed lately, and who of them waits to be checked."""
+    """The addresses that failed lately, and which of them wait to be checked."""
 
     def __init__(self) -> None:
         self._addresses: OrderedDict[str, _Address] = OrderedDict()

@@ -5,7 +5,7 @@
 
 numpy, Arrow and the compiled kernels take about 250 MB that no call gives back. The child decodes;
 what it sends are plain bytes and numbers, as calls on the server's loader. It reads the next chunk
-while the server loads the last one, and it is gone when the server listens.
+while the server loads the last one, and it has ended when the server listens.
 
 This file is both sides. The child runs it as a module and reads the same code of the package.
 """
@@ -80,7 +80,7 @@ def _serve(reader: str, commands: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    # What anybody prints must not get between the messages.
+    # Printed text must not get between the messages.
     with os.fdopen(os.dup(1), "wb") as pipe:
         os.dup2(2, 1)
         _serve(sys.argv[1], sys.stdin.buffer, pipe)

@@ -7,8 +7,8 @@ Everything here is bounded, whatever the client does:
 
     sends faster than it is answered   reading stops while anything of it is not handed on
     does not fetch its answers         past ``unsent_bytes`` nothing more is taken on for it
-    many that do not                   share one budget (shared.py); who does not read is closed
-    asks for a long list               the list leaves in slices, and nothing behind it starts
+    many that do not                   share one budget (shared.py); then slow ones are closed
+    asks for a long list               the list leaves in slices, and nothing after it starts
     asks for something large           it is made when there is room to send it, not before
     stalls, goes away, half-closes     answers to what was received are sent, then it is closed
     speaks HTTP                        the connection is closed, nothing after that is executed
@@ -24,7 +24,7 @@ Where tokens are asked for, AUTH comes first:
         |                                                       --wrong--> refused, closed
         +--a command, or nothing in time--> refused or closed
 
-While a secret waits to be checked nothing behind it is executed, and the time limit for AUTH does
+While a secret waits to be checked nothing after it is executed, and the time limit for AUTH does
 not run. The answer also comes if the client has closed its sending side meanwhile.
 
 This is the same on all ports. What the bytes mean, how AUTH looks and which commands may wait is
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         self._pumping = False
         self._sending_paused = False
         self._stall_timer: asyncio.TimerHandle | None = None
-        # Who it is.
+        # The client.
         self._is_asking = False  # the answer comes while it is asked for
         self.token: Token | None = None
         self.prefix = ""  # what the names that it touches must begin with
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
 
     @abstractmethod
     def _stands_alone(self, event: Any) -> bool:
-        """Whether nothing behind this command may start before it is answered."""
+        """Whether nothing after this command may start before it is answered."""
 
     def _connected(self) -> None:
         """The connection was let in."""
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         self._backlog.extend(self._parse(data))
 
     def _turn_away(self, found: Foreign) -> None:
-        """A web page may be behind it: what follows must not be executed."""
+        """A web page may have sent it: what follows must not be executed."""
         where = self._transport.get_extra_info
         self._around.messages.warn(
             f"a client speaks {found.protocol} to a port that does not: closed, nothing after it "
@@ -478,7 +478,7 @@ class Connection(asyncio.Protocol):
             self._stall_timer.cancel()
             self._stall_timer = None
 
-    # -- inside: who it is --
+    # -- inside: the client --
 
     def _authenticate(self, secret: bytes) -> None:
         """Only as the first command: nothing is in flight."""
@@ -511,7 +511,7 @@ class Connection(asyncio.Protocol):
         self.token = token
         self.prefix = "" if token.namespace == ALL_NAMESPACES else token.namespace
         self._transport.write(self.welcome)
-        if not self._is_asking:  # else whoever asks goes on by itself
+        if not self._is_asking:  # else the caller goes on by itself
             self._advance()
 
     def _refuse(self, words: bytes) -> None:

@@ -4,21 +4,21 @@
                  ^ the next ones gather meanwhile                                              |
     clients <-- answers, in order --------------------------------- effects are carried out <--+
 
-- Nobody is told, and nothing is started, before the records it rests on are durable. Reads pass
+- No client is answered, and nothing is started, before its records are durable. Reads pass
   through the same queue, so they never show what could still be lost.
 - When a batch is durable the next one is handed to the thread before its answers leave: the disk
   does not wait for the network.
-- A batch that could not be written (no room) is taken back whole: the engine is as before. Who
-  wanted to change something hears of it, reads are decided anew, and what the server itself had to
-  say is said again a little later.
+- A batch that could not be written (no room) is taken back whole: the engine is as before. A client
+  that wanted to change something gets an error, reads are decided again, and what the server itself
+  had to say is said again a little later.
 - What belongs in the ledger is written and synced there first, and taken back if the log cannot be
   written. A batch without such records does not touch the ledger.
-- A sync that failed is final: everyone who waits is dropped, ``on_failure`` stops the server.
+- A sync that failed is final: all waiting clients are dropped, ``on_failure`` stops the server.
 - What waits is bounded, in commands and in bytes; so is a batch.
 
     submit         commands of a client, weighed
     submit_due     what the time has brought comes before whatever else waits, once
-    leave          a client is gone: this too comes first, so that it gets nothing any more
+    leave          a client has left: this too comes first, so that it gets nothing any more
     run_between    an errand for the writer's thread between two batches: an interval sync
     ask            a command from inside the process: HTTP, or a rule of the schedule
 
@@ -54,7 +54,7 @@ class WriterOwner(Protocol):
     """The service that a writer belongs to, as far as the writer needs it."""
 
     def on_batch(self) -> None:
-        """A batch has been decided, written or told: look what is next."""
+        """A batch has been decided, written or answered: look what is next."""
         ...
 
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
@@ -93,7 +93,7 @@ class Recorder(Protocol):
 
 
 class Submitter(Protocol):
-    """Whoever submits commands."""
+    """What submits commands: a session, or a call from inside the process."""
 
     def answered(self, answers: list[Any]) -> None:
         """To the oldest requests that are in flight, in order."""
@@ -164,7 +164,7 @@ class Call:
             self.reply = self.reply.get_loop().create_future()
 
     def denies(self, rule: Any) -> None:
-        """What to answer instead, if it may not have such a rule: whoever asks has looked."""
+        """What to answer instead, if it may not have such a rule: the caller has checked."""
 
     def gives_up(self, request: Any) -> bool:  # noqa: ARG002 - it never waits
         """Whether it takes answers, but does not wait for one to this request."""
@@ -179,7 +179,7 @@ class Call:
         return NotDone("the change could not be recorded")
 
     def answered(self, answers: list[Any]) -> None:
-        if not self.reply.done():  # whoever asked may have gone
+        if not self.reply.done():  # the caller may have left
             self.reply.set_result(answers[0])
 
     def room(self) -> None:
@@ -239,14 +239,14 @@ class GroupCommit(ABC):
 
     @abstractmethod
     def _carry_out(self, batch: Batch) -> None:
-        """The batch is durable: do its effects, then tell the server's own replies."""
+        """The batch is durable: do its effects, then pass on the server's own replies."""
 
     @abstractmethod
     def _write(self, batch: Batch) -> None:
         """Returns when the batch is durable. Not called on the loop unless ``_is_quick``."""
 
     @abstractmethod
-    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         """The batch was taken back: the answers to it, and what each request came to."""
 
     @abstractmethod
@@ -254,7 +254,7 @@ class GroupCommit(ABC):
         """The command that says: see to what the time has brought."""
 
     def _gone(self, client: Any) -> Any:
-        """The command that says: this client is gone. For services whose clients may wait."""
+        """The command that says: this client has left. For services whose clients may wait."""
         raise AssertionError(f"{client!r} cannot wait here")
 
     def _weigh(self, requests: Sequence[Any]) -> int:  # noqa: ARG002 - some are all light
@@ -358,14 +358,14 @@ class GroupCommit(ABC):
             self._go_on(None)
 
     def _go_on(self, done: Batch | None) -> None:
-        """Begin the next batch, then tell the results of the last one."""
+        """Begin the next batch, then answer the last one."""
         try:
             batch = self._decide_next()
             if done is not None:
                 self._tell(done)
             if batch is not None and self._writing is None:
                 self._settle(batch)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours: nothing is safe to go on
+        except Exception as error:  # noqa: BLE001 - a bug: it is not safe to go on
             self._fail(error)
             return
         if self.failure is not None:
@@ -508,8 +508,8 @@ class GroupCommit(ABC):
         self._engine.undo_batch()
         self._troubled = True
         self._owner.on_trouble(error)
-        anew, outcomes = self._answer_anew(batch, error)
-        for client, answers in anew.answers.items():
+        again, outcomes = self._answer_again(batch, error)
+        for client, answers in again.answers.items():
             client.answered(answers)
         self._owner.on_answered(batch.requests, outcomes, batch.begun_ns)
 

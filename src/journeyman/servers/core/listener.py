@@ -55,7 +55,7 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
             reason = (error.strerror or str(error)).lower()
             raise UsageError(f"controller.{name} = {path!r}: {reason}") from None
     try:
-        # Tried elsewhere first: a context with half of a new pair would serve nobody.
+        # Tried elsewhere first: a context with half of a new pair would be useless.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password)
         context.load_cert_chain(certificate, key, _no_password)
     except ssl.SSLError as error:
@@ -269,7 +269,7 @@ BACKLOG = 1024  # connections the system keeps for us while we are busy
 
 
 class Port(Protocol):
-    """What a listener must know of the connections behind it."""
+    """What a listener must know of its connections."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...

@@ -5,7 +5,7 @@
 
     caller --format--> a bounded queue --one thread--> stderr
 
-The thread is there because stderr may be a pipe that nobody empties: then the queue fills and
+The thread is there because stderr may be a pipe that is not read: then the queue fills and
 lines are dropped and counted, and the server goes on. A line never holds a line break of its own,
 and the password of a URL is struck out wherever it turns up.
 """
@@ -41,7 +41,7 @@ _RANK = {
 
 
 class ServerLog:
-    """Formats lines and hands them to ``write``; ``debugging`` tells whether debug is heard."""
+    """Formats lines and hands them to ``write``; ``debugging``: whether debug lines are written."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ServerLog:
         else:
             details = "".join(f" {name}={_text_value(value)}" for name, value in fields.items())
             line = f"{time} {level.upper()} {_one_line(redact(message))}{details}"
-        # What a client sent may hold anything; a line that cannot be encoded helps nobody.
+        # What a client sent may hold anything; a line that cannot be encoded is useless.
         self._write(line.encode(errors="backslashreplace").decode() + "\n")
 
 
@@ -126,11 +126,11 @@ class LineThread:
         while (line := self._lines.get()) is not None:
             dropped, self._dropped = self._dropped, 0
             if dropped:
-                line += f"({dropped} lines were dropped: nobody read them in time)\n"
+                line += f"({dropped} lines were dropped: they were not read in time)\n"
             try:
                 self._write_out(line)
             except (OSError, ValueError):
-                # Nobody can be told: this is where telling ends. The server itself is fine.
+                # There is no place left to report this. The server itself is fine.
                 self._dropped += 1
 
 

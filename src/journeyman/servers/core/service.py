@@ -146,8 +146,8 @@ class Service(ABC):
 
     name: ClassVar[str]  # in messages
     listens: ClassVar[str]  # the same with a verb
-    refusal: str  # what is told when the log cannot be written
-    recovery: str  # what is told when it can again
+    refusal: str  # the message when the log cannot be written
+    recovery: str  # the message when it can again
 
     writer: GroupCommit
     around: PortContext

@@ -18,8 +18,8 @@ before (see connection.py), so the limit is passed by one part of a reply at mos
 
     lists asked for --ask--> Slices: o o o o --one slice in a turn of the loop--> asks again, last
 
-Each slice takes a millisecond or two. Many lists at once take longer, each of them, but nobody who
-wants something else waits for more than one slice at a time.
+Each slice takes a millisecond or two. Many lists at once take longer, each of them, but no client
+that wants something else waits for more than one slice at a time.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class UnsentBudget:
             self._look(size)
 
     def wait(self, sender: Sender) -> None:
-        """Tell the sender when the budget is no longer tight. Those that came first hear first."""
+        """Call the sender when the budget is no longer tight, in the order of the calls."""
         self._waiting[sender] = None
 
     @property
@@ -215,7 +215,7 @@ class Slices:
 
 
 def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():  # whoever waited may have been cancelled
+    if not future.done():  # the waiting task may have been cancelled
         future.set_result(None)
 
 
@@ -241,7 +241,7 @@ class Shared:
     def is_short_of_files(self, connection: Any = None) -> bool:
         """Whether this connection takes a descriptor that logs and programs may need.
 
-        The system gives out the lowest number that is free, so that one tells how many are taken.
+        The system gives out the lowest number that is free, so that one shows how many are taken.
         ``connection`` is its socket, if there is one already.
         """
         if connection is not None and connection.fileno() >= self.most_files:

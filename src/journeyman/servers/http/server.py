@@ -210,7 +210,7 @@ class _Gate:
             raise
 
     async def _token(self, request: web.Request) -> Token | None:
-        """None: nobody is asked for one."""
+        """None: no token is needed."""
         around, access = self._around, self._around.access
         tokens = access.tokens
         if tokens is None:

@@ -16,7 +16,7 @@ Items that are not in memory, read from the journals in threads of their own.
     Fetch --> a thread reads --> Fetched, to the writer, which has decided much else meanwhile
 
 What cannot be read now is tried again a little later: nothing is lost by waiting, and only
-whoever wants these very items waits.
+the clients that want these very items wait.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class LogSize(NamedTuple):
 class PartlyWritten(LogError):
     """One journal could not be written; others were all the same.
 
-    ``written`` are the items that are stored, by queue, ``erased`` the queues that are gone; those
-    that are in both were made anew behind that.
+    ``written`` are the items that are stored, by queue, ``erased`` the queues that were erased;
+    those that are in both were made again after that.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class KestrelLogs:
         return bool(self._unindexed)
 
     def save(self, checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
-        """Write checkpoints, let go of what nobody needs, index what stays; what went.
+        """Write checkpoints, remove what no reader needs, index what stays; what went.
 
         What goes wrong with one queue does not keep the others; it is raised in the end.
         """
@@ -327,7 +327,7 @@ class KestrelLogs:
     def _save_queue(self, log: KestrelLog, checkpoints: Sequence[SaveCheckpoint]) -> list[str]:
         saved = False
         for queue, reader, serial, state in checkpoints:
-            # If not: it is gone, and there may be another of its name.
+            # If not: it was removed, and there may be another of its name.
             is_the_same = self._serials.get(queue, {}).get(reader, 0) == serial
             saved |= is_the_same and log.checkpoint_if_known(reader, state)
         went = log.retain() if saved else []

@@ -1,7 +1,7 @@
 """The fan-out queues as a whole: built from the settings, started, and stopped in order.
 
     start    every queue of the folder is locked and read; the port opens when all are loaded
-    stop     1 no new connections; who waits is let go, what was open goes back
+    stop     1 no new connections; waits end, what was open goes back
              2 what was received is answered, connections are closed
              3 the last checkpoints are written, the journals synced and closed: ``close``
 
@@ -298,7 +298,7 @@ class KestrelServer(Service):
         await self._finish_writing()
         self.writer.close()
         await self._loop.run_in_executor(None, self._saver.shutdown)
-        await asyncio.sleep(0)  # what came of the last save is told now
+        await asyncio.sleep(0)  # the result of the last save is reported now
         try:
             await self._loop.run_in_executor(None, self._logs.save, self._to_save.values())
         except (OSError, JourneymanError) as error:

@@ -2,12 +2,12 @@
 
 The flow of bytes, commands and answers, and its bounds, are in connection.py. Here:
 
-    get, monitor    may wait; the writer keeps what stands behind them
+    get, monitor    may wait; the writer keeps what follows them
     monitor         is answered in parts: each item as it comes
     some refusals   end the connection once they are said
     large items     are taken on only as the ones before are answered, and not too many at once
     slow clients    get no more until they have fetched what they were given
-    end of input    what was received is still answered, but nobody waits on
+    end of input    what was received is still answered, but without waiting
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class KestrelSession(Connection):
         return [in_scope(event, self.prefix) for event in events] if self.prefix else events
 
     def _turn_one_away(self, events: list[Event]) -> None:
-        """The one that keeps most goes, not the one that came last: ``events`` are our own."""
+        """The one that keeps most goes, not the one that came last: ``events`` are its own."""
         around = self._around
         largest: KestrelSession = max(around.sessions, key=lambda session: session._kept)
         around.kept_bytes -= largest._kept

@@ -91,7 +91,7 @@ class KestrelInquiries:
         return self._forbidden(kind)
 
     def _refused(self, refused: ask.RefusedRequest) -> Reply:
-        """The client hears what the original says; why is for whoever reads the messages."""
+        """The client hears what the original says; the reason goes to the server's log."""
         if refused.hangup:  # no client can say more than one of these
             self.around.messages.info("connection refused", reason=refused.reason)
         return words.CLIENT_ERROR_AND_CLOSE if refused.hangup else words.CLIENT_ERROR

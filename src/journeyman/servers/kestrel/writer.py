@@ -8,14 +8,14 @@
 How batches are made, written and taken back is in group_commit.py. Here:
 
 - Many gets of one connection may be decided in one batch. One that has to wait holds up those
-  behind it: they are kept aside, and come back when it is answered.
+  after it: they are kept aside, and come back when it is answered.
 - A client that asks for more than it fetches is put off in the same way, until it has fetched.
 - To make or remove a queue or reader waits several times for the disk. A batch has a few of these;
-  who asks for more is put off until the next, and holds up nobody else.
-- Behind an answer that ends a connection nothing of that client is done.
+  one that asks for more is put off until the next, and holds up no other client.
+- After an answer that ends a connection nothing of that client is done.
 - A client that went away gets nothing: its open reads go back before anything else is decided.
 - When a batch was taken back for lack of room, puts that were stored all the same stand; other
-  changes are answered with an error, reads are decided anew.
+  changes are answered with an error, reads are decided again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class KestrelOwner(WriterOwner, Protocol):
 
 
 class Facts(Protocol):
-    """Who answers what is asked of the server, and refuses what its status forbids."""
+    """What answers questions about the server, and refuses what its status forbids."""
 
     usual: frozenset[type]  # commands of clients for which it need not be asked now
 
@@ -123,7 +123,7 @@ class KestrelWriter(GroupCommit):
         self._fan_out = engine
         self._logs = logs
         self._facts = facts
-        self._held: dict[Any, list[Any]] = {}  # what stands behind a command that waits
+        self._held: dict[Any, list[Any]] = {}  # what follows a command that waits
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
@@ -294,14 +294,14 @@ class KestrelWriter(GroupCommit):
         self._all_said += reply.size
         batch.answer(client, (reply, final))
         if reply.hangup:
-            self._hold(client, [])  # what stands behind it would never be answered: for good
+            self._hold(client, [])  # what follows it would never be answered: for good
 
     def _hold(self, client: Any, behind: list[Any]) -> None:
         self._held[client] = behind
         self._newly_held.add(client)
 
     def _release(self, released: _Released) -> None:
-        """The command that waited is answered: what stood behind it comes before all else."""
+        """The command that waited is answered: what followed it comes before all else."""
         self._put_off.discard(released.client)
         behind = self._held.pop(released.client, ())
         if released.goes_on:
@@ -325,7 +325,7 @@ class KestrelWriter(GroupCommit):
             else:
                 self._owner.on_effect(effect)
 
-    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         self._changes = 0
         for client in self._newly_held:
             self._held.pop(client, None)
@@ -334,27 +334,27 @@ class KestrelWriter(GroupCommit):
         partly = error if isinstance(error, PartlyWritten) else None
         written = partly.written if partly is not None else {}
         stored = {id(item.data) for items in written.values() for item in items}
-        anew = Batch([])
+        again = Batch([])
         self._fan_out.begin_batch()
         for queue in partly.erased if partly is not None else ():
-            self._gather(anew, None, EraseQueue, self._fan_out.forget(queue))
+            self._gather(again, None, EraseQueue, self._fan_out.forget(queue))
         for queue, items in written.items():
             outcome = self._fan_out.adopt(queue, items, self._clock.now_ns())
-            self._gather(anew, None, Append, outcome)
+            self._gather(again, None, Append, outcome)
         self._fan_out.commit_batch()
         outcomes: list[Any] = []
         for client, request in batch.requests:
             if client in waited_before and type(request) is not KestrelGone:
                 outcomes.append(None)  # it is kept aside already
             else:
-                outcomes.append(self._decide_again(anew, client, request, stored, error))
-        self._carry_out(anew)
-        return anew, outcomes
+                outcomes.append(self._decide_again(again, client, request, stored, error))
+        self._carry_out(again)
+        return again, outcomes
 
     def _decide_again(
-        self, anew: Batch, client: Any, request: Any, stored: set[int], error: JourneymanError
+        self, again: Batch, client: Any, request: Any, stored: set[int], error: JourneymanError
     ) -> object:
-        """What needs no room is decided anew; the rest is told that there is none."""
+        """What needs no room is decided again; the rest is answered that there is none."""
         kind = type(request)
         if client is None:
             if kind is not KestrelDue:  # the ticker sees for itself what is due
@@ -364,7 +364,7 @@ class KestrelWriter(GroupCommit):
             self.leave(client)
             return error
         if kind is ask.Put and id(request.data) in stored:
-            anew.answer(client, (STORED, True))
+            again.answer(client, (STORED, True))
             return STORED
         self._fan_out.begin_batch()
         trial = Batch([])
@@ -373,11 +373,11 @@ class KestrelWriter(GroupCommit):
             self._fan_out.undo_batch()
             self._held.pop(client, None)
             self._put_off.discard(client)
-            anew.answer(client, (NO_ROOM, True))
+            again.answer(client, (NO_ROOM, True))
             return error
         self._fan_out.commit_batch()
-        anew.effects += trial.effects
+        again.effects += trial.effects
         for told, answers in trial.answers.items():
             for answer in answers:
-                anew.answer(told, answer)
+                again.answer(told, answer)
         return reply

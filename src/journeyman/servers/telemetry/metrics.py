@@ -1,6 +1,6 @@
 """Figures with names, kinds and labels, and those about the disk.
 
-A figure has one name here, ``jobs.scheduled``, and each of the two who read it see it in the dress
+A figure has one name here, ``jobs.scheduled``, and each of the two readers sees it in the form
 that is usual there:
 
     OTLP         ztick.jobs.scheduled                   ztick.execution.duration_ms
@@ -14,8 +14,8 @@ About the disk: how long syncs take, how large the logs are, how much room is le
     watch() --a thread, every SAMPLE_S--> bytes of each log, free bytes of its file system
 
 Sizes are sampled in a thread, because a directory may hold thousands of files and a file system may
-be slow; who asks for the figures gets the last sample. A log is known by its service: ``schedule``,
-``workq`` or ``kestrel``; and there is the ``ledger``.
+be slow; a request for the figures gets the last sample. A log is known by its service:
+``schedule``, ``workq`` or ``kestrel``; and there is the ``ledger``.
 """
 
 from __future__ import annotations
@@ -184,14 +184,14 @@ class MeasuredDisk(RealDisk):
             await asyncio.sleep(SAMPLE_S)
 
     def sample(self) -> dict[str, _Sample]:
-        """The sizes now; those that cannot be told are left out. Blocks."""
+        """The sizes now; those that cannot be read are left out. Blocks."""
         found = {}
         for service, path in self._places.items():
             try:
                 system = os.statvfs(_existing(path))
                 found[service] = _Sample(_size_of(path), system.f_bavail * system.f_frsize)
             except OSError:
-                continue  # gone for a moment, or not made yet: the next sample sees it
+                continue  # being replaced, or not made yet: the next sample sees it
         return found
 
     def families(self) -> list[Family]:

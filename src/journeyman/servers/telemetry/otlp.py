@@ -5,7 +5,7 @@
     Family        metric ztick.<name>, cumulative since the start of the process
 
 The only module that imports opentelemetry; import it only where telemetry is on. Of that library it
-takes spans, encoding and HTTP. Its threads stay unused: they start anew in every process that is
+takes spans, encoding and HTTP. Its threads stay unused: they start again in every process that is
 forked from this one, and a stop would wait for them as long as the collector likes.
 
 Credentials for the collector, certificates and compression come from the variables that

@@ -9,7 +9,7 @@ is the thread's: making spans, encoding, the network. So the collector may be de
 
     too many spans wait        further ones are dropped and counted, memory stays bounded
     an export fails            its spans are dropped and counted; the next interval tries again
-    the first failure, and the first success behind it, are told in the server's log; no more
+    the first failure, and the first success after it, are logged; no more
     the server stops           what waits is sent if that takes no longer than STOP_LIMIT_S
 
 Spans are a sample: at most so many a second of each kind, spread over each batch of commands. The

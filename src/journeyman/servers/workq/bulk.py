@@ -1,7 +1,7 @@
 """The rows of a command log, decoded in bulk, -> a WorkQueue.
 
     columns of a chunk --numpy--> heads of specs, keys of expiries --slices--> jobs of a BulkLoader
-    rows that are no add ---------------------------------------------> its events, one by one
+    rows that are not adds -------------------------------------------> its events, one by one
     rows of odd ids ------- decoded once more, with the codec --------> a Loader, which folds
 
 The server reads large logs in a process of its own (bulk_child.py): ``calls_of`` there notes what
@@ -53,12 +53,12 @@ _HEAD = np.dtype(
 _KEY = np.dtype([("moment", _MOMENT), ("job_id", "V16")])
 assert _HEAD.itemsize == HEAD_BYTES
 
-CHUNK_ROWS = 16_384  # with larger ones more memory stays behind that nobody needs any more
+CHUNK_ROWS = 16_384  # larger ones leave more unused memory allocated
 _ID_BYTES = 16
 _LAST_ADD = int(Command.SCHEDULE)
 _SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
 _SANE_MS = 2**40
-_REPLACED = "\ufffd"  # in a name: bytes that are no text
+_REPLACED = "\ufffd"  # in a name: bytes that are not text
 
 
 def read_all(

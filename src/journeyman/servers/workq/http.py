@@ -24,8 +24,8 @@ the page before, and jobs that come and go meanwhile neither repeat nor hide oth
 what it holds. Payload and result are text where they are UTF-8, else ``payload_base64`` and
 ``result_base64`` are there instead; times are nanoseconds since 1970.
 
-The store is read in threads of its own, a few at a time, so nobody else waits for it. For tokens
-of all namespaces, like everything about the work queue.
+The store is read in threads of its own, a few at a time, so that no other request waits for it. For
+tokens of all namespaces, like everything about the work queue.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _name(request: web.Request) -> str:
 
 
 def query_name(request: web.Request, key: str) -> str | None:
-    """The name of a queue behind the question mark, None if it is not given."""
+    """The name of a queue in the query, None if it is not given."""
     text = request.query.get(key)
     return None if text is None else _checked_name(text)
 
@@ -231,7 +231,7 @@ def _one_text(job: JobView) -> tuple[str]:
 
 
 def _dumps(value: Any) -> str:
-    # A log of the original may hold names that are no text; JSON can say those only escaped.
+    # A log of the original may hold names that are not text; JSON can hold those only escaped.
     return json.dumps(value, separators=(",", ":"))
 
 

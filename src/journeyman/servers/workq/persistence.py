@@ -262,7 +262,7 @@ class IntervalSync:
 
 
 class Cleaning:
-    """Cleans the log at intervals. ``ended`` is told whether it went well."""
+    """Cleans the log at intervals. ``ended`` gets whether it went well."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """The work queue as a whole: built from the settings, started, and stopped in order.
 
     start    the log, or the store, is opened and read; the port opens when all of it is loaded
-    stop     1 no new connections; who waits for a job or a result is let go
+    stop     1 no new connections; clients that wait for a job or a result are answered
              2 what was received is answered, connections are closed
-             3 log or store is closed: ``close``, when nobody has anything to add any more
+             3 log or store is closed: ``close``, when nothing more is submitted
 
 It shares the process, the HTTP port and the figures with the schedule, and nothing else: each has
 its own log, writer and ticker. A failed sync of its log stops both at once: it is the same disk. A

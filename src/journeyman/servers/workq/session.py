@@ -2,13 +2,13 @@
 
 The flow of bytes, commands and answers, and its bounds, are in connection.py. Here:
 
-    lease, result, run   nothing behind it starts before it is answered: only this connection waits
+    lease, result, run   nothing after it starts before it is answered: only this connection waits
     inspect              the same, so that what a client does not fetch stays bounded
     large answers        are made when they can be sent: until then they share the job's bytes
     many megabytes       are taken on only as the ones before are answered
     end of input         what was received is still answered, in order. A lease or run that waits
-                         is answered with TIMEOUT at once, because the client may be gone: a worker
-                         that closed its connection gets no job. A result is waited for.
+                         is answered with TIMEOUT at once, because the client may have left: a
+                         worker that closed its connection gets no job. A result is waited for.
 
 So that the end of a connection is seen while its command waits, a little is read ahead.
 """

@@ -10,13 +10,13 @@
 A record holds where a job stands, not what happened to it, so nothing is read to write it. The
 engine decides nothing while a batch is written, and may be looked at meanwhile.
 
-That a job is due is no record (it is a matter of time), but a status of the store: ``promote``
+That a job is due is not a record (it is a matter of time), but a status of the store: ``promote``
 turns delayed into waiting, between two batches. Which ones are delayed is remembered here.
 
 Pauses are the states of the queues. They are in the same commit as the records.
 
 One key more is kept, LONGEST_TTL_KEY: no job of the queue has a longer TTL. It bounds how far back
-a start has to look for finished jobs. Whoever else puts jobs into the store removes it.
+a start has to look for finished jobs. Any other program that writes jobs must delete this key.
 
 The store -> a WorkQueue: the jobs that are there, not what happened to them.
 
@@ -27,7 +27,7 @@ The store -> a WorkQueue: the jobs that are there, not what happened to them.
                                     says (MAX_TTL_MS if it is missing)
 
 So a start costs what is in the queue, and what was due within the longest TTL; no log is read. A
-record that cannot be read is told and stepped over. It stays where it is.
+record that cannot be read is reported and skipped. It stays where it is.
 
 Records of other programs are taken as well, with settings that are usual (folds.keyspace_jobs).
 """
@@ -191,7 +191,7 @@ class StoreRecorder:
         return operations, delayed
 
     def _endings(self, over: list[bytes], records: Sequence[Record]) -> list[Operation]:
-        """The jobs are gone from the engine: what they were is in the store, and in the batch."""
+        """The engine has dropped the jobs: what they were is in the store, and in the batch."""
         stored, _ = self._storage.get_jobs([UUID(bytes=job_id) for job_id in over])
         states: dict[bytes, State] = dict.fromkeys(over)
         states |= {record.job_uuid.bytes: _job_of(record) for record in stored}
@@ -262,7 +262,7 @@ def _job_of(record: JobRecord) -> FoldedJob | None:
     try:
         return workq_of_record(record, Defaults())
     except InvalidData:
-        return None  # told when it was loaded; `storage check` names it
+        return None  # reported when it was loaded; `storage check` names it
 
 
 def _is_finished(state: State) -> bool:

@@ -37,7 +37,7 @@ from journeyman.units import NS_PER_MS
 PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
 SWEPT_AT_ONCE: Final = 500
-TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is told
+TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is logged
 
 
 class StoreKeeping:
@@ -135,7 +135,7 @@ class StoreKeeping:
 
 
 class StoreUpkeep:
-    """Both tasks, at intervals. ``cleaned`` is told whether a sweep went well."""
+    """Both tasks, at intervals. ``cleaned`` gets whether a sweep went well."""
 
     def __init__(
         self,

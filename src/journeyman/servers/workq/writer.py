@@ -12,7 +12,7 @@ How batches are made, written and taken back is in group_commit.py. Here:
   next batch is decided, and what it asked for and could wait is not even decided. One that only
   ended its input hears TIMEOUT, so that the answers to what it sent afterwards are in step.
 - When a batch was taken back for lack of room, changes are answered with the original's error,
-  reads and waits are decided anew.
+  reads and waits are decided again.
 - What waits to be decided is bounded in bytes as well: a job may bring a megabyte.
 """
 
@@ -115,7 +115,7 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
 
 
 def policy_of(sync: WorkqSync) -> SyncPolicy:
-    """What the log itself has to do; intervals are kept by whoever calls ``sync``."""
+    """What the log itself has to do; intervals are kept by the caller of ``sync``."""
     return SyncPolicy.ALWAYS if sync is WorkqSync.ALWAYS else SyncPolicy.OS
 
 
@@ -127,7 +127,7 @@ class LogRecorder:
     os          written                                  here and now
 
     Here and now, unless that would wait after all: for the sync of a segment that is full, or for
-    the lock while the log is cleaned. ``is_quick`` tells.
+    the lock while the log is cleaned. ``is_quick`` says so.
 
     The names of paused queues belong to a batch like its records. They are in the ledger; without
     one (``keeps_pauses``) they are prepared before the records are written and put in place after
@@ -181,7 +181,7 @@ class LogRecorder:
         self._log.appender.sync()
 
     def _append(self, records: Sequence[Record]) -> None:
-        # One piece, not one a record: nobody asks where in the log a record of a batch stands.
+        # One piece, not one per record: where in the log a record stands is not needed.
         data = b"".join([CODEC.encode(record) for record in records])
         (begin,) = self._log.appender.append([data])
         self._end = begin.offset + len(data)
@@ -347,8 +347,8 @@ class WorkqWriter(GroupCommit):
     def _carry_out(self, batch: Batch) -> None:
         """Nothing: pauses are saved with the records, answers leave by themselves."""
 
-    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
-        anew = Batch(batch.requests)
+    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        again = Batch(batch.requests)
         outcomes: list[Any] = [error] * len(batch.requests)
         now_ns = self._clock.now_ns()
         for index, (client, request) in enumerate(batch.requests):
@@ -359,20 +359,20 @@ class WorkqWriter(GroupCommit):
                 self.leave(client)
             elif kind is RefusedLine:
                 outcomes[index] = request
-                anew.answer(client, client.render(request))
-            elif kind in _CHANGES or not self._decide_again(anew, client, request, now_ns):
-                anew.answer(client, client.render_failure())
+                again.answer(client, client.render(request))
+            elif kind in _CHANGES or not self._decide_again(again, client, request, now_ns):
+                again.answer(client, client.render_failure())
             else:
                 outcomes[index] = None
-        return anew, outcomes
+        return again, outcomes
 
-    def _decide_again(self, anew: Batch, client: Any, request: Any, now_ns: int) -> bool:
+    def _decide_again(self, again: Batch, client: Any, request: Any, now_ns: int) -> bool:
         """Whether it could be decided without a record."""
         if client.is_lost and type(request) in CAN_WAIT:
             return True
         request = in_scope(self._queue, request, client.prefix)
         if type(request) in REFUSALS:
-            anew.answer(client, client.render(request))
+            again.answer(client, client.render(request))
             return True
         self._queue.begin_batch()
         outcome = self._queue.decide(request, now_ns, client)
@@ -380,5 +380,5 @@ class WorkqWriter(GroupCommit):
             self._queue.undo_batch()
             return False
         self._queue.commit_batch()
-        self._gather(anew, client, request, outcome, now_ns)
+        self._gather(again, client, request, outcome, now_ns)
         return True

@@ -114,7 +114,7 @@ class ServerMetrics:
     # -- telling --
 
     def families(self, stat: StatFigures) -> list[Family]:
-        """All figures, together with those that STAT tells."""
+        """All figures, together with those of STAT."""
         commands = self._commands.by_word()
         durations = {key: each.copy() for key, each in self._durations.copy().items()}
         runs: list[tuple[Labels, Histogram]] = [

@@ -215,7 +215,7 @@ class CompactionWatch:
         on_failure: Callable[[BaseException], None],
         on_end: Callable[[bool], None] | None = None,
     ) -> None:
-        """``on_end`` is told of each that ended whether it succeeded; not if it had no work."""
+        """``on_end`` gets whether a compaction succeeded; not if it had no work."""
         self._loop = loop
         self._clock = clock
         self._compactor = compactor

@@ -6,19 +6,19 @@ How many run at a time is the engine's business: it gives out a StartRun only wh
 and the slot is free again when Finished was decided. A run that a stop cuts off is not Finished:
 in the log its job stays triggered, and the next start sees to it.
 
-The last runs are remembered, a bounded number of them, for whoever wants to look. ``before`` are
-those of an earlier process, if anybody knows of them.
+The last runs are remembered, a bounded number of them, to be shown. ``before`` are
+those of an earlier process, if they are known.
 
 Run history: every run of the schedule becomes a line on the disk, off the path of the runs.
 
     runs --ended, cut_off--> a bounded queue --one thread, in batches--> <logfile>.runs/*.jsonl
 
 What the event loop does for it is to append a tuple. Formatting, writing, rotating and removing
-old files are the thread's; it sleeps while nothing runs. So the disk may be full, slow or gone:
+old files are the thread's; it sleeps while nothing runs. So the disk may be full, slow or absent:
 
     too many runs wait        further ones are dropped and counted, memory stays bounded
     a write fails             its lines are dropped and counted; the next batch tries again
-    the first failure, and the first success behind it, are told in the server's log; no more
+    the first failure, and the first success after it, are logged; no more
     the server stops          what waits is written if that takes no longer than STOP_LIMIT_S
 
 A crash of the process takes the runs of the last GATHER_S at most; the log of the schedule, which
@@ -66,7 +66,7 @@ class EndedRun:
 
 
 class Runs:
-    """The runs under way. ``finished`` is told of every one that ends by itself."""
+    """The runs under way. ``finished`` is called for every one that ends by itself."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Runs:
         cut_off: Callable[[StartRun, int, int], None] | None = None,
         before: Iterable[EndedRun] = (),
     ) -> None:
-        """``cut_off`` is told when a run began (wall time), and after how many ns it was ended."""
+        """``cut_off`` gets when a run began (wall time), and after how many ns it was ended."""
         self._loop = loop
         self._clock = clock
         self._runner = runner

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ServerFacts:
-    """What STAT tells: the engine's figures together with those that only the server knows.
+    """What STAT shows: the engine's figures together with those that only the server knows.
 
     Made once a server; ``compression`` is asked each time, it changes in another thread.
     """
@@ -115,7 +115,7 @@ class ZtickServer(Service):
     ) -> None:
         """``work`` and ``fan_out`` are the other services, if enabled: they share the HTTP port.
 
-        ``more_figures`` are told together with those of the services.
+        ``more_figures`` are shown together with those of the services.
         """
         super().__init__(context)
         self._runner = runner

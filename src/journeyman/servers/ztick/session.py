@@ -1,11 +1,11 @@
 """One ztick connection: AUTH first where tokens are asked for, commands to the writer, answers.
 
 The flow of bytes, commands and answers, and its bounds, are in connection.py. The session decides
-nothing about jobs. Who may do what is checked by the writer, with the token that AUTH brought.
+nothing about jobs. What a client may do is checked by the writer, with the token that AUTH brought.
 
 Short answers are bytes. Lists may be as long as the schedule, so they are iterators of bytes, to
 be sent slice by slice; each slice is made when it is asked for, from a listing that shows the
-moment of the command. The OK behind a list goes with its last slice, in one write: clients that
+moment of the command. The OK after a list goes with its last slice, in one write: clients that
 take a single read for the whole answer get all of a short list.
 """
 
@@ -160,7 +160,7 @@ def answer(
         return _rules(request_id, reply)
     if isinstance(reply, ZtickStats):
         return metric_lines(request_id, metrics(reply)) + ok(request_id)
-    raise AssertionError(f"no client can be told {reply!r}")
+    raise AssertionError(f"not a reply for clients: {reply!r}")
 
 
 def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:

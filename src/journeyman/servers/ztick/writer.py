@@ -5,7 +5,7 @@
     runs         --Finished---> +--------+ --replies--> clients, rendered by each in its own way
 
 How batches are made, written and taken back is in group_commit.py. When a batch was taken back,
-those who wanted to change something hear ``ERROR internal``.
+clients that wanted to change something get ``ERROR internal``.
 
 Not here: what commands do (the engine), how answers look (the clients render them).
 """
@@ -72,7 +72,7 @@ class ZtickRecorder:
         self._append = log.appender.append
 
     def write(self, records: Sequence[Record]) -> None:
-        # Pieces of a block, not one a record: nobody asks where in the log a record stands.
+        # Pieces of a block, not one per record: where in the log a record stands is not needed.
         encode = CODEC.encode
         self._append([b"".join(block) for block in in_blocks([encode(each) for each in records])])
 
@@ -145,8 +145,8 @@ class ZtickWriter(GroupCommit):
         for reply in batch.replies:
             self._owner.on_reply(reply)
 
-    def _answer_anew(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
-        anew = Batch(batch.requests)
+    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        again = Batch(batch.requests)
         outcomes: list[Any] = [error] * len(batch.requests)
         now_ns = self._clock.now_ns()
         for index, (client, request) in enumerate(batch.requests):
@@ -154,13 +154,13 @@ class ZtickWriter(GroupCommit):
                 if not isinstance(request, TriggerDue):  # the ticker sees for itself what is due
                     self._say_again_later(request)
             elif isinstance(request, _CHANGES):
-                anew.answer(client, client.render_failure(request))
+                again.answer(client, client.render_failure(request))
             elif isinstance(request, SETTLED):
                 outcomes[index] = None
-                anew.answer(client, client.render(request, None))
+                again.answer(client, client.render(request, None))
             else:
                 assert not isinstance(request, _OWN)
                 reply = self._schedule.decide(request, now_ns, client.namespace).reply
                 outcomes[index] = reply
-                anew.answer(client, client.render(request, reply))
-        return anew, outcomes
+                again.answer(client, client.render(request, reply))
+        return again, outcomes
