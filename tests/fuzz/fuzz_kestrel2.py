@@ -8,7 +8,7 @@ from pathlib import Path
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.folds.kestrel2 import OldQueue
 from journeyman.formats.framing import scan
-from journeyman.formats.kestrel.kestrel2 import CODEC, MAX_ITEM_BYTES, Add, begins_as_journal
+from journeyman.formats.kestrel.kestrel2 import CODEC, MAX_ITEM_BYTES, AddItem, begins_as_journal
 from journeyman.logs.damage import Damage, read_past_damage
 from tests.fuzz.runner import run
 
@@ -58,7 +58,7 @@ def check_salvage(data: bytes) -> None:
         except FormatError as error:
             raise AssertionError("what resync found does not decode") from error
         assert entry is not None
-        assert isinstance(entry.record, Add)
+        assert isinstance(entry.record, AddItem)
         offset = entry.end
 
 

@@ -15,13 +15,13 @@ from journeyman.folds.kestrel2 import OldQueue
 from journeyman.formats.framing import Stop, scan
 from journeyman.formats.kestrel.kestrel2 import (
     CODEC,
-    Add,
+    AddItem,
     AddWithXid,
     ConfirmRemove,
     Continue,
     OldAdd,
     Record,
-    Remove,
+    RemoveItem,
     RemoveTentative,
     SaveXid,
     Unremove,
@@ -38,10 +38,10 @@ I64 = st.integers(-(2**63), 2**63 - 1)
 DATA = st.binary(max_size=60)
 RECORDS: st.SearchStrategy[Record] = (
     st.builds(OldAdd, I32, DATA)
-    | st.builds(Add, I64, I64, DATA)
+    | st.builds(AddItem, I64, I64, DATA)
     | st.builds(AddWithXid, I32, I64, I64, DATA)
     | st.builds(Continue, I32, I64, I64, DATA)
-    | st.builds(Remove)
+    | st.builds(RemoveItem)
     | st.builds(RemoveTentative, st.none() | I32)
     | st.builds(SaveXid, I32)
     | st.builds(Unremove, I32)
@@ -93,9 +93,9 @@ def test_the_fold_takes_any_operations_and_loses_no_item_that_was_not_removed(
         queue.apply(record, number)
     left = [item.content for item in queue.left()]
     added = [
-        n for n, r in enumerate(records) if isinstance(r, OldAdd | Add | AddWithXid | Continue)
+        n for n, r in enumerate(records) if isinstance(r, OldAdd | AddItem | AddWithXid | Continue)
     ]
-    gone = [r for r in records if isinstance(r, Remove | ConfirmRemove | Continue)]
+    gone = [r for r in records if isinstance(r, RemoveItem | ConfirmRemove | Continue)]
     assert len(left) == len(set(left))
     assert set(left) <= set(added)
     assert len(left) >= len(added) - len(gone)
@@ -119,14 +119,14 @@ class ModelQueue:
 
     def put(self, item: tuple[int, int, bytes]) -> None:
         self.items.append(item)
-        self.note(Add(*item))
+        self.note(AddItem(*item))
 
     def get(self, *, opens: bool, old: bool) -> None:
         if not self.items:
             return
         item = self.items.pop(0)
         if not opens:
-            self.note(Remove())
+            self.note(RemoveItem())
             return
         self.last_xid += 1
         while self.last_xid in self.open:
@@ -156,8 +156,8 @@ class ModelQueue:
         """All that there is, as one file; what is open under its ids."""
         records: list[Record] = []
         for xid, item in sorted(self.open.items()):
-            records += [Add(*item), RemoveTentative(xid)]
-        records += [SaveXid(self.last_xid), *(Add(*item) for item in self.items)]
+            records += [AddItem(*item), RemoveTentative(xid)]
+        records += [SaveXid(self.last_xid), *(AddItem(*item) for item in self.items)]
         self.rotated, self.journal = [written(records)], b""
 
     def left(self) -> list[tuple[int, int, bytes]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.disk import RealDisk
-from journeyman.formats.kestrel.kestrel2 import CODEC, Add, RemoveTentative
+from journeyman.formats.kestrel.kestrel2 import CODEC, AddItem, RemoveTentative
 from journeyman.logs.kestrel import kestrel2_import
 from tests.support.cli_commands import run
 
@@ -25,7 +25,7 @@ def copied(case: str, target: Path) -> Path:
 
 
 def journal(*items: bytes) -> bytes:
-    return b"".join(CODEC.encode(Add(NOW_MS, 0, item)) for item in items)
+    return b"".join(CODEC.encode(AddItem(NOW_MS, 0, item)) for item in items)
 
 
 def test_summary_names_queues_readers_and_where_the_old_files_are(tmp_path):

@@ -47,7 +47,7 @@ from google_crc32c import value as crc32c
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
 from journeyman.formats.workq import HEADER, Command
 from journeyman.formats.ztick.layout import RUNNER_WORDS
-from journeyman.units import NS_PER_MS
+from journeyman.units import DAY_S, NS_PER_MS, NS_PER_S
 
 PIECE_BYTES = 1024 * 1024  # about how much a maker holds before it hands over
 
@@ -163,7 +163,7 @@ def _checkpoint(random: Random, plan: Plan, number: int) -> SyntheticBytes:
     return SyntheticBytes(f"{plan.queue}.read.{name}", data, 2)
 
 
-_DUE_AFTER_NS = 60 * 1_000_000_000
+_DUE_AFTER_NS = 60 * NS_PER_S
 _SCHEDULED = 0.1  # of the jobs
 _SHORT_LIVED = 0.2  # of the jobs: an hour instead of 30 days
 _TTL_MS = 2_592_000_000
@@ -305,7 +305,7 @@ def _record(now_ns: int, payload: bytes) -> bytes:
 
 
 def _instant(unix_ns: int) -> bytes:
-    seconds, rest_ns = divmod(unix_ns, 1_000_000_000)
+    seconds, rest_ns = divmod(unix_ns, NS_PER_S)
     return _time(1, seconds + _YEAR_ONE_S, rest_ns, -1)
 
 
@@ -332,7 +332,7 @@ _TTL_VARINTS = {ttl_ms: _varint(ttl_ms) for ttl_ms in (_SHORT_TTL_MS, _TTL_MS)}
 
 
 _PATTERNS = ("backup.", "report.", "notify.", "deploy.", "billing.", "cleanup.")
-_PLAN_WITHIN_NS = 365 * 24 * 3600 * 1_000_000_000
+_PLAN_WITHIN_NS = 365 * DAY_S * NS_PER_S
 _STATUS_CHANGES = 0.5  # of the records that meet a job which is already there
 _PLANNED, _EXECUTED, _FAILED_RUN = 0, 2, 3
 _FAILURES = 0.05  # of the status changes

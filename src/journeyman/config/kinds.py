@@ -88,7 +88,7 @@ def _ipv6(host: str) -> str:
 T = TypeVar("T")
 
 
-def setting(kind: Kind[T], default: T, meaning: str, *, key: str = "") -> T:
+def setting(kind: ValueKind[T], default: T, meaning: str, *, key: str = "") -> T:
     """A field that is a setting. ``key`` where ztick's name lacks the unit."""
     metadata = {"kind": kind, "meaning": meaning, "key": key}
     return field(default=default, metadata=metadata)
@@ -99,7 +99,7 @@ E = TypeVar("E", bound=StrEnum)
 _PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)")
 
 
-class Kind(ABC, Generic[T]):
+class ValueKind(ABC, Generic[T]):
     """One kind of value."""
 
     allowed: str
@@ -117,7 +117,7 @@ class Kind(ABC, Generic[T]):
         """The value as TOML; ``read`` gives it back."""
 
 
-class Choice(Kind[E]):
+class Choice(ValueKind[E]):
     def __init__(self, words: type[E]) -> None:
         self._words = words
         self.allowed = "one of " + ", ".join(words)
@@ -134,7 +134,7 @@ class Choice(Kind[E]):
         return quoted(value)
 
 
-class Flag(Kind[bool]):
+class Flag(ValueKind[bool]):
     allowed = "true or false"
 
     def read(self, value: object) -> bool:
@@ -151,7 +151,7 @@ class Flag(Kind[bool]):
         return "true" if value else "false"
 
 
-class Integer(Kind[int]):
+class Integer(ValueKind[int]):
     def __init__(self, low: int, high: int, unit: str = "") -> None:
         self._range = range(low, high + 1)
         self.allowed = f"a whole number{unit and ' of ' + unit} from {low} to {high}"
@@ -170,7 +170,7 @@ class Integer(Kind[int]):
         return str(value)
 
 
-class Text(Kind[str]):
+class Text(ValueKind[str]):
     allowed = "a string that is not empty"
 
     def read(self, value: object) -> str:
@@ -199,7 +199,7 @@ def without_password(text: str) -> str:
     return _PASSWORD.sub(r"\1***", text)
 
 
-class TextList(Kind[tuple[str, ...]]):
+class TextList(ValueKind[tuple[str, ...]]):
     allowed = 'an array of strings, such as ["-c"]'
 
     def read(self, value: object) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ class TextList(Kind[tuple[str, ...]]):
         return "[" + ", ".join(map(quoted, value)) + "]"
 
 
-class ListenAddress(Kind[Address]):
+class ListenAddress(ValueKind[Address]):
     allowed = "host:port, such as 127.0.0.1:5678, localhost:5678 or [::1]:5678"
 
     def read(self, value: object) -> Address:
@@ -232,10 +232,10 @@ class ListenAddress(Kind[Address]):
         return quoted(str(value))
 
 
-class Optional(Kind[T | None]):
+class Optional(ValueKind[T | None]):
     """A setting that may be left out. None is never written, so never read."""
 
-    def __init__(self, kind: Kind[T]) -> None:
+    def __init__(self, kind: ValueKind[T]) -> None:
         self._kind = kind
         self.allowed = kind.allowed
 

@@ -26,11 +26,11 @@ from journeyman.config.kinds import (
     Choice,
     Flag,
     Integer,
-    Kind,
     ListenAddress,
     Optional,
     SecretText,
     Text,
+    ValueKind,
     quoted,
     setting,
 )
@@ -57,7 +57,7 @@ class WrongKey(ValueError):
         return WrongKey((name, *self.path), self.value, self.problem)
 
 
-class _QueueName(Kind[str]):
+class _QueueName(ValueKind[str]):
     allowed = "the name of a queue, made of A-Z a-z 0-9 : _ -, or an empty string"
 
     def read(self, value: object) -> str:
@@ -69,7 +69,7 @@ class _QueueName(Kind[str]):
         return quoted(value)
 
 
-READER_KEYS: Mapping[str, Kind[Any]] = {
+READER_KEYS: Mapping[str, ValueKind[Any]] = {
     "max_items": Integer(0, _MANY),
     "max_bytes": Integer(0, _MANY, "bytes"),
     "drops_oldest": Flag(),
@@ -80,7 +80,7 @@ READER_KEYS: Mapping[str, Kind[Any]] = {
     "max_open": Integer(1, 1_000_000),
     "max_expire_sweep": Integer(0, _MANY),
 }
-QUEUE_KEYS: Mapping[str, Kind[Any]] = {
+QUEUE_KEYS: Mapping[str, ValueKind[Any]] = {
     "max_item_bytes": Integer(0, 16 * 1024 * 1024, "bytes"),
     "max_queue_age_ms": Integer(0, _LONG_MS, "milliseconds"),
     **READER_KEYS,
@@ -97,7 +97,7 @@ class QueueLimits:
     readers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-class QueueTable(Kind[QueueLimits]):
+class QueueTable(ValueKind[QueueLimits]):
     """[kestrel.default]: no reader has a table of its own."""
 
     allowed = "a table of limits, such as {max_items = 1000}"
@@ -112,7 +112,7 @@ class QueueTable(Kind[QueueLimits]):
         return _write_table(_written(value.given))
 
 
-class QueueTables(Kind[tuple[QueueLimits, ...]]):
+class QueueTables(ValueKind[tuple[QueueLimits, ...]]):
     """[kestrel.queue.*]: by the names of the queues."""
 
     allowed = "tables of limits by queue, such as {orders = {max_items = 1000}}"
@@ -165,7 +165,7 @@ def _each(
     return found
 
 
-def _read_keys(value: object, known: Mapping[str, Kind[Any]]) -> Mapping[str, Any]:
+def _read_keys(value: object, known: Mapping[str, ValueKind[Any]]) -> Mapping[str, Any]:
     given: dict[str, Any] = {}
     for key, found in _items(value):
         kind = known.get(key)

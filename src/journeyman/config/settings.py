@@ -25,11 +25,11 @@ from journeyman.config.kinds import (
     Choice,
     Flag,
     Integer,
-    Kind,
     ListenAddress,
     Optional,
     Text,
     TextList,
+    ValueKind,
     setting,
 )
 from journeyman.config.queue_settings import (
@@ -305,7 +305,7 @@ class Setting:
     section: str
     key: str
     attribute: str
-    kind: Kind[Any]
+    kind: ValueKind[Any]
     default: Any
     meaning: str
 

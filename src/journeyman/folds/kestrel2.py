@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from journeyman.formats.kestrel.kestrel2 import (
-    Add,
+    AddItem,
     AddWithXid,
     ConfirmRemove,
     Continue,
     OldAdd,
     Record,
-    Remove,
+    RemoveItem,
     RemoveTentative,
     SaveXid,
     Unremove,
@@ -68,7 +68,7 @@ class OldQueue(Generic[T]):
         if isinstance(record, OldAdd):
             expires = record.expires_s * MS_PER_S or None
             self.items.append(OldItem(None, expires, content))
-        elif isinstance(record, Add | AddWithXid | Continue):
+        elif isinstance(record, AddItem | AddWithXid | Continue):
             xid = record.xid if isinstance(record, AddWithXid) else None
             expires = record.expire_time_ms or None
             self.items.append(OldItem(record.add_time_ms, expires, content, xid))
@@ -91,13 +91,13 @@ class OldQueue(Generic[T]):
         """Everything that is not finished, first what is to be given out first."""
         return [*(self.open[xid] for xid in sorted(self.open)), *self.items]
 
-    def _take_head(self, record: Remove | RemoveTentative) -> None:
+    def _take_head(self, record: RemoveItem | RemoveTentative) -> None:
         if self.is_damaged:
             self.kept += 1
             return
         item = self.items.popleft() if self.items else None
         self.strays += item is None
-        if isinstance(record, Remove):
+        if isinstance(record, RemoveItem):
             return
         xid = self._next_xid() if record.xid is None else record.xid
         if item is not None:

@@ -81,7 +81,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class StoreProblem:
     """A key and what is wrong with it."""
 
     key: bytes
@@ -97,7 +97,7 @@ def shown(key: bytes) -> str:
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
-def check(reader: StoreReader) -> Iterator[Problem]:
+def check(reader: StoreReader) -> Iterator[StoreProblem]:
     """Every problem of the store, as it is found."""
     counts: Counter[tuple[str, str]] = Counter()
     yield from _records(reader, counts)
@@ -116,23 +116,23 @@ def in_batches(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:
 # -- 1: records ----------------------------------------------------------------------------------
 
 
-def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
+def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[StoreProblem]:
     for batch in in_batches(reader.scan(*prefix_range(JOBS))):
         wanted: list[tuple[bytes, bytes]] = []
         for key, raw in batch:
             uuid = uuid_of_job_key(key)
             record = "its key is not a UUID" if uuid is None else read_job(uuid, raw)
             if isinstance(record, str):
-                yield Problem(key, f"the record cannot be read: {record}")
+                yield StoreProblem(key, f"the record cannot be read: {record}")
                 continue
             counts[record.queue, record.status] += 1
             wanted += _entries_of(record)
         found = reader.get_many([key for key, _ in wanted])
         for (key, value), there in zip(wanted, found, strict=True):
             if there is None:
-                yield Problem(key, "it is missing, though there is such a job")
+                yield StoreProblem(key, "it is missing, though there is such a job")
             elif there != value:
-                yield Problem(key, f"it says {shown(there[:80])}, the record {shown(value)}")
+                yield StoreProblem(key, f"it says {shown(there[:80])}, the record {shown(value)}")
 
 
 def _entries_of(record: JobRecord) -> Iterator[Entry]:
@@ -144,18 +144,18 @@ def _entries_of(record: JobRecord) -> Iterator[Entry]:
 # -- 2: index keys -------------------------------------------------------------------------------
 
 
-def _index_keys(reader: StoreReader) -> Iterator[Problem]:
+def _index_keys(reader: StoreReader) -> Iterator[StoreProblem]:
     for prefix in _INDEXES:
         for batch in in_batches(key for key, _ in reader.scan(*prefix_range(prefix))):
             uuids = [_uuid_in(prefix, key) for key in batch]
             asked = [job_key(uuid or UUID(int=0)) for uuid in uuids]
             for key, uuid, raw in zip(batch, uuids, reader.get_many(asked), strict=True):
                 if uuid is None:
-                    yield Problem(key, "it names no job")
+                    yield StoreProblem(key, "it names no job")
                 elif raw is None:
-                    yield Problem(key, "there is no such job")
+                    yield StoreProblem(key, "there is no such job")
                 elif (problem := _points_wrong(key, uuid, raw)) is not None:
-                    yield Problem(key, problem)
+                    yield StoreProblem(key, problem)
 
 
 def _uuid_in(prefix: bytes, key: bytes) -> UUID | None:
@@ -179,22 +179,22 @@ def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
 # -- 3: counters ---------------------------------------------------------------------------------
 
 
-def _counters(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[Problem]:
+def _counters(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[StoreProblem]:
     seen = set()
     for key, value in reader.scan(*prefix_range(COUNTERS)):
         try:
             decoded = decode_key(key)
         except FormatError as error:
-            yield Problem(key, error.reason)
+            yield StoreProblem(key, error.reason)
             continue
         assert isinstance(decoded, CounterKey)
         name = (decoded.queue, decoded.status)
         seen.add(name)
         if value != _COUNT.pack(counts[name]) or not counts[name]:
-            yield Problem(key, f"it says {_number(value)}, there are {counts[name]} jobs")
+            yield StoreProblem(key, f"it says {_number(value)}, there are {counts[name]} jobs")
     for name in counts.keys() - seen:
         key = encode_key(CounterKey(*name))
-        yield Problem(key, f"it is missing, there are {counts[name]} jobs")
+        yield StoreProblem(key, f"it is missing, there are {counts[name]} jobs")
 
 
 def _number(value: bytes) -> str:
@@ -218,7 +218,7 @@ def named_listings(reader: StoreReader) -> Iterator[tuple[tuple[str, str] | None
         yield each, (key[-PLACE_BYTES:] for key in group)
 
 
-def _ranks(reader: StoreReader) -> Iterator[Problem]:
+def _ranks(reader: StoreReader) -> Iterator[StoreProblem]:
     seen = set()
     for name, places in named_listings(reader):
         if name is not None:  # what is none was found among the index keys
@@ -226,19 +226,19 @@ def _ranks(reader: StoreReader) -> Iterator[Problem]:
             yield from _ranks_of(reader, *name, places)
     for key, _ in reader.scan(*prefix_range(RANKS)):
         if key not in seen and key[:-PLACE_BYTES] not in seen:
-            yield Problem(key, "there is no such listing")
+            yield StoreProblem(key, "there is no such listing")
 
 
 def _ranks_of(
     reader: StoreReader, queue: str, status: str, places: Iterator[bytes]
-) -> Iterator[Problem]:
+) -> Iterator[StoreProblem]:
     wanted = dict(rank_entries(queue, status, places))
     for level in (BOUNDS_LEVEL, *LEVELS):
         for key, value in reader.scan(*whole(rank_listing(queue, status, level))):
             if wanted.pop(key, None) != value:
-                yield Problem(key, "the listing has another rank here")
+                yield StoreProblem(key, "the listing has another rank here")
     for key in wanted:
-        yield Problem(key, "a rank is missing")
+        yield StoreProblem(key, "a rank is missing")
 
 
 def rank_entries(queue: str, status: str, places: Iterable[bytes]) -> Iterator[Entry]:
@@ -259,11 +259,11 @@ def rank_entries(queue: str, status: str, places: Iterable[bytes]) -> Iterator[E
 # -- 5: queues -----------------------------------------------------------------------------------
 
 
-def _queues(reader: StoreReader) -> Iterator[Problem]:
+def _queues(reader: StoreReader) -> Iterator[StoreProblem]:
     for key, value in reader.scan(*prefix_range(QUEUES)):
         found = read_queue(key, value)
         if isinstance(found, str):
-            yield Problem(key, f"the record cannot be read: {found}")
+            yield StoreProblem(key, f"the record cannot be read: {found}")
 
 
 _COMMIT_KEYS: Final = 50_000

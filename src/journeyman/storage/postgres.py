@@ -41,6 +41,7 @@ from journeyman.errors import (
     UsageError,
 )
 from journeyman.storage.contract import Backend, Changes, EngineStats, Entry, StoreReader, Turn
+from journeyman.units import NS_PER_S
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
@@ -272,7 +273,7 @@ class PostgresBackend(Backend):
 
     def _was_committed(self, number: int, said: str) -> bool:
         """How the transaction ended whose commit was not answered."""
-        deadline_ns = self._clock.monotonic_ns() + _OUTCOME_S * 1_000_000_000
+        deadline_ns = self._clock.monotonic_ns() + _OUTCOME_S * NS_PER_S
         while True:
             try:
                 outcome = self._ask_outcome(number)

@@ -42,7 +42,7 @@ from journeyman.units import NS_PER_MS
 MARKER_BYTES: Final = b"\x01"
 
 
-class Facts(NamedTuple):
+class JobFacts(NamedTuple):
     """What the indexes need to know of a job."""
 
     queue: str
@@ -51,24 +51,24 @@ class Facts(NamedTuple):
     execution_start_ns: int
 
 
-class Prepared(NamedTuple):
+class PreparedJob(NamedTuple):
     """A record that can be stored: checked and encoded before its turn to be written."""
 
     job_uuid: UUID
     raw: bytes
-    facts: Facts
+    facts: JobFacts
 
 
-def prepared(record: JobRecord) -> Prepared:
+def prepared(record: JobRecord) -> PreparedJob:
     """Raises EncodeError for a record that cannot be stored."""
     facts = facts_of(record)
     status_bytes(facts.status)
     queue_bytes(facts.queue)
-    return Prepared(record.job_uuid, encode_value(record), facts)
+    return PreparedJob(record.job_uuid, encode_value(record), facts)
 
 
-def facts_of(record: JobRecord) -> Facts:
-    return Facts(record.queue, record.status, record.created_at_ns, record.execution_start_ns)
+def facts_of(record: JobRecord) -> JobFacts:
+    return JobFacts(record.queue, record.status, record.created_at_ns, record.execution_start_ns)
 
 
 def read_job(job_uuid: UUID, raw: bytes) -> JobRecord | str:
@@ -89,7 +89,7 @@ def read_job(job_uuid: UUID, raw: bytes) -> JobRecord | str:
 
 def look(
     job_uuid: UUID, uuid_text: str, raw: bytes, status: str | None = None
-) -> tuple[Facts | None, bytes]:
+) -> tuple[JobFacts | None, bytes]:
     """The facts of a stored record, None if it cannot be read; and its bytes with a status."""
     seen = glance(raw, status)
     if seen is not None and seen.uuid_text == uuid_text:
@@ -98,7 +98,7 @@ def look(
             queue_bytes(seen.queue)
         except EncodeError:
             return None, raw
-        return Facts(*seen[1:5]), seen.changed
+        return JobFacts(*seen[1:5]), seen.changed
     record = read_job(job_uuid, raw)
     if isinstance(record, str):
         return None, raw
@@ -126,7 +126,7 @@ def status_key(job_uuid: UUID) -> bytes:
     return STATUSES + str(job_uuid).encode()
 
 
-def index_keys(job_uuid: UUID, facts: Facts) -> tuple[bytes, bytes, bytes]:
+def index_keys(job_uuid: UUID, facts: JobFacts) -> tuple[bytes, bytes, bytes]:
     """Status FIFO, listing and queue-time key of a job."""
     place = place_of(facts.created_at_ns, job_uuid)
     queue_time = queue_time_key(facts, str(job_uuid).encode())
@@ -139,12 +139,12 @@ def listed_keys(queue: str, status: str, place: bytes) -> tuple[bytes, bytes]:
     return fifo, listing(queue, status) + place
 
 
-def queue_time_key(facts: Facts, uuid_text: bytes) -> bytes:
+def queue_time_key(facts: JobFacts, uuid_text: bytes) -> bytes:
     start = ordered_bytes(facts.execution_start_ns // NS_PER_MS)
     return b"%b%b:%b:%b" % (QUEUE_TIMES, start, queue_bytes(facts.queue), uuid_text)
 
 
-def old_queue_time_key(job_uuid: UUID, facts: Facts) -> bytes:
+def old_queue_time_key(job_uuid: UUID, facts: JobFacts) -> bytes:
     """The queue-time key of version 1, which is only ever removed."""
     start_ms = facts.execution_start_ns // NS_PER_MS
     uuid = str(job_uuid).encode()

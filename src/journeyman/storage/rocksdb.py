@@ -51,7 +51,7 @@ from journeyman.storage.contract import (
     Turn,
     lock_directory,
 )
-from journeyman.units import MIB
+from journeyman.units import MIB, NS_PER_S
 
 _CACHE_BYTES: Final = 64 * MIB
 _BUFFER_BYTES: Final = {
@@ -66,7 +66,7 @@ _LOG_FILES = 4  # of the engine's own messages
 _NO_ROOM: Final = ("no space left", "quota exceeded", "file too large")
 _ROOM_BYTES: Final = 4 * MIB  # to open again, besides what the log holds: a manifest, a new log
 _COMPRESSED: Final = 4  # what the log holds may take so much less; worth an attempt now and then
-_RETRY_NS: Final = 1_000_000_000  # between two attempts to open again
+_RETRY_NS: Final = NS_PER_S  # between two attempts to open again
 _RARE_RETRY_NS: Final = 10_000_000_000  # if there may be too little room
 _VIEWS_S: Final = 5.0  # for reads to end before that
 _DELETIONS = (4096, 2048, 0.5)  # so many of so many keys removed, or half of a file: sort it first

@@ -49,8 +49,8 @@ from journeyman.storage.contract import StoreReader
 from journeyman.storage.pages import changed
 from journeyman.storage.records import (
     MARKER_BYTES,
-    Facts,
-    Prepared,
+    JobFacts,
+    PreparedJob,
     listed_keys,
     look,
     old_queue_time_key,
@@ -97,7 +97,7 @@ class PreparedQueue:
 
 
 Operation: TypeAlias = Upsert | SetStatus | RemoveJob | PutQueue
-Ready: TypeAlias = Prepared | SetStatus | RemoveJob | PreparedQueue
+Ready: TypeAlias = PreparedJob | SetStatus | RemoveJob | PreparedQueue
 
 
 def ready_to_run(operation: Operation) -> Ready:
@@ -113,7 +113,7 @@ def ready_to_run(operation: Operation) -> Ready:
 
 
 def run(draft: Draft, operation: Ready) -> OperationOutcome:
-    if isinstance(operation, Prepared):
+    if isinstance(operation, PreparedJob):
         return draft.upsert(operation)
     if isinstance(operation, SetStatus):
         return draft.set_status(operation.job_uuid, operation.status)
@@ -148,7 +148,7 @@ class Draft:
 
     # -- operations --
 
-    def upsert(self, new: Prepared) -> OperationOutcome:
+    def upsert(self, new: PreparedJob) -> OperationOutcome:
         old = self._take_out(new.job_uuid, new.facts)
         if old != new.facts:
             self._put_in(new.job_uuid, new.facts)
@@ -188,7 +188,7 @@ class Draft:
     def _set_raw(self, job_uuid: UUID, raw: bytes | None) -> None:
         self._raw[job_uuid] = self._changes[JOBS + self._texts[job_uuid].encode()] = raw
 
-    def _take_out(self, job_uuid: UUID, stays: Facts | None) -> Facts | None:
+    def _take_out(self, job_uuid: UUID, stays: JobFacts | None) -> JobFacts | None:
         """Remove what the indexes know of the stored record, unless it stays as it is."""
         raw = self._raw[job_uuid]
         if raw is None:
@@ -204,7 +204,7 @@ class Draft:
                 self._changes[old_queue_time_key(job_uuid, facts)] = None
         return facts
 
-    def _put_in(self, job_uuid: UUID, facts: Facts) -> None:
+    def _put_in(self, job_uuid: UUID, facts: JobFacts) -> None:
         text = self._texts[job_uuid]
         self._list(facts.queue, facts.status, place_of(facts.created_at_ns, job_uuid), text)
         self._changes[queue_time_key(facts, text.encode())] = MARKER_BYTES

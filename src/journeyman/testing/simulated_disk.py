@@ -43,6 +43,7 @@ from journeyman.testing.simulated_files import (
     surviving_changes,
     surviving_directory,
 )
+from journeyman.units import NS_PER_S
 
 DEFAULT_NOW_NS = 1_700_000_000_000_000_000  # some day in November 2023
 
@@ -69,7 +70,7 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         """Let time go by."""
-        self.advance_ns(round(seconds * 1_000_000_000))
+        self.advance_ns(round(seconds * NS_PER_S))
 
     def advance_ns(self, elapsed_ns: int) -> None:
         if elapsed_ns < 0:

@@ -41,6 +41,7 @@ from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.replies import Reply
+from journeyman.units import NS_PER_S
 
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 
@@ -237,7 +238,7 @@ class WorkqJobTable:
 
 
 # A clock that goes back further was set: jobs would live too long if it were not followed.
-SMALL_STEP_NS = 1_000_000_000
+SMALL_STEP_NS = NS_PER_S
 
 # A linear congruential generator of 64 bits (Knuth's constants), of which the upper half is used.
 _MULTIPLIER, _INCREMENT, _MASK64 = 6364136223846793005, 1442695040888963407, 2**64 - 1

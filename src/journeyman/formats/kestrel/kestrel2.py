@@ -56,7 +56,7 @@ class OldAdd:
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class AddItem:
     """An item was added. ``expire_time_ms`` 0: never."""
 
     add_time_ms: int
@@ -85,7 +85,7 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveItem:
     """The head was taken."""
 
 
@@ -117,8 +117,8 @@ class ConfirmRemove:
     xid: int
 
 
-Adding: TypeAlias = OldAdd | Add | AddWithXid | Continue
-Record: TypeAlias = Adding | Remove | RemoveTentative | SaveXid | Unremove | ConfirmRemove
+Adding: TypeAlias = OldAdd | AddItem | AddWithXid | Continue
+Record: TypeAlias = Adding | RemoveItem | RemoveTentative | SaveXid | Unremove | ConfirmRemove
 
 _INT = struct.Struct("<i")
 _TIMES = struct.Struct("<qq")
@@ -162,9 +162,9 @@ class _OldJournal:
         record: Record
         if opcode == ADDX:
             added, expires = _TIMES.unpack_from(data, at)
-            record = Add(added, expires, bytes(data[at + _FIELDS : end]))
+            record = AddItem(added, expires, bytes(data[at + _FIELDS : end]))
         elif opcode == REMOVE:
-            record = Remove()
+            record = RemoveItem()
         elif opcode == ADD:
             (expires_s,) = _INT.unpack_from(data, at)
             record = OldAdd(expires_s, bytes(data[at + _OLD_FIELDS : end]))
@@ -234,7 +234,7 @@ def begins_as_journal(data: Buffer) -> bool:
                 break
             if not _is_plausible(entry.record):
                 return False
-            items += isinstance(entry.record, Add | AddWithXid | Continue)
+            items += isinstance(entry.record, AddItem | AddWithXid | Continue)
             entries += 1
             offset = entry.end
     except IncompleteEntry:
@@ -271,7 +271,7 @@ def _read_frame(data: Buffer, offset: int) -> tuple[int, int]:
 
 
 def _encode(record: Record) -> bytes:
-    if isinstance(record, Remove):
+    if isinstance(record, RemoveItem):
         return bytes((REMOVE,))
     if isinstance(record, RemoveTentative):
         if record.xid is None:
@@ -286,7 +286,7 @@ def _encode(record: Record) -> bytes:
         return bytes((ADD,)) + size + _INT.pack(record.expires_s) + record.data
     size = _INT.pack(_FIELDS + len(record.data))
     block = size + _TIMES.pack(record.add_time_ms, record.expire_time_ms) + record.data
-    if isinstance(record, Add):
+    if isinstance(record, AddItem):
         return bytes((ADDX,)) + block
     return bytes((_OPCODES[type(record)],)) + _INT.pack(record.xid) + block
 
@@ -294,7 +294,7 @@ def _encode(record: Record) -> bytes:
 def _is_plausible(record: Record) -> bool:
     if isinstance(record, OldAdd):
         return record.expires_s == 0 or record.expires_s * 1000 >= _EARLIEST_MS
-    if isinstance(record, Add | AddWithXid | Continue):
+    if isinstance(record, AddItem | AddWithXid | Continue):
         return _is_time(record.add_time_ms) and _is_time(record.expire_time_ms)
     return True
 

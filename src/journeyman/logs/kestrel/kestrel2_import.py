@@ -41,7 +41,7 @@ from journeyman.formats.kestrel import MAX_DATA_BYTES, READER, WRITER, ItemPut
 from journeyman.formats.kestrel.kestrel2 import (
     CODEC,
     LAST_OPCODE,
-    Add,
+    AddItem,
     AddWithXid,
     Continue,
     OldAdd,
@@ -163,7 +163,7 @@ def replay(disk: Disk, directory: str, files: OldFiles) -> Replayed:
                 state.damaged()
             replayed.records += 1
             content: Buffer = b""
-            if isinstance(found.record, OldAdd | Add | AddWithXid | Continue):
+            if isinstance(found.record, OldAdd | AddItem | AddWithXid | Continue):
                 content = data[found.end - len(found.record.data) : found.end]
             state.apply(found.record, content)
     replayed.items = state.left()

@@ -65,10 +65,11 @@ from journeyman.formats.framing import Buffer, Entry, iter_entries
 from journeyman.formats.workq import CODEC, Command, JobAdded, Record, UnknownCommand
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import Position
+from journeyman.units import NS_PER_S
 
 # How long ago a job must have ended for its add to go. An add of the same id that is on its way at
 # that moment, created but not yet logged, must not find the delete without the add it belongs to.
-SETTLING_NS = 60 * 1_000_000_000
+SETTLING_NS = 60 * NS_PER_S
 
 _OFFSET_BITS = 40  # no segment is as large as 1 TiB
 _NO_PLACE = -1

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols.workq import commands
-from journeyman.units import NS_PER_S
+from journeyman.units import DAY_S, NS_PER_S
 
 HUGE = 10**20  # stands for every number that has more digits than fit into 64 bits
 _DIGITS_OF_HUGE = 20
@@ -94,7 +94,7 @@ def read_time(text: bytes) -> int | None:
         return None
     whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
     nanos = int((fraction or b"")[:9].ljust(9, b"0"))
-    return (whole.days * 86_400 + whole.seconds) * NS_PER_S + nanos
+    return (whole.days * DAY_S + whole.seconds) * NS_PER_S + nanos
 
 
 def read_flags(pieces: Iterable[bytes]) -> dict[bytes, bytes] | None:

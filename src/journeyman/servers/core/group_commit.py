@@ -140,7 +140,7 @@ def is_over(error: BaseException) -> bool:
     return not isinstance(error, JourneymanError) or isinstance(error, LogPoisoned | LogClosed)
 
 
-class Call:
+class InternalCall:
     """One command from inside the process, as a client of a writer. It never waits for anything.
 
     So it shows all that writers ask of a client; the others are the sessions of the dialects.
@@ -313,7 +313,7 @@ class GroupCommit(ABC):
 
     async def ask(self, command: Any, *, namespace: str = ALL_NAMESPACES) -> Any:
         """The reply to a command from inside the process, or NotDone. It must not have to wait."""
-        call = Call(self._loop, namespace, self.has_stopped)
+        call = InternalCall(self._loop, namespace, self.has_stopped)
         self.submit(call, [command])
         return await call.reply
 
@@ -323,7 +323,9 @@ class GroupCommit(ABC):
         ``prefix`` is what the names of its queues must begin with. ``client`` is a Call that asked
         before and keeps what it got then.
         """
-        call = Call(self._loop, ALL_NAMESPACES, self.has_stopped) if client is None else client
+        call = (
+            InternalCall(self._loop, ALL_NAMESPACES, self.has_stopped) if client is None else client
+        )
         call.begin(prefix)
         self.submit(call, [command])
         try:

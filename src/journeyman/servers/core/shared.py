@@ -39,7 +39,7 @@ GRACE_S = 1.0  # a client that reads takes something within this time
 SLOW_S = 5.0  # for those that read a little now and then
 
 
-class Sender(Protocol):
+class UnsentSender(Protocol):
     """A connection, as far as its replies are concerned."""
 
     def unsent(self) -> int:
@@ -68,15 +68,15 @@ class UnsentBudget:
         self._loop = loop
         self._limit = limit_bytes
         self._messages = messages
-        self._senders: set[Sender] = set()
-        self._waiting: dict[Sender, None] = {}
+        self._senders: set[UnsentSender] = set()
+        self._waiting: dict[UnsentSender, None] = {}
         self._held = 0  # at the last look
         self._written = 0  # since then
         self._look_at = limit_bytes // 2  # look again when so much was written
         self._timer: asyncio.TimerHandle | None = None
-        self._fetched: dict[Sender, tuple[int, float]] = {}  # how much, since when no more
+        self._fetched: dict[UnsentSender, tuple[int, float]] = {}  # how much, since when no more
         self._tight_since = 0.0
-        self._at_first: dict[Sender, int] = {}  # what each had fetched when it became tight
+        self._at_first: dict[UnsentSender, int] = {}  # what each had fetched when it became tight
         self.is_tight = False
         self.closed = 0  # clients that were closed because they did not read
 
@@ -84,10 +84,10 @@ class UnsentBudget:
         """How many connections there are."""
         return len(self._senders)
 
-    def add(self, sender: Sender) -> None:
+    def add(self, sender: UnsentSender) -> None:
         self._senders.add(sender)
 
-    def remove(self, sender: Sender) -> None:
+    def remove(self, sender: UnsentSender) -> None:
         self._senders.discard(sender)
         self._waiting.pop(sender, None)
         self._fetched.pop(sender, None)
@@ -99,7 +99,7 @@ class UnsentBudget:
         if self._written >= self._look_at:
             self._look(size)
 
-    def wait(self, sender: Sender) -> None:
+    def wait(self, sender: UnsentSender) -> None:
         """Call the sender when the budget is no longer tight, in the order of the calls."""
         self._waiting[sender] = None
 
@@ -130,7 +130,7 @@ class UnsentBudget:
         self._timer = None
         self._look()
 
-    def _count(self, held: dict[Sender, int]) -> None:
+    def _count(self, held: dict[UnsentSender, int]) -> None:
         self._held = sum(held.values())
         self._written = 0
         half, used = self._limit // 2, self._held
@@ -141,7 +141,7 @@ class UnsentBudget:
             self._at_first = {sender: sender.fetched() for sender in held}
         self.is_tight = is_tight
 
-    def _note_progress(self, held: dict[Sender, int], now: float) -> None:
+    def _note_progress(self, held: dict[UnsentSender, int], now: float) -> None:
         before, self._fetched = self._fetched, {}
         for sender in held:
             fetched = sender.fetched()
@@ -149,7 +149,7 @@ class UnsentBudget:
             is_stuck = known is not None and known[0] == fetched
             self._fetched[sender] = known if is_stuck and known is not None else (fetched, now)
 
-    def _close_some(self, held: dict[Sender, int], now: float) -> None:
+    def _close_some(self, held: dict[UnsentSender, int], now: float) -> None:
         chosen = [s for s in held if now - self._fetched[s][1] >= GRACE_S]
         chosen.sort(key=held.__getitem__, reverse=True)
         if not chosen and now - self._tight_since >= SLOW_S:

@@ -43,8 +43,8 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
 from journeyman.servers.core.group_commit import (
     Batch,
-    Call,
     GroupCommit,
+    InternalCall,
     NotDone,
     WriterOwner,
 )
@@ -85,7 +85,7 @@ class KestrelOwner(WriterOwner, Protocol):
         ...
 
 
-class Facts(Protocol):
+class Inquiries(Protocol):
     """What answers questions about the server, and refuses what its status forbids."""
 
     usual: frozenset[type]  # commands of clients for which it need not be asked now
@@ -106,7 +106,7 @@ class KestrelWriter(GroupCommit):
         clock: Clock,
         engine: KestrelEngine,
         logs: KestrelLogs,
-        facts: Facts,
+        facts: Inquiries,
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
@@ -151,7 +151,7 @@ class KestrelWriter(GroupCommit):
             self._set_turn()
 
     async def ask(self, command: Any, *, namespace: str = ALL_NAMESPACES) -> Reply | NotDone:
-        call = Call(self._loop, namespace, self.has_stopped)
+        call = InternalCall(self._loop, namespace, self.has_stopped)
         self.submit(call, [command])
         found: tuple[Reply, bool] | NotDone = await call.reply
         if isinstance(found, NotDone):

@@ -51,6 +51,7 @@ from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWriter, policy_of
+from journeyman.units import NS_PER_MS
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
@@ -442,5 +443,5 @@ def tell_loaded(
         f"loaded {stats.ready} ready, {stats.scheduled} scheduled, {stats.leased} leased and "
         f"{stats.completed + stats.failed} finished jobs of the work queue",
         **where,
-        took_ms=(around.clock.monotonic_ns() - begin_ns) // 1_000_000,
+        took_ms=(around.clock.monotonic_ns() - begin_ns) // NS_PER_MS,
     )

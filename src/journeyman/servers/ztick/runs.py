@@ -45,6 +45,7 @@ from journeyman.formats.ztick.run_history import CUT_OFF, EXECUTED, FAILED, RunL
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, RunFiles, last_runs
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.units import NS_PER_MS
 
 REMEMBERED_RUNS = 1_000
 STARTS_A_TURN = 4
@@ -198,8 +199,8 @@ class Runs:
         fields: dict[str, object] = {
             "job": effect.identifier,
             "success": str(result.success).lower(),
-            "late_ms": f"{late_ns / 1e6:.3f}",
-            "duration_ms": f"{duration_ns / 1e6:.3f}",
+            "late_ms": f"{late_ns / NS_PER_MS:.3f}",
+            "duration_ms": f"{duration_ns / NS_PER_MS:.3f}",
         }
         if result.reason:
             fields["reason"] = result.reason
@@ -213,7 +214,7 @@ def _facts(effect: StartRun, result: RunResult, duration_ns: int) -> dict[str, o
         "job": effect.identifier,
         "rule": effect.rule,
         "reason": result.reason,
-        "duration_ms": f"{duration_ns / 1e6:.3f}",
+        "duration_ms": f"{duration_ns / NS_PER_MS:.3f}",
     }
 
 

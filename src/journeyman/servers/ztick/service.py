@@ -49,6 +49,7 @@ from journeyman.servers.ztick.persistence import CompactionWatch, open_log, tell
 from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, read_recent_runs
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
+from journeyman.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpPort
@@ -221,7 +222,7 @@ class ZtickServer(Service):
         self._messages.info(
             f"loaded {stats.jobs_total} jobs, {stats.rules_total} rules",
             log=database.logfile_path,
-            took_ms=(self._clock.monotonic_ns() - begin_ns) // 1_000_000,
+            took_ms=(self._clock.monotonic_ns() - begin_ns) // NS_PER_MS,
         )
         tell_of_ztick_files(self._disk, database.logfile_path, self._messages)
         self._tell_overdue(opened.schedule)

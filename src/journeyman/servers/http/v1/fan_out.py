@@ -16,7 +16,7 @@ from typing import Any
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
-from journeyman.servers.core.group_commit import Call as WriterCall
+from journeyman.servers.core.group_commit import InternalCall as WriterCall
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import Call, Route
 from journeyman.servers.http.v1 import values
