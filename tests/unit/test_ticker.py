@@ -139,3 +139,16 @@ def test_a_stopped_ticker_is_silent():
     table.ticker.look()
     table.run(1)
     assert not table.fired_ns
+
+
+def test_a_clock_that_is_set_back_far_is_noticed():
+    table = Table()
+    table.due_ns = table.clock.now_ns() + 3600 * S
+    table.ticker.look()
+    table.run(2, step_s=0.1)
+    table.clock.step_wall(-30 * S)
+    table.run(2, step_s=0.1)
+    assert table.fired_ns == []
+    table.clock.step_wall(-600 * S)
+    table.run(2, step_s=0.1)
+    assert len(table.fired_ns) == 1

@@ -108,3 +108,15 @@ def zone_of(name: str) -> Zone:
     raise TimetableError(
         "tz", f"there is no time zone {name[:70]!r}", "an IANA name such as Europe/Berlin, or UTC"
     )
+
+
+def moment_of(label: str) -> tuple[int, int] | None:
+    """The moment of a label, and its offset; None if it is not one."""
+    try:
+        aware = datetime.fromisoformat(label)
+    except ValueError:
+        return None
+    if aware.tzinfo is None:
+        return None
+    offset_s = _offset_s(aware)
+    return seconds(aware.replace(tzinfo=None)) - offset_s, offset_s

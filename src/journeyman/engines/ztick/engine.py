@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from journeyman.engines.ztick import occurrences, timetable_commands
 from journeyman.engines.ztick.browsing import PageJobs
 from journeyman.engines.ztick.jobs import (
     STATUS_AT,
@@ -43,6 +44,7 @@ from journeyman.engines.ztick.messages import (
     OUT_OF_SCOPE,
     Ended,
     JobNotFound,
+    Missed,
     NotRun,
     Reply,
     Reserved,
@@ -58,7 +60,9 @@ from journeyman.engines.ztick.messages import (
     ZtickOutcome,
     ZtickStats,
 )
+from journeyman.engines.ztick.occurrences import end, trigger
 from journeyman.engines.ztick.rules import RuleBook
+from journeyman.engines.ztick.timetables import TimetableBook
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet, Status
 from journeyman.formats.ztick.codec import is_reserved
@@ -138,10 +142,10 @@ class RunQueue:
             started.append(effect)
         return tuple(started)
 
-    def withdraw(self, run_id: int) -> None:
+    def withdraw(self, run_id: int) -> bool:
         """The job of this run was SET or removed: it shall not start. Once started it goes on."""
         self._note(self._waiting, run_id)
-        self._waiting.pop(run_id, None)
+        return self._waiting.pop(run_id, None) is not None
 
     def finish(self, run_id: int) -> Job | None:
         """Free the slot; the job as it was triggered. None if there is no such run."""
@@ -184,11 +188,15 @@ class ZtickState:
         "records",
         "rules",
         "runs",
+        "timetables",
     )
 
-    def __init__(self, jobs: ZtickJobTable, rules: RuleBook, max_runs: int) -> None:
+    def __init__(
+        self, jobs: ZtickJobTable, rules: RuleBook, timetables: TimetableBook, max_runs: int
+    ) -> None:
         self.jobs = jobs
         self.rules = rules
+        self.timetables = timetables
         self.runs = RunQueue(max_runs)
         self.now_ns = 0
         self.records: list[Record] = []
@@ -209,21 +217,25 @@ class ZtickState:
         self._rules_before.clear()
         self.jobs.begin_batch()
         self.runs.begin_batch()
+        self.timetables.begin_batch()
 
     def commit_batch(self) -> None:
         self.jobs.commit_batch()
         self.runs.commit_batch()
+        self.timetables.commit_batch()
 
     def undo_batch(self) -> None:
         self.ledger = []
         self.jobs.undo_batch()
         self.runs.undo_batch()
+        self.timetables.undo_batch()
         while self._rules_before:
             self.rules.replace(*self._rules_before.pop())
 
 
 MAX_RUNS = 64
 MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
+MAX_MOMENTS = 300  # of timetables that are looked for, in one decision: about ten milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
 Decidable: TypeAlias = Command | PageJobs | TriggerDue | RunFinished | Resume
@@ -238,10 +250,23 @@ def _set(state: ZtickState, command: Set, prefix: str) -> Reply:
     if is_reserved(identifier):
         return Reserved(identifier)
     before = state.jobs.plan(identifier, execution_ns)
-    if before is not None and before[STATUS_AT] == TRIGGERED:
-        state.runs.withdraw(order_of(before))
     state.records.append(JobSet(identifier, execution_ns, _PLANNED))
+    if before is not None:
+        _withdraw(state, identifier, before)
     return DONE
+
+
+def _withdraw(state: ZtickState, identifier: str, before: Job) -> None:
+    """The job is not what it was: a run that waits for it does not start."""
+    name = state.timetables.owner(identifier)
+    if name is not None:
+        occurrences.settled(state, identifier)
+    if (
+        before[STATUS_AT] == TRIGGERED
+        and state.runs.withdraw(order_of(before))
+        and name is not None
+    ):
+        occurrences.run_ended(state, name)
 
 
 def _get(state: ZtickState, command: Get, prefix: str) -> Reply:
@@ -263,9 +288,10 @@ def _remove(state: ZtickState, command: Remove, prefix: str) -> Reply:
     before = state.jobs.remove(identifier)
     if before is None:
         return JobNotFound(identifier)
-    if before[STATUS_AT] == TRIGGERED:
-        state.runs.withdraw(order_of(before))
     state.records.append(JobRemoved(identifier))
+    _withdraw(state, identifier, before)
+    if (name := state.timetables.owner(identifier)) is not None:
+        occurrences.removed(state, identifier, name)
     return DONE
 
 
@@ -290,6 +316,8 @@ def _count(state: ZtickState, *_: object) -> ZtickStats:
         rules_total=len(state.rules),
         executions_pending=state.runs.waiting,
         executions_inflight=state.runs.running,
+        timetables_total=state.timetables.total,
+        timetables_paused=state.timetables.paused,
     )
 
 
@@ -322,22 +350,34 @@ def _list_rules(state: ZtickState, _: ListRules, prefix: str) -> Reply:
 
 def _trigger_due(state: ZtickState, command: TriggerDue, _: str) -> Reply:
     without_rule: list[JobSet] = []
-    skipped: list[JobSet] = []
-    enough = state.rules.steps + MAX_STEPS
+    skipped: list[Missed] = []
+    missed: list[Missed] = []
+    book = state.timetables
+    occurrences.look_at_clock(state)
+    occurrences.sweep(state)
+    enough, enough_moments = state.rules.steps + MAX_STEPS, book.steps + MAX_MOMENTS
     for job in state.jobs.take_due(state.now_ns, command.limit):
-        if state.overdue is not None and _is_overdue(job, state.overdue):
-            record = _end(state, job, Status.FAILED)
-            skipped.append(record)
+        name = book.owner(identifier_of(job)) if book.total else None
+        record: JobSet | Missed | None
+        if name is not None:
+            record = occurrences.due(state, job, name)
+        elif state.overdue is not None and _is_overdue(job, state.overdue):
+            record = Missed(end(state, job, Status.FAILED), "")
         else:
-            record = _trigger(state, job)
-            if record.status is Status.FAILED:
-                without_rule.append(record)
-        state.records.append(record)
-        if state.rules.steps >= enough:
+            record = trigger(state, job)
+        if isinstance(record, Missed):
+            (missed if record.reason else skipped).append(record)
+            record = record.job
+        elif record is not None and record.status is Status.FAILED:
+            without_rule.append(record)
+        if record is not None:
+            state.records.append(record)
+        if state.rules.steps >= enough or book.steps >= enough_moments:
             break  # next_due_ns shows that there are more
     state.effects = state.runs.start()
-    if without_rule or skipped:
-        return NotRun(tuple(without_rule), tuple(skipped))
+    if without_rule or skipped or missed:
+        overdue = tuple(each.job for each in skipped)
+        return NotRun(tuple(without_rule), overdue, tuple(missed))
     return DONE
 
 
@@ -346,50 +386,40 @@ def _is_overdue(job: Job, bound: Job) -> bool:
     return job[:8] <= bound[:8] and order_of(job) < order_of(bound)
 
 
-def _trigger(state: ZtickState, job: Job) -> JobSet:
-    """Queue a run by the rule that fits now; without one the job has failed."""
-    identifier, execution_ns = identifier_of(job), execution_ns_of(job)
-    rule = state.rules.match(identifier)
-    if rule is None:
-        return _end(state, job, Status.FAILED)
-    run_id = state.runs.next_id
-    triggered = state.jobs.move(identifier, job, TRIGGERED, run_id)
-    effect = StartRun(run_id, identifier, execution_ns, rule.runner, rule.identifier)
-    state.runs.add(triggered, effect)
-    return JobSet(identifier, execution_ns, Status.TRIGGERED)
-
-
-def _end(state: ZtickState, job: Job, status: Ended) -> JobSet:
-    identifier = identifier_of(job)
-    state.jobs.move(identifier, job, int(status))
-    return JobSet(identifier, execution_ns_of(job), status)
-
-
 def _finish_run(state: ZtickState, command: RunFinished, _: str) -> Reply | None:
     job = state.runs.finish(command.run_id)
     if job is None:
         return None
     status: Ended | None = None
+    identifier, name = identifier_of(job), state.timetables.counted(identifier_of(job))
     if state.jobs.holds(job):
         status = Status.EXECUTED if command.success else Status.FAILED
-        state.records.append(_end(state, job, status))
+        state.records.append(end(state, job, status))
+        if name is not None:
+            follow_up = occurrences.settled if command.success else occurrences.failed
+            follow_up(state, identifier)
+    if name is not None:
+        occurrences.run_ended(state, name)
     state.effects = state.runs.start()
-    return RunEnded(identifier_of(job), status)
+    return RunEnded(identifier, status)
 
 
 def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
     """Queue the interrupted jobs again. They are triggered in the log, so only those that have
     failed are written."""
+    state.timetables.swept = 0
     if command.skip_overdue:
         state.overdue = state.jobs.present_bound(state.now_ns)
     run_again: list[str] = []
     failed: list[str] = []
     interrupted, state.jobs.interrupted = state.jobs.interrupted, ()
     for job in filter(state.jobs.holds, interrupted):
-        record = _trigger(state, job) if command.rerun else _end(state, job, Status.FAILED)
+        record = trigger(state, job) if command.rerun else end(state, job, Status.FAILED)
         if record.status is Status.FAILED:
             failed.append(record.identifier)
             state.records.append(record)
+            if state.timetables.owner(record.identifier) is not None:
+                occurrences.failed(state, record.identifier)
         else:
             run_again.append(record.identifier)
     state.effects = state.runs.start()
@@ -409,6 +439,7 @@ _DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply | None]] = {
     TriggerDue: _trigger_due,
     RunFinished: _finish_run,
     Resume: _resume,
+    **timetable_commands.DECISIONS,
 }
 
 _PLANNED = Status.PLANNED  # to look a member up takes its time
@@ -418,7 +449,7 @@ _outcome = tuple.__new__  # a third of the time of ZtickOutcome(...), and one is
 class ZtickEngine:
     """Jobs, rules and runs, and what is to happen next. Loaded ones: see loading.py."""
 
-    __slots__ = ("_in_batch", "_state")
+    __slots__ = ("_in_batch", "_state", "timetables")
 
     def __init__(
         self,
@@ -428,7 +459,9 @@ class ZtickEngine:
         max_runs: int = MAX_RUNS,
     ) -> None:
         jobs = ZtickJobTable() if jobs is None else jobs
-        self._state = ZtickState(jobs, RuleBook() if rules is None else rules, max_runs)
+        rules = RuleBook() if rules is None else rules
+        self.timetables = TimetableBook()
+        self._state = ZtickState(jobs, rules, self.timetables, max_runs)
         self._in_batch = False
 
     def decide(self, command: Decidable, now_ns: int, namespace: str = EVERYTHING) -> ZtickOutcome:
@@ -446,6 +479,8 @@ class ZtickEngine:
 
     def next_due_ns(self) -> int | None:
         """When to decide ``TriggerDue`` next, at times early; None: not before another SET."""
+        if self.timetables.is_to_check:
+            return 0  # at once
         return self._state.jobs.next_due_ns()
 
     def overdue(self, now_ns: int) -> int:

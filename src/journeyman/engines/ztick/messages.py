@@ -14,17 +14,20 @@ PageJobs                     JobPage, StillSorting
 Query                        JobListing        ListRules   RuleListing
 Stat                         ZtickStats     Resume      Resumed
 RunFinished                  RunEnded, or None for an unknown run
+SetTimetable ...             DONE, TimetableNotFound, TimetableRefused, and what was asked for
 each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's namespace
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from journeyman.engines.ztick.browsing import JobPage, StillSorting
 from journeyman.engines.ztick.jobs import JobListing
 from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
+from journeyman.timetables import Firing
 
 Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
 
@@ -126,6 +129,8 @@ class ZtickStats:
     rules_total: int
     executions_pending: int  # triggered, waiting for a slot
     executions_inflight: int  # running, also if the job has been SET or removed since
+    timetables_total: int = 0  # these two are not told by STAT
+    timetables_paused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +142,79 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """An occurrence of a timetable that was due and is not run, and why."""
+
+    job: JobSet
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NotRun:
-    """Due, and failed without a run: for want of a rule, or overdue when the process started."""
+    """Due, and failed without a run: for want of a rule, overdue when the process started, or by
+    the choice of a timetable."""
 
     without_rule: tuple[JobSet, ...]
     skipped: tuple[JobSet, ...]
+    missed: tuple[Missed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableNotFound:
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableRefused:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableView:
+    """A timetable and where it stands; times are local, with their offset, or empty."""
+
+    identifier: str
+    state: Literal["active", "paused", "ended"]
+    fields: dict[str, Any]  # see journeyman.timetables
+    next_ns: int | None  # when the planned occurrence is due, with its jitter
+    next: str
+    last: str  # the last occurrence that was run, missed or skipped
+    running: int
+    waiting: int  # due, and waiting for a run to end
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableListing:
+    """The timetables as of one moment, in slices; ``running`` and ``waiting`` are not counted."""
+
+    slices: Iterator[list[TimetableView]]
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableRun:
+    """The job that was planned for now."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class NextFirings:
+    firings: tuple[Firing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRow:
+    """An occurrence of the past: the status of its job, and whether it is run (again)."""
+
+    identifier: str
+    execution_ns: int
+    status: Status | None
+    is_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled:
+    rows: tuple[BackfillRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +240,13 @@ Reply: TypeAlias = (
     | RunEnded
     | NotRun
     | Resumed
+    | TimetableNotFound
+    | TimetableRefused
+    | TimetableView
+    | TimetableListing
+    | TimetableRun
+    | NextFirings
+    | Backfilled
 )
 
 DONE = Accepted()

@@ -91,6 +91,44 @@ class TimetableResumed:
     timetable: str
 
 
+@_kind("timetable-planned", family="timetable-plan", key="timetable")
+@value
+class TimetablePlanned:
+    """Where a timetable stands: its last occurrence that was decided, and the one in the schedule.
+
+    Both are local times with their offset, ``2026-11-17T02:00:00+01:00``; empty: there is none.
+    """
+
+    logged: Instant
+    timetable: str
+    done: str
+    planned: str
+
+
+@_kind("timetable-unplanned", family="timetable-plan", key="timetable", removes=True)
+@value
+class TimetableUnplanned:
+    logged: Instant
+    timetable: str
+
+
+@_kind("run-retried", family="run-retry", key="job")
+@value
+class RunRetried:
+    """A run of this job of the schedule has failed and is planned again, for the n-th time."""
+
+    logged: Instant
+    job: str
+    attempt: int
+
+
+@_kind("run-settled", family="run-retry", key="job", removes=True)
+@value
+class RunSettled:
+    logged: Instant
+    job: str
+
+
 @_kind("rule-options-set", family="rule-options", key="rule")
 @value
 class RuleOptionsSet:
@@ -202,6 +240,10 @@ KnownRecord: TypeAlias = (
     | TimetableRemoved
     | TimetablePaused
     | TimetableResumed
+    | TimetablePlanned
+    | TimetableUnplanned
+    | RunRetried
+    | RunSettled
     | RuleOptionsSet
     | RuleOptionsRemoved
     | QueuePaused

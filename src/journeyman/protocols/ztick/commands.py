@@ -9,6 +9,12 @@
     <request_id> REMOVERULE <rule_identifier>            RemoveRule
     <request_id> LISTRULES                               ListRules
     <request_id> STAT                                    Stat
+    <request_id> TIMETABLE SET <id> <kind> <when> ...    SetTimetable; see timetables.py
+    <request_id> TIMETABLE GET | PAUSE | RESUME |        GetTimetable, PauseTimetable, ...
+                 REMOVE | RUN <id>
+    <request_id> TIMETABLE LIST [<prefix>]               ListTimetables
+    <request_id> TIMETABLE NEXT <id> [<count>]           NextOfTimetable
+    <request_id> TIMETABLE BACKFILL <id> <from> <until>  BackfillTimetable
     AUTH <secret>                                        Auth
 
 More can come out of a connection: ``RefusedCommand`` (a known command with wrong arguments) and
@@ -27,6 +33,7 @@ from typing import TypeAlias
 
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.events import Auth, AuthRequired, Foreign
+from journeyman.timetables import Timetable
 
 
 class ErrorCode(StrEnum):
@@ -95,7 +102,88 @@ class SetRule:
     runner: Runner
 
 
-Command: TypeAlias = Set | Get | Query | ListRules | Stat | Remove | RemoveRule | SetRule
+@dataclass(frozen=True, slots=True)
+class SetTimetable:
+    """Create or replace the timetable. ``runner`` is what its words mean, if it has any."""
+
+    request_id: bytes
+    identifier: str
+    timetable: Timetable
+    runner: Runner | None
+
+
+@dataclass(frozen=True, slots=True)
+class GetTimetable:
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTimetables:
+    request_id: bytes
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseTimetable:
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeTimetable:
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTimetable:
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimetable:
+    """Run it now, once."""
+
+    request_id: bytes
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class NextOfTimetable:
+    """The next so many occurrences."""
+
+    request_id: bytes
+    identifier: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillTimetable:
+    """Run what has not succeeded of [from, until), or only show it."""
+
+    request_id: bytes
+    identifier: str
+    from_s: int
+    until_s: int
+    is_preview: bool
+
+
+OfTimetable: TypeAlias = (
+    SetTimetable
+    | GetTimetable
+    | ListTimetables
+    | PauseTimetable
+    | ResumeTimetable
+    | RemoveTimetable
+    | RunTimetable
+    | NextOfTimetable
+    | BackfillTimetable
+)
+Command: TypeAlias = (
+    Set | Get | Query | ListRules | Stat | Remove | RemoveRule | SetRule | OfTimetable
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ from journeyman.protocols.events import (
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.replies import in_a_message
 from journeyman.protocols.ztick.rules import read_runner
+from journeyman.protocols.ztick.timetables import read_command
 from journeyman.units import DAY_S, NS_PER_S
 
 LINE_LIMIT_BYTES = 4096
@@ -255,6 +256,7 @@ _READERS: dict[bytes, Callable[[list[bytes]], commands.Event | None]] = {
     b"REMOVE": _reader_of(commands.Remove, "job_identifier"),
     b"REMOVERULE": _reader_of(commands.RemoveRule, "rule_identifier"),
     b"RULE": _read_set_rule,
+    b"TIMETABLE": read_command,
 }
 
 

@@ -97,6 +97,11 @@ def metric_lines(request_id: bytes, metrics: Metrics) -> bytes:
     return b"".join(lines)
 
 
+def line(request_id: bytes, words: Iterable[str]) -> bytes:
+    """One line of words, each quoted where that is necessary."""
+    return join([request_id, *(word.encode() for word in words)]) + b"\n"
+
+
 # -- errors --------------------------------------------------------------------------------------
 
 
@@ -118,6 +123,10 @@ def job_not_found(request_id: bytes, identifier: str) -> bytes:
 
 def rule_not_found(request_id: bytes, identifier: str) -> bytes:
     return _not_found(request_id, "rule", identifier)
+
+
+def timetable_not_found(request_id: bytes, identifier: str) -> bytes:
+    return _not_found(request_id, "timetable", identifier)
 
 
 def reserved(request_id: bytes, identifier: str) -> bytes:

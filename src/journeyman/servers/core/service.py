@@ -49,8 +49,9 @@ class Ticker:
 
     Due times are wall time, waiting is monotonic time, and the wall clock may be set in either
     direction meanwhile. So no wait is longer than RECHECK_S: then the wall clock is read again. Set
-    forward, jobs fire at most that much late; set back, they wait for their time. Which jobs are
-    due is decided by the engine, with the time as data.
+    forward, jobs fire at most that much late; set back, they wait for their time. Set back by more
+    than SET_BACK_S it fires once, so that the engine notices. Which jobs are due is decided by the
+    engine, with the time as data.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Ticker:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # monotonic time the timer is set to
         self._not_before_ns = clock.monotonic_ns()
+        self._wall_ns = clock.now_ns()  # when it last rang
         self._stopped = False
 
     def look(self) -> None:
@@ -103,8 +105,11 @@ class Ticker:
     def _ring(self) -> None:
         self._timer = None
         due_ns = self._next_due_ns()
-        now_ns = self._clock.monotonic_ns()
-        if due_ns is None or due_ns > self._clock.now_ns() or now_ns < self._not_before_ns:
+        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.now_ns()
+        if due_ns is not None and wall_ns < self._wall_ns - SET_BACK_S * NS_PER_S:
+            due_ns = wall_ns
+        self._wall_ns = wall_ns
+        if due_ns is None or due_ns > wall_ns or now_ns < self._not_before_ns:
             self.look()
             return
         self._not_before_ns = now_ns + self._frame_ns
@@ -116,6 +121,7 @@ class Ticker:
             self._timer = None
 
 
+SET_BACK_S = 60  # clocks are set back by a little all the time
 ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
 FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
 LOOKS = 8  # at an idle connection within its timeout: it is closed at most one part of LOOKS late

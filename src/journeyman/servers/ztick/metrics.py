@@ -20,7 +20,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from journeyman import __version__
-from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, RuleNotFound
+from journeyman.engines.ztick.messages import (
+    JobNotFound,
+    OutOfScope,
+    RuleNotFound,
+    TimetableNotFound,
+    TimetableRefused,
+)
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
 from journeyman.formats.ztick.layout import runner_word
@@ -38,6 +44,7 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.protocols.ztick.timetables import TIMETABLE_COMMANDS
 from journeyman.servers.telemetry.metrics import (
     CommandCounts,
     Family,
@@ -61,6 +68,7 @@ COMMAND_WORDS: dict[type, str] = {
     RemoveRule: "remove_rule",
     ListRules: "list_rules",
     Stat: "stat",
+    **{command: f"timetable_{word}" for word, command in TIMETABLE_COMMANDS.items()},
     RefusedCommand: "refused",
     AuthNotNeeded: "auth",
 }
@@ -71,8 +79,10 @@ _COMPACTION_STATES = ("idle", "running", "success", "failure")
 
 def outcome_word(reply_type: type) -> str:
     """``ok``, or the word after ERROR in the answer that this type of reply becomes."""
-    if reply_type in (JobNotFound, RuleNotFound):
+    if reply_type in (JobNotFound, RuleNotFound, TimetableNotFound):
         return ErrorCode.NOT_FOUND.value
+    if reply_type is TimetableRefused:
+        return ErrorCode.INVALID_ARGS.value
     if reply_type is OutOfScope:
         return ErrorCode.AUTH_DENIED.value
     if reply_type is type(None):  # only what was refused has no reply
@@ -91,6 +101,8 @@ class ServerMetrics:
         self._lateness = Histogram()
         self._compactions = {True: 0, False: 0}
         self._without_rule = 0
+        self._missed = 0
+        self.timetables: Callable[[], tuple[int, int]] = lambda: (0, 0)  # active, paused
         self.spans_crowded_out = 0  # too many waited
         self.spans_not_taken = 0  # by the collector; both are telemetry's, from two threads
         self.exports: Counter[tuple[str, bool]] = Counter()  # by signal and success
@@ -107,6 +119,9 @@ class ServerMetrics:
 
     def run_without_rule(self) -> None:
         self._without_rule += 1
+
+    def run_missed(self) -> None:
+        self._missed += 1
 
     def compaction_ended(self, success: bool) -> None:
         self._compactions[success] += 1
@@ -144,6 +159,11 @@ class ServerMetrics:
                 "Jobs that were due and failed because no rule matched.",
                 self._without_rule,
             ),
+            counter(
+                "timetables.missed",
+                "Occurrences that were due and not run: too late, or the run before went on.",
+                self._missed,
+            ),
             counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
             counter(
                 "persistence.compactions",
@@ -161,6 +181,14 @@ class ServerMetrics:
                 [Point({}, self._lateness.copy())],
             ),
             gauge("rules.active", "Rules.", stat.rules_total),
+            gauge(
+                "timetables",
+                "Timetables by state.",
+                [
+                    Point({"state": state}, n)
+                    for state, n in zip(("active", "paused"), self.timetables(), strict=True)
+                ],
+            ),
             gauge(
                 "connections.active", "Open connections of the ztick protocol.", stat.connections
             ),

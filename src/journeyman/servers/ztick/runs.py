@@ -37,7 +37,7 @@ from typing import TypeAlias
 from journeyman.clock import Clock
 from journeyman.config import DatabaseSettings, HistorySettings
 from journeyman.disk import Disk
-from journeyman.engines.ztick.messages import RunFinished, StartRun
+from journeyman.engines.ztick.messages import Missed, RunFinished, StartRun
 from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.formats.ztick.layout import runner_word
@@ -124,17 +124,32 @@ class Runs:
 
     def note_without_rule(self, jobs: Sequence[JobSet]) -> None:
         """These were due, and failed because no rule matches them."""
+        for job in jobs:
+            self._note_not_run(job, NO_RULE)
+        names = [job.identifier for job in jobs]
+        self._warn_of("a job is due and no rule matches it: failed", names)
+
+    def note_missed(self, missed: Sequence[Missed]) -> None:
+        """These occurrences of timetables were due, and are not run."""
+        for each in missed:
+            self._note_not_run(each.job, each.reason)
+        self._warn_of(
+            "an occurrence is not run", [f"{m.job.identifier}: {m.reason}" for m in missed]
+        )
+
+    def _note_not_run(self, job: JobSet, reason: str) -> None:
         now_ns = self._clock.now_ns()
-        for number, job in enumerate(jobs):
-            run = EndedRun(job.identifier, job.execution_ns, now_ns, 0, False, NO_RULE)
-            self._ended.append(run)
-            self.failed += 1
-            if number < MOST_LINES:
-                self._log.warn("a job is due and no rule matches it: failed", job=job.identifier)
-            if self._tell_without_rule is not None:
-                self._tell_without_rule(run)
+        run = EndedRun(job.identifier, job.execution_ns, now_ns, 0, False, reason)
+        self._ended.append(run)
+        self.failed += 1
+        if self._tell_without_rule is not None:
+            self._tell_without_rule(run)
+
+    def _warn_of(self, what: str, jobs: Sequence[str]) -> None:
+        for job in jobs[:MOST_LINES]:
+            self._log.warn(what, job=job)
         if len(jobs) > MOST_LINES:
-            self._log.warn(f"{len(jobs) - MOST_LINES} more due jobs that no rule matches: failed")
+            self._log.warn(f"{len(jobs) - MOST_LINES} more: {what}")
 
     async def stop(self, timeout_s: float, hurry: asyncio.Event) -> int:
         """Start nothing more; wait, then end what still runs. How many had to be ended.

@@ -46,7 +46,14 @@ from journeyman.servers.telemetry.metrics import Family, MeasuredDisk
 from journeyman.servers.telemetry.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import CompactionWatch, open_log, tell_of_ztick_files
-from journeyman.servers.ztick.runs import EndedRun, RunHistory, Runs, directory_of, read_recent_runs
+from journeyman.servers.ztick.runs import (
+    NO_RULE,
+    EndedRun,
+    RunHistory,
+    Runs,
+    directory_of,
+    read_recent_runs,
+)
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
 from journeyman.units import NS_PER_MS
@@ -246,9 +253,22 @@ class ZtickServer(Service):
                 "a compaction that was cut short could not be finished", reason=log.leftover_error
             )
 
+    def _load_timetables(self, schedule: ZtickEngine) -> None:
+        ledger, book = self._context.ledger, schedule.timetables
+        self.figures.timetables = lambda: (book.total - book.paused, book.paused)
+        if ledger is None:
+            book.is_kept = self._ztick_log is None  # in memory nothing is kept anyway
+            return
+        book.load(
+            *map(ledger.take, ("timetable", "timetable-plan", "timetable-pause", "run-retry"))
+        )
+        if book.total:
+            self._messages.info(f"loaded {book.total} timetables", paused=book.paused)
+
     def _build(self, schedule: ZtickEngine) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
         recorder = ZtickRecorder(self._ztick_log) if self._ztick_log is not None else None
+        self._load_timetables(schedule)
         access = self._context.access
         self.runs = self._build_runs()
         self.writer = ZtickWriter(
@@ -340,7 +360,10 @@ class ZtickServer(Service):
             self._history.ended(effect, run)
 
     def _without_rule(self, run: EndedRun) -> None:
-        self.figures.run_without_rule()
+        if run.reason == NO_RULE:
+            self.figures.run_without_rule()
+        else:
+            self.figures.run_missed()
         if self._history is not None:
             self._history.without_rule(run)
 
@@ -352,6 +375,7 @@ class ZtickServer(Service):
     def on_reply(self, reply: Reply) -> None:
         if isinstance(reply, NotRun):
             self.runs.note_without_rule(reply.without_rule)
+            self.runs.note_missed(reply.missed)
         if isinstance(reply, Resumed):
             for note in notes(reply):
                 self._messages.warn(note)

@@ -21,13 +21,21 @@ from journeyman.engines.ztick.jobs import JobListing
 from journeyman.engines.ztick.messages import (
     DONE,
     Accepted,
+    Backfilled,
+    BackfillRow,
     JobNotFound,
+    NextFirings,
     OutOfScope,
     Reply,
     Reserved,
     RuleListing,
     RuleNotFound,
     ScheduledJobState,
+    TimetableListing,
+    TimetableNotFound,
+    TimetableRefused,
+    TimetableRun,
+    TimetableView,
     ZtickStats,
 )
 from journeyman.protocols.events import Foreign
@@ -49,6 +57,7 @@ from journeyman.protocols.ztick import (
     TooLong,
     ZtickParser,
     auth_denied,
+    error,
     internal,
     job_lines,
     job_not_found,
@@ -60,13 +69,22 @@ from journeyman.protocols.ztick import (
     rule_not_found,
     settled,
 )
+from journeyman.protocols.ztick.commands import (
+    BackfillTimetable,
+    ListTimetables,
+    NextOfTimetable,
+    SetTimetable,
+)
+from journeyman.protocols.ztick.replies import line, timetable_not_found
+from journeyman.protocols.ztick.timetables import NOTHING, words_of
 from journeyman.servers.core.connection import Answer, Connection, PortContext
 
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
 _FOR_THE_SESSION = (Auth, AuthRequired, TooLong, Foreign)
-_LISTS = (Query, ListRules)
+_LISTS = (Query, ListRules, ListTimetables)
+_COSTLY = (SetTimetable, NextOfTimetable, BackfillTimetable)  # up to some milliseconds each
 RULES_A_SLICE = 100
 
 
@@ -99,7 +117,7 @@ class ZtickSession(Connection):
         return isinstance(event, _FOR_THE_SESSION)
 
     def _stands_alone(self, event: Any) -> bool:
-        return isinstance(event, _LISTS)
+        return isinstance(event, (*_LISTS, *_COSTLY))
 
     # -- from the writer --
 
@@ -107,10 +125,12 @@ class ZtickSession(Connection):
     def namespace(self) -> str:
         return self.token.namespace if self.token is not None else ALL_NAMESPACES
 
-    def denies(self, rule: SetRule) -> RefusedCommand | None:
-        """The token may not have such a rule."""
-        reason = "" if self.token is None else self.token.refuses(rule.runner)
-        return RefusedCommand(rule.request_id, ErrorCode.AUTH_DENIED, reason) if reason else None
+    def denies(self, command: SetRule | SetTimetable) -> RefusedCommand | None:
+        """The token may not have such a rule, or a timetable with such a runner."""
+        if self.token is None or command.runner is None:
+            return None
+        reason = self.token.refuses(command.runner)
+        return RefusedCommand(command.request_id, ErrorCode.AUTH_DENIED, reason) if reason else None
 
     def render(self, request: Request, reply: Reply | None) -> Answer:
         if reply is DONE:  # nearly always, so it is asked first
@@ -160,7 +180,43 @@ def answer(
         return _rules(request_id, reply)
     if isinstance(reply, ZtickStats):
         return metric_lines(request_id, metrics(reply)) + ok(request_id)
+    return _of_timetable(request_id, reply)
+
+
+def _of_timetable(request_id: bytes, reply: Reply | None) -> Answer:
+    if isinstance(reply, TimetableNotFound):
+        return timetable_not_found(request_id, reply.identifier)
+    if isinstance(reply, TimetableRefused):
+        return error(request_id, ErrorCode.INVALID_ARGS, reply.reason)
+    if isinstance(reply, TimetableRun):
+        return line(request_id, ["OK", reply.identifier])
+    if isinstance(reply, TimetableView):
+        return line(request_id, ["OK", *_timetable_words(reply)])
+    if isinstance(reply, TimetableListing):
+        slices = (
+            b"".join(line(request_id, [each.identifier, *_timetable_words(each)]) for each in some)
+            for some in reply.slices
+        )
+        return _with_ok(request_id, slices)
+    if isinstance(reply, NextFirings):
+        rows = ([each.local, each.utc, each.warning] for each in reply.firings)
+        return b"".join(line(request_id, row) for row in rows) + ok(request_id)
+    if isinstance(reply, Backfilled):
+        return b"".join(line(request_id, _backfill_words(row)) for row in reply.rows) + ok(
+            request_id
+        )
     raise AssertionError(f"not a reply for clients: {reply!r}")
+
+
+def _timetable_words(view: TimetableView) -> list[str]:
+    next_ns = NOTHING if view.next_ns is None else str(view.next_ns)
+    times = [next_ns, view.next or NOTHING, view.last or NOTHING]
+    return [view.state, *times, str(view.running), str(view.waiting), *words_of(view.fields)]
+
+
+def _backfill_words(row: BackfillRow) -> list[str]:
+    status = NOTHING if row.status is None else row.status.word
+    return [row.identifier, str(row.execution_ns), status, "run" if row.is_run else "keep"]
 
 
 def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:

@@ -39,6 +39,14 @@ from journeyman.protocols.ztick import (
     SetRule,
     Settled,
 )
+from journeyman.protocols.ztick.commands import (
+    BackfillTimetable,
+    PauseTimetable,
+    RemoveTimetable,
+    ResumeTimetable,
+    RunTimetable,
+    SetTimetable,
+)
 from journeyman.servers.core.group_commit import (
     Batch,
     GroupCommit,
@@ -49,7 +57,11 @@ from journeyman.servers.core.ledger import Ledger
 
 Request: TypeAlias = Command | Settled
 
-_CHANGES = (Set, Remove, SetRule, RemoveRule)
+_CHANGES = (
+    *(Set, Remove, SetRule, RemoveRule, SetTimetable, PauseTimetable, ResumeTimetable),
+    *(RemoveTimetable, RunTimetable, BackfillTimetable),
+)
+_WITH_RUNNER = (SetRule, SetTimetable)
 _OWN = (TriggerDue, RunFinished, Resume)
 
 
@@ -123,7 +135,7 @@ class ZtickWriter(GroupCommit):
                     batch.answer(client, client.render(request, None))
                     outcomes.append(None)
                     continue
-                if type(request) is SetRule and (denied := client.denies(request)) is not None:
+                if type(request) in _WITH_RUNNER and (denied := client.denies(request)) is not None:
                     batch.answer(client, client.render(denied, None))
                     outcomes.append(OUT_OF_SCOPE)
                     continue

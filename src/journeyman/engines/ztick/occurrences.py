@@ -1,0 +1,368 @@
+r"""What becomes of a timetable's occurrences: planned one ahead, run, missed, held, tried again.
+
+    TIMETABLE SET ──> next one planned ──due──> run it; plan the one after it, in the same batch
+                            ^                   │
+                            └───────────────────┘   ledger: done, planned     log: JobSet, JobSet
+
+    due and                                          then
+    ───────────────────────────────────────────────  ───────────────────────────────────────────
+    busy, ``queue``                                  held: run when the run before has ended
+    busy, ``skip``                                   skipped; the next is the first after now
+    late, and ``none``                               missed; the next is the first after now
+    later ones are due as well, and ``once``         missed; the next is the last of them
+    later ones are due as well, and ``all``          run; the next is the one after it
+    else                                             run; the next is the one after it
+
+Skipped and missed jobs are failed, without a run. Held jobs stay planned. A run that failed and is
+to be tried again plans its own job again, a little later; until then its timetable is busy.
+
+What a crash leaves. The ledger is written first, so it may name an occurrence that the log does not
+have: the check after a start plans it again, under the same id. An occurrence is never planned
+twice, because the next one is always looked for after the last one that was decided, whatever the
+clock says, and a job that has ended is never planned again.
+
+The check (``sweep``) goes through all timetables, a few at a time, after a start and after the
+clock was set back: is the job there, is it at the right moment by the zone's rules of today?
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from journeyman.engines.ztick.jobs import (
+    PLANNED,
+    STATUS_AT,
+    TRIGGERED,
+    Job,
+    execution_ns_of,
+    identifier_of,
+)
+from journeyman.engines.ztick.messages import Ended, Missed, StartRun
+from journeyman.engines.ztick.timetables import Occurrence, Read, TimetableRow, read_body
+from journeyman.formats.ledger import Instant, RunRetried, RunSettled, TimetablePlanned
+from journeyman.formats.ztick import JobRemoved, JobSet, Status
+from journeyman.timetables.zones import seconds
+from journeyman.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from journeyman.engines.ztick.engine import ZtickState
+
+OF_TIMETABLE = "timetable "  # before the name, where the rule of a run is named
+SWEEP_NAMES = 100  # in one decision
+SET_BACK_NS = 60 * NS_PER_S  # clocks that are set back by less are not worth a check
+FAR_AHEAD_S = 366 * 86_400
+MAX_TAKEN = 100  # occurrences in a row that have a job which has ended
+
+MISSED = "missed: it was due while the server was not running, or much too late"
+SUPERSEDED = "missed: a later occurrence was due as well"
+OVERLAP = "skipped: the run before is still under way"
+
+
+# -- from status to status ---------------------------------------------------------------------
+
+
+def trigger(state: ZtickState, job: Job) -> JobSet:
+    """Queue a run, by the timetable that the job belongs to if it has a runner of its own, else by
+    the rule that fits now; without one the job has failed."""
+    identifier, execution_ns = identifier_of(job), execution_ns_of(job)
+    name = state.timetables.owner(identifier)
+    runner = None if name is None else state.timetables.runner(name)
+    by = f"{OF_TIMETABLE}{name}"
+    if runner is None:
+        rule = state.rules.match(identifier)
+        if rule is None:
+            return end(state, job, Status.FAILED)
+        runner, by = rule.runner, rule.identifier
+    if name is not None:
+        state.timetables.add_run(name, 1)
+    run_id = state.runs.next_id
+    triggered = state.jobs.move(identifier, job, TRIGGERED, run_id)
+    state.runs.add(triggered, StartRun(run_id, identifier, execution_ns, runner, by))
+    return JobSet(identifier, execution_ns, Status.TRIGGERED)
+
+
+def end(state: ZtickState, job: Job, status: Ended) -> JobSet:
+    identifier = identifier_of(job)
+    state.jobs.move(identifier, job, int(status))
+    return JobSet(identifier, execution_ns_of(job), status)
+
+
+def plan(state: ZtickState, identifier: str, execution_ns: int) -> None:
+    """Create the job or plan it anew."""
+    state.jobs.plan(identifier, execution_ns)
+    state.records.append(JobSet(identifier, execution_ns, Status.PLANNED))
+
+
+# -- due -----------------------------------------------------------------------------------------
+
+
+def due(state: ZtickState, job: Job, name: str) -> JobSet | Missed | None:
+    """A job of a timetable is due: its record, or None if it is held or not wanted any more."""
+    book, identifier = state.timetables, identifier_of(job)
+    row = book.get(name)
+    assert row is not None
+    is_next = row.planned is not None and identifier == row.planned.job(name)
+    read = read_body(row.body)
+    if not is_next or read is None:
+        is_alone = read is None or read.timetable.overlap == "allow" or not book.is_busy(name)
+        if is_alone or book.retries(identifier):
+            return trigger(state, job)
+        book.hold(name, job)
+        return None
+    if row.paused:  # a crash came between the pause and the end of its job
+        state.jobs.remove(identifier)
+        state.records.append(JobRemoved(identifier))
+        return None
+    return _next_is_due(state, job, name, row, read)
+
+
+def _next_is_due(
+    state: ZtickState, job: Job, name: str, row: TimetableRow, read: Read
+) -> JobSet | Missed | None:
+    assert row.planned is not None
+    book, timetable, at_s = state.timetables, read.timetable, row.planned.at_s
+    now_s = state.now_ns // NS_PER_S
+    following = _after(state, read, at_s)
+    is_late = state.now_ns > execution_ns_of(job) + timetable.grace_s * NS_PER_S
+    others_too = following is not None and following <= now_s
+    if timetable.overlap != "allow" and book.is_busy(name):
+        if timetable.overlap == "queue" or (timetable.catch_up == "all" and is_late):
+            book.hold(name, job)
+            return None
+        return _pass_over(
+            state, job, name, row, read, _after(state, read, max(at_s, now_s)), OVERLAP
+        )
+    if timetable.catch_up == "none" and (is_late or others_too):
+        last = _last(state, read, at_s, now_s, 1)
+        is_in_time = bool(last) and now_s - last[0] <= timetable.grace_s
+        new = last[0] if is_in_time else _after(state, read, max(at_s, now_s))
+        return _pass_over(state, job, name, row, read, new, MISSED)
+    if timetable.catch_up == "once" and others_too:
+        (new,) = _last(state, read, at_s, now_s, 1)
+        return _pass_over(state, job, name, row, read, new, SUPERSEDED)
+    if timetable.catch_up == "all" and others_too and at_s > book.catching_up.get(name, at_s - 1):
+        missed = _last(state, read, at_s - 1, now_s, timetable.catch_up_limit)
+        book.catching_up[name] = now_s
+        if missed[0] > at_s:
+            return _pass_over(state, job, name, row, read, missed[0], SUPERSEDED)
+    return _run(state, job, name, row, read, following)
+
+
+def _run(
+    state: ZtickState, job: Job, name: str, row: TimetableRow, read: Read, following: int | None
+) -> JobSet:
+    record = trigger(state, job)
+    plan_next(state, name, row._replace(done=row.planned), read, following)
+    return record
+
+
+def _pass_over(
+    state: ZtickState,
+    job: Job,
+    name: str,
+    row: TimetableRow,
+    read: Read,
+    following: int | None,
+    reason: str,
+) -> Missed:
+    record = end(state, job, Status.FAILED)
+    plan_next(state, name, row._replace(done=row.planned), read, following)
+    return Missed(record, reason)
+
+
+def plan_next(
+    state: ZtickState, name: str, row: TimetableRow, read: Read, at_s: int | None
+) -> TimetableRow:
+    """Note what is done, and plan the occurrence at this moment, or none; the new row."""
+    planned = None
+    for _ in range(MAX_TAKEN):
+        if at_s is None:
+            break
+        planned = Occurrence(at_s, read.occurrences.zone.offset_s(at_s))
+        before = state.jobs.get(planned.job(name))
+        if before is None or before[STATUS_AT] == PLANNED:
+            break
+        at_s, planned = _after(state, read, at_s), None
+    new = row._replace(planned=planned)
+    state.timetables.put(name, new)
+    done = "" if new.done is None else new.done.label
+    label = "" if planned is None else planned.label
+    state.ledger.append(TimetablePlanned(Instant(state.now_ns), name, done, label))
+    if planned is not None:
+        identifier = planned.job(name)
+        delay_ns = read.occurrences.delay_ns(name, planned.at_s)
+        plan(state, identifier, planned.at_s * NS_PER_S + delay_ns)
+    return new
+
+
+def unplan(state: ZtickState, name: str, row: TimetableRow) -> None:
+    """Take the planned occurrence out of the schedule, unless it has been triggered."""
+    if row.planned is None:
+        return
+    identifier = row.planned.job(name)
+    job = state.jobs.get(identifier)
+    if job is not None and job[STATUS_AT] == PLANNED:
+        state.jobs.remove(identifier)
+        state.records.append(JobRemoved(identifier))
+
+
+def first_after_now(state: ZtickState, row: TimetableRow, read: Read) -> int | None:
+    """What a new, changed or resumed timetable begins with. Never one that is done."""
+    now_s = state.now_ns // NS_PER_S
+    return _after(state, read, now_s if row.done is None else max(now_s, row.done.at_s))
+
+
+def _after(state: ZtickState, read: Read, moment_s: int) -> int | None:
+    state.timetables.steps += 1
+    return read.occurrences.after(moment_s)
+
+
+def _last(state: ZtickState, read: Read, after_s: int, until_s: int, count: int) -> list[int]:
+    state.timetables.steps += 10 + 2 * count
+    return read.occurrences.last(after_s, until_s, count)
+
+
+# -- runs and jobs that end ----------------------------------------------------------------------
+
+
+def run_ended(state: ZtickState, name: str) -> None:
+    """A run of this timetable has ended, or is not to start any more."""
+    state.timetables.add_run(name, -1)
+    release(state, name)
+
+
+def failed(state: ZtickState, identifier: str) -> None:
+    """The last run of this job has failed: try it again, if its timetable says so."""
+    book = state.timetables
+    name = book.owner(identifier)
+    row = None if name is None else book.get(name)
+    read = None if row is None else read_body(row.body)
+    attempt = book.retries(identifier) + 1
+    if read is None or attempt > read.timetable.retries:
+        settled(state, identifier)
+        return
+    book.set_retries(identifier, attempt)
+    state.ledger.append(RunRetried(Instant(state.now_ns), identifier, attempt))
+    delay_ns = read.timetable.backoff.delay_s(attempt) * NS_PER_S
+    plan(state, identifier, state.now_ns + delay_ns)
+
+
+def settled(state: ZtickState, identifier: str) -> None:
+    """The job is not to be tried again any more."""
+    if state.timetables.retries(identifier):
+        state.timetables.set_retries(identifier, 0)
+        state.ledger.append(RunSettled(Instant(state.now_ns), identifier))
+
+
+def release(state: ZtickState, name: str) -> None:
+    """Run what was held, if nothing of the timetable is under way any more."""
+    book = state.timetables
+    while not book.is_busy(name) and (job := book.release(name)) is not None:
+        if not state.jobs.holds(job) or job[STATUS_AT] != PLANNED:
+            continue
+        row = book.get(name)
+        read = None if row is None else read_body(row.body)
+        is_next = row is not None and row.planned is not None
+        if read is None or row is None or not is_next or identifier_of(job) != _next_job(name, row):
+            state.records.append(trigger(state, job))
+        elif not row.paused:
+            assert row.planned is not None
+            state.records.append(
+                _run(state, job, name, row, read, _after(state, read, row.planned.at_s))
+            )
+
+
+def _next_job(name: str, row: TimetableRow) -> str:
+    assert row.planned is not None
+    return row.planned.job(name)
+
+
+def removed(state: ZtickState, identifier: str, name: str) -> None:
+    """A client has removed this job: if it was the next occurrence, there is another one."""
+    row = state.timetables.get(name)
+    settled(state, identifier)
+    if row is None or row.paused or row.planned is None or identifier != row.planned.job(name):
+        return
+    read = read_body(row.body)
+    if read is not None:
+        moment_s = max(row.planned.at_s, state.now_ns // NS_PER_S)
+        plan_next(state, name, row._replace(done=row.planned), read, _after(state, read, moment_s))
+
+
+# -- the check after a start, and after the clock was set back ------------------------------------
+
+
+def look_at_clock(state: ZtickState) -> None:
+    """If the clock was set back, what was planned by the wrong time has to be looked at again."""
+    book = state.timetables
+    if state.now_ns < book.latest_ns - SET_BACK_NS:
+        book.swept = 0
+        book.clock_was_wrong = True
+        book.latest_ns = state.now_ns
+    book.latest_ns = max(book.latest_ns, state.now_ns)
+
+
+def sweep(state: ZtickState) -> None:
+    for name in state.timetables.next_to_check(SWEEP_NAMES):
+        row = state.timetables.get(name)
+        if row is not None:
+            _check(state, name, row)
+
+
+def _check(state: ZtickState, name: str, row: TimetableRow) -> None:
+    if row.paused:
+        unplan(state, name, row)
+        return
+    if row.planned is None:
+        if row.done is None and (read := read_body(row.body)) is not None:  # set, never planned
+            plan_next(state, name, row, read, first_after_now(state, row, read))
+        return
+    job = state.jobs.get(row.planned.job(name))
+    status = None if job is None else job[STATUS_AT]
+    if status is not None and status != PLANNED:  # the ledger has lost what came after it
+        read = read_body(row.body)
+        if read is not None:
+            following = _after(state, read, row.planned.at_s)
+            plan_next(state, name, row._replace(done=row.planned), read, following)
+    elif state.timetables.has_new_rules(row) or _may_be_nearer(state, row):
+        _plan_again(state, name, row)
+    elif job is None:
+        read = read_body(row.body)
+        if read is not None:
+            plan_next(state, name, row, read, row.planned.at_s)
+
+
+def _may_be_nearer(state: ZtickState, row: TimetableRow) -> bool:
+    """Whether it may have been planned while the clock was wrong. After a start only what is far
+    ahead is worth the time to find out."""
+    assert row.planned is not None
+    least_s = 0 if state.timetables.clock_was_wrong else FAR_AHEAD_S
+    return row.planned.at_s - state.now_ns // NS_PER_S > least_s
+
+
+def _plan_again(state: ZtickState, name: str, row: TimetableRow) -> None:
+    read = read_body(row.body)
+    if read is None:
+        return
+    assert row.planned is not None
+    at_s = first_after_now(state, row, read)
+    if row.planned.at_s <= state.now_ns // NS_PER_S:
+        # It is due, or was missed: it stays so at the moment that it has now.
+        at_s = row.planned.at_s if row.done is None else _after(state, read, row.done.at_s)
+    if at_s is not None and row.done is not None and _is_the_same_wall(read, row.done, at_s):
+        at_s = _after(state, read, at_s)
+    if at_s == row.planned.at_s and not state.timetables.has_new_rules(row):
+        if state.jobs.get(row.planned.job(name)) is None:
+            plan_next(state, name, row, read, at_s)
+        return
+    unplan(state, name, row)
+    plan_next(state, name, row, read, at_s)
+
+
+def _is_the_same_wall(read: Read, done: Occurrence, at_s: int) -> bool:
+    """Whether this is what was done already, at the offset that the zone had then."""
+    zone = read.occurrences.zone
+    return (
+        seconds(zone.wall(at_s)) == done.at_s + done.offset_s
+        and zone.offset_s(done.at_s) != done.offset_s
+    )

@@ -1,0 +1,312 @@
+"""What clients ask of timetables: set, look, pause, resume, remove, run now, backfill.
+
+Each function takes the state, the command and the prefix of the client's namespace, as those of
+engine.py do. The fields of a timetable have been read by the protocol; here it gets its place.
+
+    SET       the same fields again: nothing happens, so programs may set theirs at every start
+              other fields: the planned occurrence is replaced by the first one after now
+    PAUSE     the planned occurrence is removed; runs under way, held and retried ones go on
+    RESUME    plans the first one after now: what was missed in between is not caught up
+    REMOVE    removes what is planned, held and to be tried again; runs under way go on
+    RUN       one more job now, ``<id>@<now, with milliseconds>``
+    BACKFILL  occurrences of the past that have not succeeded, each under its own id; they are due
+              at once, and wait for each other unless ``overlap`` is ``allow``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from journeyman.engines.ztick.jobs import (
+    PLANNED,
+    STATUS_AT,
+    execution_ns_of,
+    identifier_of,
+)
+from journeyman.engines.ztick.messages import (
+    DONE,
+    OUT_OF_SCOPE,
+    Backfilled,
+    BackfillRow,
+    NextFirings,
+    Reply,
+    TimetableListing,
+    TimetableNotFound,
+    TimetableRefused,
+    TimetableRun,
+    TimetableView,
+)
+from journeyman.engines.ztick.occurrences import (
+    first_after_now,
+    plan,
+    plan_next,
+    settled,
+    unplan,
+)
+from journeyman.engines.ztick.timetables import (
+    AT,
+    MAX_NAME_BYTES,
+    MAX_TIMETABLES,
+    Occurrence,
+    Read,
+    Row,
+    TimetableBook,
+    TimetableRow,
+    body_of,
+    read_body,
+)
+from journeyman.formats.ledger import (
+    Instant,
+    TimetablePaused,
+    TimetableRemoved,
+    TimetableResumed,
+    TimetableSet,
+    TimetableUnplanned,
+)
+from journeyman.formats.ztick import JobRemoved, Status
+from journeyman.formats.ztick.codec import is_reserved
+from journeyman.protocols.ztick.commands import (
+    BackfillTimetable,
+    GetTimetable,
+    ListTimetables,
+    NextOfTimetable,
+    PauseTimetable,
+    RemoveTimetable,
+    ResumeTimetable,
+    RunTimetable,
+    SetTimetable,
+)
+from journeyman.units import NS_PER_MS, NS_PER_S
+
+if TYPE_CHECKING:
+    from journeyman.engines.ztick.engine import ZtickState
+
+MAX_BACKFILL = 500
+
+_NOT_KEPT = "timetables need the ledger: set data.directory or ledger.path"
+_UNREADABLE = "the timetable cannot be read here: is its time zone known to this machine?"
+
+
+def _set_timetable(state: ZtickState, command: SetTimetable, prefix: str) -> Reply:
+    name, book = command.identifier, state.timetables
+    if not name.startswith(prefix):
+        return OUT_OF_SCOPE
+    if (reason := _refusal(book, name)) is not None:
+        return TimetableRefused(reason)
+    body = body_of(command.timetable.fields())
+    before = book.get(name)
+    if before is not None and before.body == body:
+        return DONE
+    read = read_body(body)
+    if read is None:
+        return TimetableRefused(_UNREADABLE)
+    row = TimetableRow(None if before is None else before.done, None, False, body)
+    paused = before is not None and before.paused
+    following = first_after_now(state, row, read)
+    if following is None:
+        return TimetableRefused("it never fires: no occurrence is after now")
+    now = Instant(state.now_ns)
+    state.ledger.append(TimetableSet(now, name, command.timetable.fields()))
+    if before is not None:
+        unplan(state, name, before)
+    if paused:
+        book.put(name, row._replace(paused=True))
+    else:
+        plan_next(state, name, row, read, following)
+    return DONE
+
+
+def _refusal(book: TimetableBook, name: str) -> str | None:
+    if not name or len(name.encode()) > MAX_NAME_BYTES or is_reserved(name):
+        return f"the identifier is reserved, empty or longer than {MAX_NAME_BYTES} bytes"
+    if not book.is_kept:
+        return _NOT_KEPT
+    if book.total >= MAX_TIMETABLES and not book.has(name):
+        return f"there are {MAX_TIMETABLES} timetables: remove some first"
+    return None
+
+
+def _get_timetable(state: ZtickState, command: GetTimetable, prefix: str) -> Reply:
+    row = _find(state, command.identifier, prefix)
+    return row if not isinstance(row, TimetableRow) else _view_of(state, command.identifier, row)
+
+
+def _view_of(state: ZtickState, name: str, row: TimetableRow) -> TimetableView:
+    book = state.timetables
+    job = None if row.planned is None or row.paused else state.jobs.get(row.planned.job(name))
+    is_planned = job is not None and job[STATUS_AT] == PLANNED
+    next_ns = execution_ns_of(job) if job is not None and is_planned else None
+    return _view(name, row, book.runs(name), book.held(name), next_ns)
+
+
+def _view(
+    name: str, row: TimetableRow, running: int, waiting: int, next_ns: int | None
+) -> TimetableView:
+    is_over = row.planned is None and not row.paused
+    return TimetableView(
+        name,
+        "paused" if row.paused else "ended" if is_over else "active",
+        row.fields,
+        next_ns,
+        "" if row.paused or row.planned is None else row.planned.label,
+        "" if row.done is None else row.done.label,
+        running,
+        waiting,
+    )
+
+
+def _list_timetables(state: ZtickState, command: ListTimetables, prefix: str) -> Reply:
+    """Both prefixes must fit, so one must begin with the other."""
+    longer, shorter = sorted((command.prefix, prefix), key=len, reverse=True)
+    if not longer.startswith(shorter):
+        return TimetableListing(iter(()))
+    return TimetableListing(_slices(state.timetables.snapshot(), longer))
+
+
+def _slices(shards: Iterator[dict[str, Row]], prefix: str) -> Iterator[list[TimetableView]]:
+    """What is planned is told by its nominal time: jobs are not looked up for a long list."""
+    for shard in shards:
+        rows = [(name, row) for name, row in shard.items() if name.startswith(prefix)]
+        if rows:
+            yield [_listed(name, TimetableRow.unpack(row)) for name, row in rows]
+
+
+def _listed(name: str, row: TimetableRow) -> TimetableView:
+    next_ns = None if row.planned is None or row.paused else row.planned.at_s * NS_PER_S
+    return _view(name, row, 0, 0, next_ns)
+
+
+def _pause_timetable(state: ZtickState, command: PauseTimetable, prefix: str) -> Reply:
+    name = command.identifier
+    row = _find(state, name, prefix)
+    if not isinstance(row, TimetableRow):
+        return row
+    if not row.paused:
+        state.ledger.append(TimetablePaused(Instant(state.now_ns), name))
+        state.timetables.put(name, row._replace(paused=True))
+        unplan(state, name, row)
+    return DONE
+
+
+def _resume_timetable(state: ZtickState, command: ResumeTimetable, prefix: str) -> Reply:
+    name = command.identifier
+    row = _find(state, name, prefix)
+    if not isinstance(row, TimetableRow):
+        return row
+    if row.paused:
+        read = read_body(row.body)
+        if read is None:
+            return TimetableRefused(_UNREADABLE)
+        state.ledger.append(TimetableResumed(Instant(state.now_ns), name))
+        row = row._replace(paused=False)
+        plan_next(state, name, row, read, first_after_now(state, row, read))
+    return DONE
+
+
+def _remove_timetable(state: ZtickState, command: RemoveTimetable, prefix: str) -> Reply:
+    name, book = command.identifier, state.timetables
+    row = _find(state, name, prefix)
+    if not isinstance(row, TimetableRow):
+        return row
+    now = Instant(state.now_ns)
+    state.ledger += [TimetableRemoved(now, name), TimetableUnplanned(now, name)]
+    if row.paused:
+        state.ledger.append(TimetableResumed(now, name))
+    unplan(state, name, row)
+    for identifier in book.retried(name):
+        settled(state, identifier)
+        _remove_planned(state, identifier)
+    while (held := book.release(name)) is not None:
+        if state.jobs.holds(held):
+            _remove_planned(state, identifier_of(held))
+    book.put(name, None)
+    return DONE
+
+
+def _remove_planned(state: ZtickState, identifier: str) -> None:
+    job = state.jobs.get(identifier)
+    if job is not None and job[STATUS_AT] == PLANNED:
+        state.jobs.remove(identifier)
+        state.records.append(JobRemoved(identifier))
+
+
+def _run_timetable(state: ZtickState, command: RunTimetable, prefix: str) -> Reply:
+    name = command.identifier
+    row = _find(state, name, prefix)
+    if not isinstance(row, TimetableRow):
+        return row
+    read = read_body(row.body)
+    if read is None:
+        return TimetableRefused(_UNREADABLE)
+    identifier = _free_name(state, name, read)
+    plan(state, identifier, state.now_ns)
+    return TimetableRun(identifier)
+
+
+def _free_name(state: ZtickState, name: str, read: Read) -> str:
+    now_ms = state.now_ns // NS_PER_MS
+    while True:
+        at_s, fraction_ms = divmod(now_ms, 1000)
+        label = Occurrence(at_s, read.occurrences.zone.offset_s(at_s)).label
+        identifier = f"{name}{AT}{label[:19]}.{fraction_ms:03d}{label[19:]}"
+        if state.jobs.get(identifier) is None:
+            return identifier
+        now_ms += 1
+
+
+def _next_of_timetable(state: ZtickState, command: NextOfTimetable, prefix: str) -> Reply:
+    row = _find(state, command.identifier, prefix)
+    if not isinstance(row, TimetableRow):
+        return row
+    read = read_body(row.body)
+    if read is None:
+        return TimetableRefused(_UNREADABLE)
+    now_s = state.now_ns // NS_PER_S
+    after_s = now_s if row.done is None else max(now_s, row.done.at_s)
+    return NextFirings(tuple(read.occurrences.firings(after_s, command.count)))
+
+
+def _backfill_timetable(state: ZtickState, command: BackfillTimetable, prefix: str) -> Reply:
+    name = command.identifier
+    row = _find(state, name, prefix)
+    if not isinstance(row, TimetableRow):
+        return row
+    read = read_body(row.body)
+    if read is None:
+        return TimetableRefused(_UNREADABLE)
+    until_s = min(command.until_s, state.now_ns // NS_PER_S)
+    moments = read.occurrences.between(command.from_s, until_s, MAX_BACKFILL + 1)
+    if len(moments) > MAX_BACKFILL:
+        reason = f"more than {MAX_BACKFILL} occurrences: choose a shorter range"
+        return TimetableRefused(reason)
+    rows = []
+    for at_s in moments:
+        identifier = Occurrence(at_s, read.occurrences.zone.offset_s(at_s)).job(name)
+        job = state.jobs.get(identifier)
+        status = None if job is None else Status(job[STATUS_AT])
+        is_run = status is None or status is Status.FAILED
+        rows.append(BackfillRow(identifier, at_s * NS_PER_S, status, is_run))
+        if is_run and not command.is_preview:
+            plan(state, identifier, at_s * NS_PER_S)
+    return Backfilled(tuple(rows))
+
+
+def _find(state: ZtickState, name: str, prefix: str) -> TimetableRow | Reply:
+    if not name.startswith(prefix):
+        return OUT_OF_SCOPE
+    row = state.timetables.get(name)
+    return TimetableNotFound(name) if row is None else row
+
+
+DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply]] = {
+    SetTimetable: _set_timetable,
+    GetTimetable: _get_timetable,
+    ListTimetables: _list_timetables,
+    PauseTimetable: _pause_timetable,
+    ResumeTimetable: _resume_timetable,
+    RemoveTimetable: _remove_timetable,
+    RunTimetable: _run_timetable,
+    NextOfTimetable: _next_of_timetable,
+    BackfillTimetable: _backfill_timetable,
+}

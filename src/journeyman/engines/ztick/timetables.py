@@ -1,0 +1,327 @@
+"""All timetables of a schedule, one row of bytes each, and what is under way of each.
+
+    name ──> i64 done_s | i32 offset | i64 planned_s | i32 offset | u8 paused | fields as JSON
+
+    done       the last occurrence that was decided: run, missed or skipped
+    planned    the one that stands in the schedule as a job, ``<name>@<local time with offset>``
+    busy       runs that wait or run, and occurrences that wait to be tried again
+    held       due jobs that wait until the timetable is no longer busy; they stay planned
+
+A row is all that a timetable at rest takes: its fields are read when it fires, and what was read is
+kept for the last few thousand. The offsets are those that the zone had when the occurrence was
+planned: so its job is found again after the rules of the zone have changed.
+
+Not here: what happens when an occurrence is due or a run has ended (occurrences.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+
+from journeyman.engines.sharded_dict import SHARDS, ShardedDict
+from journeyman.engines.ztick.jobs import Job
+from journeyman.errors import TimetableError
+from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.ledger import RunRetried, TimetablePlanned, TimetableSet
+from journeyman.formats.ztick import Runner
+from journeyman.protocols.ztick.rules import read_runner
+from journeyman.timetables import Occurrences, Timetable, occurrences_of
+from journeyman.timetables.zones import label_of, moment_of, zone_of
+
+MAX_TIMETABLES = 1_000_000
+MAX_NAME_BYTES = 512
+AT = "@"
+
+Row: TypeAlias = bytes
+_HEAD = Struct(">qiqiB")
+_NEVER = -(2**63)
+_Change: TypeAlias = tuple[dict[str, Any], str, Any]  # table, key, what was there
+
+
+class Occurrence(NamedTuple):
+    """A moment, and the offset of its zone when it was planned."""
+
+    at_s: int
+    offset_s: int
+
+    @property
+    def label(self) -> str:
+        return label_of(self.at_s, self.offset_s)
+
+    def job(self, name: str) -> str:
+        return f"{name}{AT}{self.label}"
+
+
+class TimetableRow(NamedTuple):
+    """A row, taken apart."""
+
+    done: Occurrence | None
+    planned: Occurrence | None
+    paused: bool
+    body: bytes
+
+    def pack(self) -> Row:
+        done = self.done or (_NEVER, 0)
+        planned = self.planned or (_NEVER, 0)
+        return _HEAD.pack(*done, *planned, self.paused) + self.body
+
+    @classmethod
+    def unpack(cls, row: Row) -> TimetableRow:
+        done_s, done_offset_s, planned_s, planned_offset_s, paused = _HEAD.unpack_from(row)
+        return cls(
+            None if done_s == _NEVER else Occurrence(done_s, done_offset_s),
+            None if planned_s == _NEVER else Occurrence(planned_s, planned_offset_s),
+            bool(paused),
+            row[_HEAD.size :],
+        )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(self.body)
+        return fields
+
+
+class Read(NamedTuple):
+    """What the fields of a timetable mean."""
+
+    timetable: Timetable
+    occurrences: Occurrences
+    runner: Runner | None
+
+
+def name_of(job_identifier: str) -> str | None:
+    """The timetable that a job of this identifier would belong to."""
+    name, at, _ = job_identifier.rpartition(AT)
+    return name if at else None
+
+
+def body_of(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@lru_cache(maxsize=4096)
+def read_body(body: bytes) -> Read | None:
+    """None: a timetable of the ledger that makes no sense here; its zone may be unknown."""
+    try:
+        timetable = Timetable.read(json.loads(body))
+        runner = read_runner(timetable.runner) if timetable.runner else None
+        if isinstance(runner, str):
+            return None
+        return Read(timetable, occurrences_of(timetable), runner)
+    except (TimetableError, ValueError, TypeError):
+        return None
+
+
+class TimetableBook:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_changes",
+        "_held",
+        "_retries",
+        "_retrying",
+        "_row_changes",
+        "_rows",
+        "_runs",
+        "_saved",
+        "catching_up",
+        "clock_was_wrong",
+        "is_kept",
+        "latest_ns",
+        "paused",
+        "steps",
+        "swept",
+        "total",
+    )
+
+    def __init__(self, *, is_kept: bool = True) -> None:
+        """``is_kept`` no: there is no ledger to keep them in, so none can be set."""
+        self.is_kept = is_kept
+        self._rows: ShardedDict[str, Row] = ShardedDict()
+        self._runs: dict[str, int] = {}  # by name: runs that wait or run
+        self._held: dict[str, tuple[Job, ...]] = {}  # by name
+        self._retries: dict[str, int] = {}  # by job: how often it was tried again
+        self._retrying: dict[str, int] = {}  # by name: how many of these jobs
+        self.catching_up: dict[str, int] = {}  # by name: run everything up to this moment
+        self.total = 0
+        self.paused = 0
+        self.steps = 0  # occurrences that were looked for: a decision can stop after so many
+        self.swept = SHARDS  # the shards below have been checked; all: nothing is to be checked
+        self.clock_was_wrong = False  # what is planned is to be checked more closely
+        self.latest_ns = _NEVER  # the latest moment of a decision
+        self._changes: list[_Change] | None = None  # of the open batch
+        self._row_changes: list[tuple[str, Row | None]] = []
+        self._saved = (0, 0, SHARDS)
+
+    def load(
+        self,
+        timetables: Mapping[str, LedgerRecord],
+        plans: Mapping[str, LedgerRecord],
+        pauses: Mapping[str, LedgerRecord],
+        retries: Mapping[str, LedgerRecord],
+    ) -> None:
+        """What the ledger has, by name; retries by job. ``Resume`` checks it against the jobs."""
+        for name, record in timetables.items():
+            assert isinstance(record, TimetableSet)
+            done = planned = None
+            if isinstance(plan := plans.get(name), TimetablePlanned):
+                done, planned = _read_label(plan.done), _read_label(plan.planned)
+            row = TimetableRow(done, planned, name in pauses, body_of(record.body))
+            self._rows.shard_of(name)[name] = row.pack()
+            self.total += 1
+            self.paused += row.paused
+        for job, record in retries.items():
+            if isinstance(record, RunRetried):
+                self.set_retries(job, record.attempt)
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> TimetableRow | None:
+        row = self._rows.get(name)
+        return None if row is None else TimetableRow.unpack(row)
+
+    def has(self, name: str) -> bool:
+        return self._rows.get(name) is not None
+
+    def owner(self, job_identifier: str) -> str | None:
+        """The timetable that this job belongs to."""
+        if AT not in job_identifier or not self.total:
+            return None
+        name = name_of(job_identifier)
+        return name if name is not None and self.has(name) else None
+
+    def runner(self, name: str) -> Runner | None:
+        """Its own, if it has one."""
+        row = self.get(name)
+        read = None if row is None else read_body(row.body)
+        return None if read is None else read.runner
+
+    def put(self, name: str, row: TimetableRow | None) -> None:
+        """Create, replace or, with None, remove it."""
+        before = self._rows.get(name)
+        shard = self._rows.shard_to_change(name)
+        if row is None:
+            shard.pop(name, None)
+        else:
+            shard[name] = row.pack()
+        self._count(before, -1)
+        self._count(shard.get(name), 1)
+        if self._changes is not None:
+            self._row_changes.append((name, before))
+
+    def _count(self, row: Row | None, by: int) -> None:
+        if row is not None:
+            self.total += by
+            self.paused += by * row[_HEAD.size - 1]
+
+    def snapshot(self) -> Iterator[dict[str, Row]]:
+        return self._rows.snapshot()
+
+    @property
+    def is_to_check(self) -> bool:
+        return self.swept < SHARDS and self.total > 0
+
+    def next_to_check(self, at_least: int) -> list[str]:
+        """Names that a check has not come to; ``swept`` moves on."""
+        names: list[str] = []
+        while self.swept < SHARDS and len(names) < at_least:
+            names += self._rows.numbered(self.swept)
+            self.swept += 1
+        return names
+
+    def has_new_rules(self, row: TimetableRow) -> bool:
+        """Whether the zone has another offset now than when the occurrence was planned."""
+        planned = row.planned
+        if planned is None:
+            return False
+        try:
+            return zone_of(row.fields.get("tz", "UTC")).offset_s(planned.at_s) != planned.offset_s
+        except TimetableError:
+            return False
+
+    # -- under way -------------------------------------------------------------------------------
+
+    def runs(self, name: str) -> int:
+        return self._runs.get(name, 0)
+
+    def held(self, name: str) -> int:
+        return len(self._held.get(name, ()))
+
+    def is_busy(self, name: str) -> bool:
+        return name in self._runs or name in self._retrying
+
+    def counted(self, job_identifier: str) -> str | None:
+        """The timetable whose runs those of this job count among."""
+        name = name_of(job_identifier) if self._runs else None
+        return name if name is not None and name in self._runs else None
+
+    def add_run(self, name: str, by: int) -> None:
+        self._set(self._runs, name, max(0, self.runs(name) + by) or None)
+
+    def hold(self, name: str, job: Job) -> None:
+        self._set(self._held, name, (*self._held.get(name, ()), job))
+
+    def release(self, name: str) -> Job | None:
+        """The job that was held first."""
+        held = self._held.get(name)
+        if not held:
+            return None
+        self._set(self._held, name, held[1:] or None)
+        return held[0]
+
+    def retries(self, job_identifier: str) -> int:
+        return self._retries.get(job_identifier, 0)
+
+    def set_retries(self, job_identifier: str, attempt: int) -> None:
+        """0: it is not to be tried again, or need not be."""
+        before = self.retries(job_identifier)
+        if bool(before) != bool(attempt) and (name := name_of(job_identifier)) is not None:
+            jobs = self._retrying.get(name, 0) + (1 if attempt else -1)
+            self._set(self._retrying, name, jobs or None)
+        self._set(self._retries, job_identifier, attempt or None)
+
+    def retried(self, name: str) -> list[str]:
+        """The jobs of this timetable that wait to be tried again, or are."""
+        return [job for job in self._retries if name_of(job) == name]
+
+    def _set(self, table: dict[str, Any], key: str, value: Any) -> None:
+        if self._changes is not None:
+            self._changes.append((table, key, table.get(key)))
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._changes = []
+        self._row_changes = []
+        self._saved = (self.total, self.paused, self.swept)
+
+    def commit_batch(self) -> None:
+        self._changes = None
+        self._row_changes = []
+
+    def undo_batch(self) -> None:
+        changes, self._changes = self._changes or [], None
+        for table, key, before in reversed(changes):
+            self._set(table, key, before)
+        for name, row in reversed(self._row_changes):
+            shard = self._rows.shard_to_change(name)
+            if row is None:
+                shard.pop(name, None)
+            else:
+                shard[name] = row
+        self._row_changes = []
+        self.catching_up.clear()  # is found out again
+        self.total, self.paused, self.swept = self._saved
+
+
+def _read_label(label: str) -> Occurrence | None:
+    found = moment_of(label)
+    return None if found is None else Occurrence(*found)

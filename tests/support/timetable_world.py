@@ -1,0 +1,158 @@
+"""A schedule with timetables, its log and its ledger in memory, a clock to be set, and crashes.
+
+Every decision is a batch: ledger first, then log, as the server writes them. ``crash`` loses what
+was not written and loads everything from the two; ``cut`` stops a batch at any record of the two.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from journeyman.engines.ztick.engine import Decidable, ZtickEngine
+from journeyman.engines.ztick.loading import ZtickLoader
+from journeyman.engines.ztick.messages import (
+    NotRun,
+    Reply,
+    Resume,
+    RunFinished,
+    StartRun,
+    TimetableView,
+    TriggerDue,
+)
+from journeyman.folds import ledger as ledger_fold
+from journeyman.formats.ledger import CODEC as LEDGER_CODEC
+from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet, Shell, Status
+from journeyman.protocols.ztick.commands import GetTimetable, SetTimetable
+from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.units import NS_PER_S
+
+FAMILIES = ("timetable", "timetable-plan", "timetable-pause", "run-retry")
+
+
+class Crash(Exception):
+    """The process has ended in the middle of a batch."""
+
+
+class TimetableWorld:
+    def __init__(self, now: str = "2026-11-16T12:00:00+00:00") -> None:
+        self.now_ns = int(datetime.fromisoformat(now).timestamp()) * NS_PER_S
+        self.log: list[Record] = [RuleSet("all", "n", Shell("true"))]
+        self.ledger: list[LedgerRecord] = []
+        self.running: dict[int, StartRun] = {}
+        self.started: list[StartRun] = []
+        self.missed: list[tuple[str, str]] = []
+        self.cut: int | None = None  # records that are still written before the process ends
+        self.resume = Resume()
+        self.engine = ZtickEngine()
+        self.load()
+
+    # -- process --
+
+    def load(self) -> None:
+        loader = ZtickLoader()
+        for record in self.log:
+            loader.add(record)
+        self.engine = loader.finish()
+        states: dict[str, dict[str, LedgerRecord]] = {family: {} for family in FAMILIES}
+        for (family, key), state in ledger_fold.replay(self.ledger).items():
+            states[family][key] = state
+        self.engine.timetables.load(*(states[family] for family in FAMILIES))
+        self.running = {}
+        self.decide(self.resume)
+
+    def crash(self) -> None:
+        self.cut = None
+        self.load()
+
+    def decide(self, command: Decidable, *, undo: bool = False) -> Reply | None:
+        engine = self.engine
+        engine.begin_batch()
+        outcome = engine.decide(command, self.now_ns)
+        ledger = engine.take_ledger()
+        if undo:
+            engine.undo_batch()
+            return None
+        for record in ledger:
+            self._may_end()
+            self.ledger.append(LEDGER_CODEC.decode(LEDGER_CODEC.encode(record), 0).record)  # type: ignore[union-attr]
+        for each in outcome.records:
+            self._may_end()
+            self.log.append(each)
+        self._may_end()
+        engine.commit_batch()
+        for effect in outcome.effects:
+            self.running[effect.run_id] = effect
+            self.started.append(effect)
+        if isinstance(outcome.reply, NotRun):
+            self.missed += [(each.job.identifier, each.reason) for each in outcome.reply.missed]
+        return outcome.reply
+
+    def _may_end(self) -> None:
+        if self.cut is not None:
+            if not self.cut:
+                raise Crash
+            self.cut -= 1
+
+    # -- time --
+
+    def tick(self) -> None:
+        """Everything that is due now."""
+        for _ in range(10_000):
+            due_ns = self.engine.next_due_ns()
+            if due_ns is None or due_ns > self.now_ns:
+                return
+            self.decide(TriggerDue())
+        raise AssertionError("it is never done")
+
+    def to(self, moment: str, *, succeed: bool = False) -> None:
+        """Step from one due time to the next, up to this moment; runs end at once, or not."""
+        end_ns = int(datetime.fromisoformat(moment).timestamp()) * NS_PER_S
+        self.tick()
+        while (due_ns := self.engine.next_due_ns()) is not None and due_ns <= end_ns:
+            self.now_ns = max(self.now_ns, due_ns)
+            self.tick()
+            if succeed:
+                self.finish()
+        self.now_ns = end_ns
+
+    def jump(self, moment: str) -> None:
+        """The clock shows this, all at once; the ticker notices, then everything that is due."""
+        self.now_ns = int(datetime.fromisoformat(moment).timestamp()) * NS_PER_S
+        self.decide(TriggerDue())
+        self.tick()
+
+    # -- runs --
+
+    def finish(self, success: bool = True) -> None:
+        """End every run that is under way now."""
+        for run_id in list(self.running):
+            del self.running[run_id]
+            self.decide(RunFinished(run_id, success))
+
+    # -- timetables --
+
+    def set(self, name: str, **fields: Any) -> Reply | None:
+        named = {key.rstrip("_"): value for key, value in fields.items()}
+        return self.decide(SetTimetable(b"r", name, *read_timetable(named)))
+
+    def view(self, name: str) -> TimetableView:
+        reply = self.decide(GetTimetable(b"r", name))
+        assert isinstance(reply, TimetableView)
+        return reply
+
+    @property
+    def names(self) -> list[str]:
+        """Of the jobs whose runs have begun, without what all of them begin with."""
+        return [effect.identifier.partition("@")[2] for effect in self.started]
+
+    def statuses(self) -> dict[str, Status]:
+        """Of all jobs, as the log has them."""
+        found: dict[str, Status] = {}
+        for record in self.log:
+            if isinstance(record, JobSet):
+                found[record.identifier] = record.status
+            elif isinstance(record, JobRemoved):
+                found.pop(record.identifier, None)
+        return found
