@@ -22,18 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from journeyman.formats.kestrel.kestrel2 import (
-    AddItem,
-    AddWithXid,
-    ConfirmRemove,
-    Continue,
-    OldAdd,
-    Record,
-    RemoveItem,
-    RemoveTentative,
-    SaveXid,
-    Unremove,
-)
+from journeyman.formats.kestrel import kestrel2
 from journeyman.units import MS_PER_S
 
 T = TypeVar("T")
@@ -61,22 +50,22 @@ class OldQueue(Generic[T]):
     is_damaged: bool = False
     _opened_as: dict[int, int] = field(default_factory=dict)  # the id it was added with -> its own
 
-    def apply(self, record: Record, content: T) -> None:
+    def apply(self, record: kestrel2.Record, content: T) -> None:
         """``content`` is that of the item which the record adds; of others it is not looked at."""
-        if isinstance(record, Continue):
+        if isinstance(record, kestrel2.Continue):
             self._finish(record.xid)
-        if isinstance(record, OldAdd):
+        if isinstance(record, kestrel2.OldAdd):
             expires = record.expires_s * MS_PER_S or None
             self.items.append(OldItem(None, expires, content))
-        elif isinstance(record, AddItem | AddWithXid | Continue):
-            xid = record.xid if isinstance(record, AddWithXid) else None
+        elif isinstance(record, kestrel2.AddItem | kestrel2.AddWithXid | kestrel2.Continue):
+            xid = record.xid if isinstance(record, kestrel2.AddWithXid) else None
             expires = record.expire_time_ms or None
             self.items.append(OldItem(record.add_time_ms, expires, content, xid))
-        elif isinstance(record, SaveXid):
+        elif isinstance(record, kestrel2.SaveXid):
             self.last_xid = record.xid
-        elif isinstance(record, ConfirmRemove):
+        elif isinstance(record, kestrel2.ConfirmRemove):
             self._finish(record.xid)
-        elif isinstance(record, Unremove):
+        elif isinstance(record, kestrel2.Unremove):
             xid = self._find(record.xid)
             if xid is not None:
                 self.items.appendleft(self._close(xid))
@@ -91,13 +80,13 @@ class OldQueue(Generic[T]):
         """Everything that is not finished, first what is to be given out first."""
         return [*(self.open[xid] for xid in sorted(self.open)), *self.items]
 
-    def _take_head(self, record: RemoveItem | RemoveTentative) -> None:
+    def _take_head(self, record: kestrel2.RemoveItem | kestrel2.RemoveTentative) -> None:
         if self.is_damaged:
             self.kept += 1
             return
         item = self.items.popleft() if self.items else None
         self.strays += item is None
-        if isinstance(record, RemoveItem):
+        if isinstance(record, kestrel2.RemoveItem):
             return
         xid = self._next_xid() if record.xid is None else record.xid
         if item is not None:

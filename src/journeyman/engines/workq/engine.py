@@ -64,34 +64,13 @@ from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
 from journeyman.formats.ledger import QueuePaused, QueueResumed
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.protocols.workq.commands import (
-    Add,
-    AwaitResult,
-    Command,
-    Complete,
-    Delete,
-    Fail,
-    InspectDeadJobs,
-    InspectJob,
-    InspectJobs,
-    InspectPausedQueues,
-    InspectQueue,
-    InspectQueues,
-    InspectScheduledJobs,
-    InspectServer,
-    Lease,
-    PauseQueue,
-    Requeue,
-    ResumeQueue,
-    Run,
-    ScheduleJob,
-)
+from journeyman.protocols.workq import commands as ask
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobMissing, Reply
 
-Decidable: TypeAlias = Command | BrowseJobs | BrowseQueues | SeeJob | WorkqDue | WorkqGone
+Decidable: TypeAlias = ask.Command | BrowseJobs | BrowseQueues | SeeJob | WorkqDue | WorkqGone
 
 
-def _pause(state: WorkqState, command: PauseQueue, _client: Client) -> Reply:
+def _pause(state: WorkqState, command: ask.PauseQueue, _client: Client) -> Reply:
     queue = state.queues.use(command.name)
     if not queue.paused:
         state.queues.set_paused(queue, True)
@@ -100,7 +79,7 @@ def _pause(state: WorkqState, command: PauseQueue, _client: Client) -> Reply:
     return DONE
 
 
-def _resume(state: WorkqState, command: ResumeQueue, _client: Client) -> Reply:
+def _resume(state: WorkqState, command: ask.ResumeQueue, _client: Client) -> Reply:
     queue = state.queues.get(command.name)
     if queue is not None and queue.paused:
         state.queues.set_paused(queue, False)
@@ -124,25 +103,25 @@ def _see(state: WorkqState, command: SeeJob, _client: Client) -> SeenJob | JobMi
 
 
 _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
-    Add: adding.add,
-    ScheduleJob: adding.schedule,
-    Run: adding.run,
-    Requeue: adding.requeue,
-    Lease: lifecycle.lease,
-    Complete: lifecycle.complete,
-    Fail: lifecycle.fail,
-    AwaitResult: lifecycle.result,
-    Delete: lifecycle.delete,
-    PauseQueue: _pause,
-    ResumeQueue: _resume,
-    InspectServer: views.server,
-    InspectQueues: views.queues,
-    InspectQueue: views.queue,
-    InspectJobs: views.jobs,
-    InspectScheduledJobs: views.scheduled_jobs,
-    InspectJob: views.job,
-    InspectDeadJobs: views.dead_jobs,
-    InspectPausedQueues: views.paused_queues,
+    ask.Add: adding.add,
+    ask.ScheduleJob: adding.schedule,
+    ask.Run: adding.run,
+    ask.Requeue: adding.requeue,
+    ask.Lease: lifecycle.lease,
+    ask.Complete: lifecycle.complete,
+    ask.Fail: lifecycle.fail,
+    ask.AwaitResult: lifecycle.result,
+    ask.Delete: lifecycle.delete,
+    ask.PauseQueue: _pause,
+    ask.ResumeQueue: _resume,
+    ask.InspectServer: views.server,
+    ask.InspectQueues: views.queues,
+    ask.InspectQueue: views.queue,
+    ask.InspectJobs: views.jobs,
+    ask.InspectScheduledJobs: views.scheduled_jobs,
+    ask.InspectJob: views.job,
+    ask.InspectDeadJobs: views.dead_jobs,
+    ask.InspectPausedQueues: views.paused_queues,
     BrowseJobs: _browse,
     BrowseQueues: _browse_queues,
     SeeJob: _see,

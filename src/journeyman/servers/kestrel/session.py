@@ -18,47 +18,34 @@ from typing import Any
 
 from journeyman.protocols.events import Auth, AuthRequired, Foreign
 from journeyman.protocols.kestrel import KestrelParser
-from journeyman.protocols.kestrel.commands import (
-    Confirm,
-    DeleteQueue,
-    DumpStats,
-    Event,
-    Flush,
-    FlushExpired,
-    GetItem,
-    HangUp,
-    Monitor,
-    Put,
-    PutTooLarge,
-    RefusedRequest,
-    ServerStatus,
-    ShowStats,
-    Version,
-)
+from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, reply_bytes
 from journeyman.servers.core.connection import Connection, PortContext
 from journeyman.servers.kestrel.writer import item_bytes
 
-_OUTSIDE = RefusedRequest("the queue is outside the namespace of the token")
-_FOR_ALL = RefusedRequest("this is for tokens of all namespaces")
+_OUTSIDE = ask.RefusedRequest("the queue is outside the namespace of the token")
+_FOR_ALL = ask.RefusedRequest("this is for tokens of all namespaces")
 
 
-def in_scope(event: Event, prefix: str) -> Event:
+def in_scope(event: ask.Event, prefix: str) -> ask.Event:
     """The event, or what is left of it for a token whose queues begin with ``prefix``.
 
     a queue by its name            outside the namespace: refused
     stats, dump_stats              show the queues of the namespace
     all queues, or the server      flush_all, status WORD, reload, shutdown: refused
     """
-    if isinstance(event, Put | PutTooLarge):
+    if isinstance(event, ask.Put | ask.PutTooLarge):
         return event if event.queue.startswith(prefix) else _OUTSIDE
-    if isinstance(event, ShowStats | DumpStats):
+    if isinstance(event, ask.ShowStats | ask.DumpStats):
         return event._replace(prefix=prefix)
-    if isinstance(event, GetItem | Monitor | Confirm | DeleteQueue | Flush | FlushExpired):
+    if isinstance(
+        event,
+        ask.GetItem | ask.Monitor | ask.Confirm | ask.DeleteQueue | ask.Flush | ask.FlushExpired,
+    ):
         return event if event.key.queue.startswith(prefix) else _OUTSIDE
-    if isinstance(event, Version | RefusedRequest | HangUp | Foreign):
+    if isinstance(event, ask.Version | ask.RefusedRequest | ask.HangUp | Foreign):
         return event
-    return event if event == ServerStatus(None) else _FOR_ALL
+    return event if event == ask.ServerStatus(None) else _FOR_ALL
 
 
 SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
@@ -67,8 +54,8 @@ READ_AHEAD_BYTES = 64 * 1024
 _STORED = reply_bytes(STORED)
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
-_FOR_THE_SESSION = (HangUp, Foreign, Auth, AuthRequired)
-_TOO_MUCH = RefusedRequest("too many large items are on their way", hangup=True)
+_FOR_THE_SESSION = (ask.HangUp, Foreign, Auth, AuthRequired)
+_TOO_MUCH = ask.RefusedRequest("too many large items are on their way", hangup=True)
 
 
 @dataclass(slots=True)
@@ -104,7 +91,7 @@ class KestrelSession(Connection):
         super()._connected()
         self._around.total_connections += 1
 
-    def _parse(self, data: bytes) -> list[Event]:
+    def _parse(self, data: bytes) -> list[ask.Event]:
         around, parser = self._around, self._parser
         around.bytes_read += len(data)
         events = parser.feed(data)
@@ -116,7 +103,7 @@ class KestrelSession(Connection):
                 self._turn_one_away(events)
         return [in_scope(event, self.prefix) for event in events] if self.prefix else events
 
-    def _turn_one_away(self, events: list[Event]) -> None:
+    def _turn_one_away(self, events: list[ask.Event]) -> None:
         """The one that keeps most goes, not the one that came last: ``events`` are its own."""
         around = self._around
         largest: KestrelSession = max(around.sessions, key=lambda session: session._kept)
@@ -148,7 +135,7 @@ class KestrelSession(Connection):
 
     def _stands_alone(self, event: Any) -> bool:
         kind = type(event)
-        if kind is Monitor or (kind is GetItem and event.wait_ms > 0):
+        if kind is ask.Monitor or (kind is ask.GetItem and event.wait_ms > 0):
             return True
         size = item_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
@@ -166,10 +153,10 @@ class KestrelSession(Connection):
                 break
             batch.append(backlog.popleft())
             in_flight += 1
-            if kind is Put:
+            if kind is ask.Put:
                 load += len(event.data)
                 self._alone = load >= LOAD_BYTES
-            elif kind is Monitor or (kind is GetItem and event.wait_ms > 0):
+            elif kind is ask.Monitor or (kind is ask.GetItem and event.wait_ms > 0):
                 self._alone = True
         self._in_flight, self._load = in_flight, load
 

@@ -44,21 +44,7 @@ from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import InvalidData, StorageError, UnreadableRecord, UsageError
 from journeyman.folds.keyspace import Defaults, workq_of_record
 from journeyman.formats.keyspace.values import JobRecord
-from journeyman.protocols.workq.commands import (
-    MAX_CURSOR_OFFSET,
-    MAX_LISTED,
-    Command,
-    InspectDeadJobs,
-    InspectJob,
-    InspectJobs,
-    InspectQueue,
-    InspectQueues,
-    InspectScheduledJobs,
-    PauseQueue,
-    RefusedLine,
-    Requeue,
-    ResumeQueue,
-)
+from journeyman.protocols.workq import commands as ask
 from journeyman.protocols.workq.readers import read_id, read_name
 from journeyman.protocols.workq.replies import (
     JobList,
@@ -75,10 +61,10 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Page, Storage
 
-_LISTS: dict[str, Callable[[str, int, int], Command]] = {
-    "ready": InspectJobs,
-    "scheduled": InspectScheduledJobs,
-    "dead": InspectDeadJobs,
+_LISTS: dict[str, Callable[[str, int, int], ask.Command]] = {
+    "ready": ask.InspectJobs,
+    "scheduled": ask.InspectScheduledJobs,
+    "dead": ask.InspectDeadJobs,
 }
 _STATES = ("new", "completed", "failed", "pending", "leased")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -103,12 +89,12 @@ class _WorkApi:
         self._writer = writer
 
     async def queues(self, request: web.Request) -> web.Response:
-        listing = await self._ask(request, InspectQueues(*_page(request)))
+        listing = await self._ask(request, ask.InspectQueues(*_page(request)))
         assert isinstance(listing, QueueList)
         return json_answer([_queue(queue) for queue in listing.queues])
 
     async def queue(self, request: web.Request) -> web.Response:
-        listing = await self._ask(request, InspectQueue(_name(request)))
+        listing = await self._ask(request, ask.InspectQueue(_name(request)))
         assert isinstance(listing, QueueList)
         return json_answer(_queue(listing.queues[0]))
 
@@ -126,27 +112,27 @@ class _WorkApi:
         if not isinstance(paused, bool):
             raise ApiError(400, "paused must be true or false")
         name = _name(request)
-        await self._ask(request, PauseQueue(name) if paused else ResumeQueue(name))
+        await self._ask(request, ask.PauseQueue(name) if paused else ask.ResumeQueue(name))
         return json_answer({"name": name, "paused": paused})
 
     async def job(self, request: web.Request) -> web.Response:
-        listing = await self._ask(request, InspectJob(path_id(request)))
+        listing = await self._ask(request, ask.InspectJob(path_id(request)))
         assert isinstance(listing, JobList)
         await request["sender"].turn()  # it may be large: it is made when it can be sent
         return json_answer(_job(listing.jobs[0]))
 
     async def requeue(self, request: web.Request) -> web.Response:
-        await self._ask(request, Requeue(path_id(request)))
+        await self._ask(request, ask.Requeue(path_id(request)))
         return web.Response(status=204)
 
-    async def _ask(self, request: web.Request, command: Command) -> Reply:
+    async def _ask(self, request: web.Request, command: ask.Command) -> Reply:
         all_namespaces(request)
         reply: Reply | NotDone = await self._writer.ask(command)
         if isinstance(reply, NotDone):
             raise ApiError(503, f"internal: {reply.reason}")
         if isinstance(reply, JobMissing):
             raise ApiError(404, "not found")
-        if isinstance(reply, RefusedLine):
+        if isinstance(reply, ask.RefusedLine):
             raise ApiError(409, reply.complaint)
         return reply
 
@@ -182,8 +168,8 @@ def path_id(request: web.Request) -> bytes:
 
 
 def _page(request: web.Request) -> tuple[int, int]:
-    offset = read_number(request, "offset", 0, 0, MAX_CURSOR_OFFSET)
-    return offset, read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
+    offset = read_number(request, "offset", 0, 0, ask.MAX_CURSOR_OFFSET)
+    return offset, read_number(request, "limit", ask.MAX_LISTED, 1, ask.MAX_LISTED)
 
 
 def _queue(queue: QueueView) -> dict[str, Any]:

@@ -42,20 +42,9 @@ from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from journeyman import errors
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.loading import Assembly
-from journeyman.errors import (
-    InvalidData,
-    JourneymanError,
-    LogClosed,
-    LogFull,
-    LogPoisoned,
-    LogUnavailable,
-    StorageClosed,
-    StorageError,
-    StorageFull,
-    StorageUnavailable,
-)
 from journeyman.folds.keyspace import (
     LONGEST_TTL_KEY,
     Defaults,
@@ -153,7 +142,7 @@ class StoreRecorder:
             try:
                 with _as_log_errors():
                     self._apply([SetStatus(UUID(bytes=job_id), "waiting") for _, job_id in due])
-            except JourneymanError:
+            except errors.JourneymanError:
                 self._wakings += due
                 heapify(self._wakings)
                 raise
@@ -248,20 +237,20 @@ def _as_log_errors() -> Iterator[None]:
     """An error in a commit leaves open whether it was done, unless the engine knows better."""
     try:
         yield
-    except StorageClosed as error:
-        raise LogClosed(error.place, error.reason) from error
-    except StorageFull as error:
-        raise LogFull(error.place, error.reason) from error
-    except StorageUnavailable as error:
-        raise LogUnavailable(error.place, error.reason) from error
-    except StorageError as error:
-        raise LogPoisoned(error.place, error.reason) from error
+    except errors.StorageClosed as error:
+        raise errors.LogClosed(error.place, error.reason) from error
+    except errors.StorageFull as error:
+        raise errors.LogFull(error.place, error.reason) from error
+    except errors.StorageUnavailable as error:
+        raise errors.LogUnavailable(error.place, error.reason) from error
+    except errors.StorageError as error:
+        raise errors.LogPoisoned(error.place, error.reason) from error
 
 
 def _job_of(record: JobRecord) -> FoldedJob | None:
     try:
         return workq_of_record(record, Defaults())
-    except InvalidData:
+    except errors.InvalidData:
         return None  # reported when it was loaded; `storage check` names it
 
 
@@ -287,7 +276,7 @@ class LoadedStore:
     ended: int = 0  # whose TTL was over
     longest_ttl_ms: int = 0  # what LONGEST_TTL_KEY says now
     unwritten: list[Operation] = field(default_factory=list)  # for StoreRecorder: no room for them
-    full: StorageFull | None = None  # the store takes no changes now
+    full: errors.StorageFull | None = None  # the store takes no changes now
 
 
 def load_store(storage: Storage, *, now_ns: int, seed: int, report: Report) -> LoadedStore:
@@ -342,7 +331,7 @@ class _Loading:
         longest_ms = min(self._loaded.longest_ttl_ms, _MAX_U64)
         try:
             self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
-        except StorageFull as error:
+        except errors.StorageFull as error:
             self._loaded.full = error
             self._loaded.longest_ttl_ms = self._longest_ttl_ms()  # what it says still holds
 
@@ -369,9 +358,9 @@ class _Loading:
         try:
             job, timed_out_ns = workq_and_timeout(record, _DEFAULTS)
             if job.added.ttl_ms < 0:
-                raise InvalidData("a TTL below zero", 0)
+                raise errors.InvalidData("a TTL below zero", 0)
             use(record, job, timed_out_ns)
-        except InvalidData as error:
+        except errors.InvalidData as error:
             self._unreadable(f"v1:j:{record.job_uuid}", error.reason)
         except (struct.error, OverflowError) as error:
             self._unreadable(f"v1:j:{record.job_uuid}", f"a number that is out of range: {error}")
@@ -400,7 +389,7 @@ class _Loading:
         changes, self._changes = self._changes, []
         try:
             self._storage.apply(changes)
-        except StorageFull as error:
+        except errors.StorageFull as error:
             self._loaded.full = error
             self._loaded.unwritten += changes
 

@@ -30,19 +30,7 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
 from journeyman.formats.ztick.layout import runner_word
-from journeyman.protocols.ztick import (
-    AuthNotNeeded,
-    ErrorCode,
-    Get,
-    ListRules,
-    Query,
-    RefusedCommand,
-    Remove,
-    RemoveRule,
-    Set,
-    SetRule,
-    Stat,
-)
+from journeyman.protocols import ztick
 from journeyman.protocols.ztick import Metrics as StatFigures
 from journeyman.protocols.ztick.timetables import TIMETABLE_COMMANDS
 from journeyman.servers.telemetry.metrics import (
@@ -60,17 +48,17 @@ from journeyman.servers.telemetry.metrics import (
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 COMMAND_WORDS: dict[type, str] = {
-    Set: "set",
-    SetRule: "rule_set",
-    Get: "get",
-    Query: "query",
-    Remove: "remove",
-    RemoveRule: "remove_rule",
-    ListRules: "list_rules",
-    Stat: "stat",
+    ztick.Set: "set",
+    ztick.SetRule: "rule_set",
+    ztick.Get: "get",
+    ztick.Query: "query",
+    ztick.Remove: "remove",
+    ztick.RemoveRule: "remove_rule",
+    ztick.ListRules: "list_rules",
+    ztick.Stat: "stat",
     **{command: f"timetable_{word}" for word, command in TIMETABLE_COMMANDS.items()},
-    RefusedCommand: "refused",
-    AuthNotNeeded: "auth",
+    ztick.RefusedCommand: "refused",
+    ztick.AuthNotNeeded: "auth",
 }
 
 _OK = "ok"
@@ -80,14 +68,14 @@ _COMPACTION_STATES = ("idle", "running", "success", "failure")
 def outcome_word(reply_type: type) -> str:
     """``ok``, or the word after ERROR in the answer that this type of reply becomes."""
     if reply_type in (JobNotFound, RuleNotFound, TimetableNotFound):
-        return ErrorCode.NOT_FOUND.value
+        return ztick.ErrorCode.NOT_FOUND.value
     if reply_type is TimetableRefused:
-        return ErrorCode.INVALID_ARGS.value
+        return ztick.ErrorCode.INVALID_ARGS.value
     if reply_type is OutOfScope:
-        return ErrorCode.AUTH_DENIED.value
+        return ztick.ErrorCode.AUTH_DENIED.value
     if reply_type is type(None):  # only what was refused has no reply
-        return ErrorCode.INVALID_ARGS.value
-    return ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
+        return ztick.ErrorCode.INVALID_ARGS.value
+    return ztick.ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
 
 
 class ServerMetrics:

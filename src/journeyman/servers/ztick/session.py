@@ -38,37 +38,8 @@ from journeyman.engines.ztick.messages import (
     TimetableView,
     ZtickStats,
 )
+from journeyman.protocols import ztick
 from journeyman.protocols.events import Foreign
-from journeyman.protocols.ztick import (
-    AUTH_FAILED,
-    AUTH_OK,
-    AUTH_REQUIRED,
-    SETTLED,
-    Auth,
-    AuthRequired,
-    Command,
-    ErrorCode,
-    Event,
-    ListRules,
-    Metrics,
-    Query,
-    RefusedCommand,
-    SetRule,
-    TooLong,
-    ZtickParser,
-    auth_denied,
-    error,
-    internal,
-    job_lines,
-    job_not_found,
-    job_state,
-    metric_lines,
-    ok,
-    reserved,
-    rule_line,
-    rule_not_found,
-    settled,
-)
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
     ListTimetables,
@@ -82,9 +53,11 @@ from journeyman.servers.core.connection import Answer, Connection, PortContext
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
-_FOR_THE_SESSION = (Auth, AuthRequired, TooLong, Foreign)
-_LISTS = (Query, ListRules, ListTimetables)
-_COSTLY = (SetTimetable, NextOfTimetable, BackfillTimetable)  # up to some milliseconds each
+_FOR_THE_SESSION = (ztick.Auth, ztick.AuthRequired, ztick.TooLong, Foreign)
+_ALONE = (
+    *(ztick.Query, ztick.ListRules, ListTimetables),
+    *(SetTimetable, NextOfTimetable, BackfillTimetable),  # up to some milliseconds each
+)
 RULES_A_SLICE = 100
 
 
@@ -92,7 +65,7 @@ RULES_A_SLICE = 100
 class ZtickContext(PortContext):
     """What all sessions of the schedule share. ``metrics`` adds the server's figures to STAT's."""
 
-    metrics: Callable[[ZtickStats], Metrics] = field(kw_only=True)
+    metrics: Callable[[ZtickStats], ztick.Metrics] = field(kw_only=True)
 
 
 class ZtickSession(Connection):
@@ -102,22 +75,22 @@ class ZtickSession(Connection):
 
     _around: ZtickContext
 
-    welcome = AUTH_OK
-    secret_is_wrong = AUTH_FAILED
-    secret_is_missing = AUTH_REQUIRED
+    welcome = ztick.AUTH_OK
+    secret_is_wrong = ztick.AUTH_FAILED
+    secret_is_missing = ztick.AUTH_REQUIRED
 
     def __init__(self, around: ZtickContext) -> None:
         super().__init__(around)
-        self._parser = ZtickParser(auth_required=around.access.tokens is not None)
+        self._parser = ztick.ZtickParser(auth_required=around.access.tokens is not None)
 
-    def _parse(self, data: bytes) -> list[Event]:
+    def _parse(self, data: bytes) -> list[ztick.Event]:
         return self._parser.feed(data)
 
     def _is_for_the_session(self, event: Any) -> bool:
         return isinstance(event, _FOR_THE_SESSION)
 
     def _stands_alone(self, event: Any) -> bool:
-        return isinstance(event, (*_LISTS, *_COSTLY))
+        return isinstance(event, _ALONE)
 
     # -- from the writer --
 
@@ -125,29 +98,33 @@ class ZtickSession(Connection):
     def namespace(self) -> str:
         return self.token.namespace if self.token is not None else ALL_NAMESPACES
 
-    def denies(self, command: SetRule | SetTimetable) -> RefusedCommand | None:
+    def denies(self, command: ztick.SetRule | SetTimetable) -> ztick.RefusedCommand | None:
         """The token may not have such a rule, or a timetable with such a runner."""
         if self.token is None or command.runner is None:
             return None
         reason = self.token.refuses(command.runner)
-        return RefusedCommand(command.request_id, ErrorCode.AUTH_DENIED, reason) if reason else None
+        return (
+            ztick.RefusedCommand(command.request_id, ztick.ErrorCode.AUTH_DENIED, reason)
+            if reason
+            else None
+        )
 
     def render(self, request: Request, reply: Reply | None) -> Answer:
         if reply is DONE:  # nearly always, so it is asked first
-            return ok(request.request_id)
-        if isinstance(request, SETTLED):
-            return settled(request)
+            return ztick.ok(request.request_id)
+        if isinstance(request, ztick.SETTLED):
+            return ztick.settled(request)
         return answer(request, reply, self._around.metrics)
 
     def render_failure(self, request: Request) -> Answer:
-        return internal(request.request_id)
+        return ztick.internal(request.request_id)
 
     # -- about the connection itself --
 
     def _handle(self, event: Any) -> None:
-        if isinstance(event, Auth):
+        if isinstance(event, ztick.Auth):
             self._authenticate(event.secret)
-        elif isinstance(event, AuthRequired):
+        elif isinstance(event, ztick.AuthRequired):
             self._refuse(self.secret_is_missing)
         elif isinstance(event, Foreign):
             self._turn_away(event)
@@ -158,28 +135,28 @@ class ZtickSession(Connection):
 
 
 def answer(
-    command: Command, reply: Reply | None, metrics: Callable[[ZtickStats], Metrics]
+    command: ztick.Command, reply: Reply | None, metrics: Callable[[ZtickStats], ztick.Metrics]
 ) -> Answer:
     """``metrics`` adds to the engine's figures those of the server."""
     request_id = command.request_id
     if isinstance(reply, Accepted):
-        return ok(request_id)
+        return ztick.ok(request_id)
     if isinstance(reply, ScheduledJobState):
-        return job_state(request_id, reply.status, reply.execution_ns)
+        return ztick.job_state(request_id, reply.status, reply.execution_ns)
     if isinstance(reply, JobNotFound):
-        return job_not_found(request_id, reply.identifier)
+        return ztick.job_not_found(request_id, reply.identifier)
     if isinstance(reply, Reserved):
-        return reserved(request_id, reply.identifier)
+        return ztick.reserved(request_id, reply.identifier)
     if isinstance(reply, RuleNotFound):
-        return rule_not_found(request_id, reply.identifier)
+        return ztick.rule_not_found(request_id, reply.identifier)
     if isinstance(reply, OutOfScope):
-        return auth_denied(request_id)
+        return ztick.auth_denied(request_id)
     if isinstance(reply, JobListing):
         return _jobs(request_id, reply)
     if isinstance(reply, RuleListing):
         return _rules(request_id, reply)
     if isinstance(reply, ZtickStats):
-        return metric_lines(request_id, metrics(reply)) + ok(request_id)
+        return ztick.metric_lines(request_id, metrics(reply)) + ztick.ok(request_id)
     return _of_timetable(request_id, reply)
 
 
@@ -187,7 +164,7 @@ def _of_timetable(request_id: bytes, reply: Reply | None) -> Answer:
     if isinstance(reply, TimetableNotFound):
         return timetable_not_found(request_id, reply.identifier)
     if isinstance(reply, TimetableRefused):
-        return error(request_id, ErrorCode.INVALID_ARGS, reply.reason)
+        return ztick.error(request_id, ztick.ErrorCode.INVALID_ARGS, reply.reason)
     if isinstance(reply, TimetableRun):
         return line(request_id, ["OK", reply.identifier])
     if isinstance(reply, TimetableView):
@@ -200,9 +177,9 @@ def _of_timetable(request_id: bytes, reply: Reply | None) -> Answer:
         return _with_ok(request_id, slices)
     if isinstance(reply, NextFirings):
         rows = ([each.local, each.utc, each.warning] for each in reply.firings)
-        return b"".join(line(request_id, row) for row in rows) + ok(request_id)
+        return b"".join(line(request_id, row) for row in rows) + ztick.ok(request_id)
     if isinstance(reply, Backfilled):
-        return b"".join(line(request_id, _backfill_words(row)) for row in reply.rows) + ok(
+        return b"".join(line(request_id, _backfill_words(row)) for row in reply.rows) + ztick.ok(
             request_id
         )
     raise AssertionError(f"not a reply for clients: {reply!r}")
@@ -220,7 +197,7 @@ def _backfill_words(row: BackfillRow) -> list[str]:
 
 
 def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:
-    return _with_ok(request_id, (job_lines(request_id, rows) for rows in listing))
+    return _with_ok(request_id, (ztick.job_lines(request_id, rows) for rows in listing))
 
 
 def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
@@ -229,7 +206,7 @@ def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
     return _with_ok(
         request_id,
         (
-            b"".join(rule_line(request_id, r.identifier, r.pattern, r.runner) for r in some)
+            b"".join(ztick.rule_line(request_id, r.identifier, r.pattern, r.runner) for r in some)
             for some in slices
         ),
     )
@@ -241,4 +218,4 @@ def _with_ok(request_id: bytes, slices: Iterator[bytes]) -> Iterator[bytes]:
     for each in slices:
         yield held_back
         held_back = each
-    yield held_back + ok(request_id)
+    yield held_back + ztick.ok(request_id)
