@@ -1,7 +1,7 @@
 r"""The command line: ``journeyman COMMAND``, one module a command.
 
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
-               tail | token | completion
+               timetable | tail | token | completion
                dump | verify | repair | compact | clean | generate | import-kestrel
                workq-server | config | pipeline | storage
 
@@ -57,6 +57,7 @@ COMMANDS = {
     "serve": "journeyman.cli.serve:serve",
     "status": "journeyman.cli.server.status:status",
     "storage": "journeyman.cli.storage:storage",
+    "timetable": "journeyman.cli.server.timetables:timetable",
     "token": "journeyman.cli.token:token",
     "top": "journeyman.cli.server.status:top",
     "verify": "journeyman.cli.verify:verify",

@@ -4,6 +4,7 @@
     add, result, jobs      jobs.py        jobs of the work queue
     queues, fan-out        queues.py
     rules                  rules.py       what the schedule runs
+    timetable              timetables.py  what it runs again and again
     tail                   tail.py        what happens, live
 
 Common to all: ``--server URL`` (or $JOURNEYMAN_URL) and ``--json``, see connection.py.

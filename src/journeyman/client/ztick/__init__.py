@@ -5,6 +5,7 @@
         schedule.set("mail.1", datetime.now(UTC) + timedelta(hours=1))
         schedule.get("mail.1")                        Job("mail.1", Status.PLANNED, ...)
         schedule.set_many((name, when) for ...)       many at once: pipelined
+        schedule.set_timetable("nightly", cron="0 2 * * *", tz="Europe/Berlin", runner=Shell("..."))
 
 ``calls.py`` says what every call does.
 """
@@ -17,9 +18,26 @@ from journeyman.client.awaiting import AsyncClient, awaited
 from journeyman.client.blocking import BlockingClient, blocking
 from journeyman.client.errors import Refused
 from journeyman.client.ztick import calls
-from journeyman.client.ztick.calls import DEFAULT_BATCH, DEFAULT_PORT, SERVICE, Job, Planned, Rule
+from journeyman.client.ztick.calls import (
+    DEFAULT_BATCH,
+    DEFAULT_PORT,
+    SERVICE,
+    BackfilledJob,
+    Job,
+    Planned,
+    Rule,
+    TimetableStatus,
+)
 
-__all__ = ["DEFAULT_PORT", "AsyncSchedule", "Job", "Rule", "Schedule"]
+__all__ = [
+    "DEFAULT_PORT",
+    "AsyncSchedule",
+    "BackfilledJob",
+    "Job",
+    "Rule",
+    "Schedule",
+    "TimetableStatus",
+]
 
 
 class Schedule(BlockingClient):
@@ -35,6 +53,15 @@ class Schedule(BlockingClient):
     rules = blocking(calls.rules)
     remove_rule = blocking(calls.remove_rule)
     stat = blocking(calls.stat)
+    set_timetable = blocking(calls.set_timetable)
+    timetable = blocking(calls.timetable)
+    timetables = blocking(calls.timetables)
+    pause_timetable = blocking(calls.pause_timetable)
+    resume_timetable = blocking(calls.resume_timetable)
+    remove_timetable = blocking(calls.remove_timetable)
+    run_timetable = blocking(calls.run_timetable)
+    next_firings = blocking(calls.next_firings)
+    backfill = blocking(calls.backfill)
 
     def set_many(
         self, jobs: Iterable[Planned], *, batch: int = DEFAULT_BATCH
@@ -61,6 +88,15 @@ class AsyncSchedule(AsyncClient):
     rules = awaited(calls.rules)
     remove_rule = awaited(calls.remove_rule)
     stat = awaited(calls.stat)
+    set_timetable = awaited(calls.set_timetable)
+    timetable = awaited(calls.timetable)
+    timetables = awaited(calls.timetables)
+    pause_timetable = awaited(calls.pause_timetable)
+    resume_timetable = awaited(calls.resume_timetable)
+    remove_timetable = awaited(calls.remove_timetable)
+    run_timetable = awaited(calls.run_timetable)
+    next_firings = awaited(calls.next_firings)
+    backfill = awaited(calls.backfill)
 
     def set_many(
         self, jobs: Iterable[Planned], *, batch: int = DEFAULT_BATCH

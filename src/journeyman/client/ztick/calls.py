@@ -4,18 +4,20 @@
     REQUEST-ID GET mail.1                          REQUEST-ID OK planned 1711612800000000000
     REQUEST-ID QUERY mail.                         REQUEST-ID mail.1 planned 17116...   per job
                                                    REQUEST-ID OK
+    REQUEST-ID TIMETABLE ...                       see protocols/ztick/timetables.py
     anything                                       REQUEST-ID ERROR CODE [TEXT]
 
-Everything may be repeated except ``remove`` and ``remove_rule``, whose reply says whether it was
+Everything may be repeated except ``run_timetable`` and removals, whose reply says whether it was
 there. The original ztick is understood too; its refusals have no text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
-from typing import NoReturn, TypeVar, get_args
+from typing import Any, NoReturn, TypeVar, get_args
 
 from journeyman.client import checks
 from journeyman.client.checks import Moment
@@ -40,10 +42,20 @@ from journeyman.client.errors import (
     Refused,
 )
 from journeyman.client.service import Service
+from journeyman.errors import TimetableError
 from journeyman.formats.ztick import Runner, Status
 from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
 from journeyman.protocols.ztick.replies import join
 from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.ztick.timetables import (
+    MAX_FIRINGS,
+    NOTHING,
+    fields_of,
+    read_timetable,
+    words_of,
+)
+from journeyman.timetables import Firing
+from journeyman.timetables.zones import moment_of
 
 DEFAULT_PORT = 5678
 DEFAULT_BATCH = 500
@@ -111,6 +123,101 @@ def rules() -> Call[list[Rule]]:
 def remove_rule(identifier: str) -> Call[bool]:
     """Whether there was such a rule."""
     return _removed(["REMOVERULE", _identifier(identifier)])
+
+
+# -- timetables ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableStatus:
+    """A timetable as the server has it; ``next`` and ``last`` are local times with their offset."""
+
+    identifier: str
+    state: str  # active, paused or ended
+    next_ns: int | None
+    next: str | None
+    last: str | None  # the last occurrence that was run, missed or skipped
+    running: int
+    waiting: int
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BackfilledJob:
+    """An occurrence of the past: the status that its job had, and whether it is run (again)."""
+
+    identifier: str
+    execution_ns: int
+    status: Status | None
+    is_run: bool
+
+
+def set_timetable(
+    identifier: str, *, runner: Runner | None = None, **fields: str | int | Sequence[str]
+) -> Call[None]:
+    """Make a timetable, or replace it: ``set_timetable("nightly", cron="0 2 * * *", tz=...)``.
+
+    The fields are those of docs/timetables.md; ``from`` is written ``from_``. Without a runner the
+    rules decide. The same again changes nothing.
+    """
+    named: dict[str, Any] = {name.rstrip("_"): value for name, value in fields.items()}
+    if runner is not None:
+        named["runner"] = _runner_words(runner)
+    try:
+        read_timetable(named)
+    except TimetableError as error:
+        raise InvalidRequest(str(error)) from None
+    return _ask(["TIMETABLE", "SET", _identifier(identifier), *words_of(named)], _nothing)
+
+
+def timetable(identifier: str) -> Call[TimetableStatus | None]:
+    """The timetable, or None."""
+    words = ["TIMETABLE", "GET", _identifier(identifier)]
+    return _or_none(_ask(words, lambda link, row: _timetable(link, [identifier, *row])))
+
+
+def timetables(prefix: str = "") -> Call[list[TimetableStatus]]:
+    """Every timetable whose identifier begins with the prefix; runs are not counted here."""
+    words = [prefix] if checks.text(prefix, "prefix") else []
+    return _list(["TIMETABLE", "LIST", *words], _timetable, least=9)
+
+
+def pause_timetable(identifier: str) -> Call[None]:
+    """Run no further occurrences. Raises NotFound."""
+    return _ask(["TIMETABLE", "PAUSE", _identifier(identifier)], _nothing)
+
+
+def resume_timetable(identifier: str) -> Call[None]:
+    """Continue with the first occurrence after now. Raises NotFound."""
+    return _ask(["TIMETABLE", "RESUME", _identifier(identifier)], _nothing)
+
+
+def remove_timetable(identifier: str) -> Call[bool]:
+    """Whether there was such a timetable."""
+    return _removed(["TIMETABLE", "REMOVE", _identifier(identifier)])
+
+
+def run_timetable(identifier: str) -> Call[str]:
+    """Run it now, once; the id of the job. Raises NotFound; not repeated if the reply is lost."""
+    return _exchange(["TIMETABLE", "RUN", _identifier(identifier)], lambda _, row: row[0])
+
+
+def next_firings(identifier: str, count: int = 5) -> Call[list[Firing]]:
+    """The next occurrences, with warnings about daylight saving time. Raises NotFound."""
+    checks.whole(count, "count", 1, MAX_FIRINGS)
+    return _list(["TIMETABLE", "NEXT", _identifier(identifier), str(count)], _firing, least=3)
+
+
+def backfill(
+    identifier: str, begin: datetime, until: datetime, *, preview: bool = False
+) -> Call[list[BackfilledJob]]:
+    """Run the occurrences of [begin, until) that have not succeeded, or only show them."""
+    times = [checks.zoned(begin, "begin"), checks.zoned(until, "until")]
+    words = [time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for time in times]
+    more = ["preview"] if preview else []
+    return _list(
+        ["TIMETABLE", "BACKFILL", _identifier(identifier), *words, *more], _backfilled, least=4
+    )
 
 
 def stat() -> Call[dict[str, str]]:
@@ -289,6 +396,47 @@ def _job(link: Link, identifier: str, words: list[str]) -> Job:
     if len(words) < 2 or words[0] not in _STATUSES:
         _bad(link, words)
     return Job(identifier, _STATUSES[words[0]], int(words[1]))
+
+
+def _timetable(link: Link, row: list[str]) -> TimetableStatus:
+    try:
+        identifier, state, next_ns, next_, last, running, waiting, *words = row
+        return TimetableStatus(
+            identifier,
+            state,
+            None if next_ns == NOTHING else int(next_ns),
+            None if next_ == NOTHING else next_,
+            None if last == NOTHING else last,
+            int(running),
+            int(waiting),
+            _fields(words),
+        )
+    except (ValueError, TimetableError):
+        _bad(link, row)
+
+
+def _fields(words: list[str]) -> dict[str, Any]:
+    """As JSON has them, unless this machine does not know the zone."""
+    fields = fields_of(words)
+    try:
+        return read_timetable(fields)[0].fields()
+    except TimetableError:
+        return fields
+
+
+def _firing(link: Link, row: list[str]) -> Firing:
+    found = moment_of(row[0])
+    if found is None:
+        _bad(link, row)
+    return Firing(found[0], row[0], row[1], row[2])
+
+
+def _backfilled(link: Link, row: list[str]) -> BackfilledJob:
+    try:
+        status = None if row[2] == NOTHING else _STATUSES[row[2]]
+        return BackfilledJob(row[0], int(row[1]), status, row[3] == "run")
+    except (ValueError, KeyError):
+        _bad(link, row)
 
 
 def _rule(link: Link, row: list[str]) -> Rule:

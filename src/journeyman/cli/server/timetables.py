@@ -1,0 +1,232 @@
+"""``journeyman timetable``: what runs again and again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from journeyman.cli.server.connection import (
+    connected,
+    server_option,
+    server_options,
+    show,
+    show_one,
+)
+from journeyman.client import Schedule
+from journeyman.client.ztick.calls import TimetableStatus
+from journeyman.errors import JourneymanError, TimetableError, UsageError
+from journeyman.protocols.ztick.rules import read_runner
+from journeyman.protocols.ztick.timetables import (
+    DEFAULT_FIRINGS,
+    MAX_FIRINGS,
+    read_timetable,
+    words_of,
+)
+from journeyman.timetables import occurrences_of
+from journeyman.timetables.timetable import CALENDAR, CATCH_UP, OVERLAP, read_time
+from journeyman.timetables.zones import zone_of
+
+_FIELDS = (
+    ("cron", "EXPRESSION", "Cron expression: minute hour day month weekday, or @daily, ..."),
+    ("every", "DURATION", "Interval: 30s, 15m, 1h30m, 2d."),
+    ("at", "TIME,...", "These moments."),
+    ("tz", "ZONE", "Time zone, an IANA name. [default: UTC]"),
+    ("anchor", "TIME", "--every counts from here. [default: 1970-01-01]"),
+    ("from", "TIME", "No occurrence before this time."),
+    ("until", "TIME", "No occurrence from this time on."),
+    ("calendar", "|".join(CALENDAR), "All days, or Monday to Friday. [default: all]"),
+    ("exclude", "DAY,...", "Days without an occurrence: 2026-12-24, or 12-25 of every year."),
+    ("jitter", "DURATION", "A delay of up to so long for each occurrence."),
+    ("catch-up", "|".join(CATCH_UP), "What to do about missed occurrences. [default: once]"),
+    ("catch-up-limit", "N", "At most the last N of them. [default: 100]"),
+    ("grace", "DURATION", "How late an occurrence may be before it is missed. [default: 1m]"),
+    ("overlap", "|".join(OVERLAP), "While the run before goes on. [default: skip]"),
+    ("retries", "N", "How often a failed run is tried again. [default: 0]"),
+    ("backoff", "FIRST,FACTOR,LONGEST", "Delays of the retries. [default: 10s,2,1h]"),
+)
+
+
+def _field_options(command: Any) -> Any:
+    for name, metavar, text in reversed(_FIELDS):
+        variable = f"field_{name.replace('-', '_')}"
+        command = click.option(f"--{name}", variable, metavar=metavar, help=text)(command)
+    return command
+
+
+def _fields(options: dict[str, str | None], runner: tuple[str, ...]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        name.removeprefix("field_"): value for name, value in options.items() if value is not None
+    }
+    if runner:
+        fields["runner"] = list(runner)
+    try:
+        return read_timetable(fields)[0].fields()
+    except TimetableError as error:
+        raise UsageError(str(error)) from None
+
+
+@click.group()
+def timetable() -> None:
+    """Run something every night, every 15 minutes, on the last Friday of the month."""
+
+
+@timetable.command("add", context_settings={"ignore_unknown_options": True})
+@server_option
+@_field_options
+@click.argument("name")
+@click.argument("runner", nargs=-1, type=click.UNPROCESSED, metavar="[RUNNER ARG...]")
+def add_timetable(
+    server: str | None, name: str, runner: tuple[str, ...], **options: str | None
+) -> None:
+    """Add or replace a timetable. Without RUNNER the rules decide what runs."""
+    fields = _fields(options, runner)
+    words = fields.pop("runner", None)
+    made = read_runner(words) if words else None
+    assert not isinstance(made, str)
+    with connected(Schedule, server) as schedule:
+        schedule.set_timetable(name, runner=made, **fields)
+
+
+@timetable.command("ls")
+@server_options
+@click.argument("prefix", default="")
+def list_timetables(server: str | None, as_json: bool, prefix: str) -> None:
+    """List the timetables whose name begins with PREFIX."""
+    with connected(Schedule, server) as schedule:
+        found = sorted(schedule.timetables(prefix), key=lambda each: each.identifier)
+    rows = [_row(each) for each in found]
+    if as_json:
+        show([row | {"fields": each.fields} for row, each in zip(rows, found, strict=True)], True)
+    else:
+        columns = ("timetable", "state", "next", "last", "definition")
+        show(rows, False, columns)
+
+
+@timetable.command("show")
+@server_options
+@click.argument("name")
+def show_timetable(server: str | None, as_json: bool, name: str) -> None:
+    """Show a timetable and where it stands."""
+    with connected(Schedule, server) as schedule:
+        found = schedule.timetable(name)
+    if found is None:
+        raise _unknown(name)
+    show_one(_row(found) | ({"fields": found.fields} if as_json else {}), as_json)
+
+
+def _row(found: TimetableStatus) -> dict[str, Any]:
+    row = asdict(found)
+    del row["fields"], row["identifier"], row["next_ns"]
+    return {"timetable": found.identifier, **row, "definition": " ".join(words_of(found.fields))}
+
+
+def _unknown(name: str) -> JourneymanError:
+    return JourneymanError(f"no timetable {name!r} on this server")
+
+
+@timetable.command("pause")
+@server_option
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def pause_timetables(server: str | None, names: tuple[str, ...]) -> None:
+    """Run no further occurrences until it is resumed."""
+    with connected(Schedule, server) as schedule:
+        for name in names:
+            schedule.pause_timetable(name)
+
+
+@timetable.command("resume")
+@server_option
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def resume_timetables(server: str | None, names: tuple[str, ...]) -> None:
+    """Continue with the next occurrence; what was missed meanwhile is not caught up."""
+    with connected(Schedule, server) as schedule:
+        for name in names:
+            schedule.resume_timetable(name)
+
+
+@timetable.command("rm")
+@server_option
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def remove_timetables(server: str | None, names: tuple[str, ...]) -> None:
+    """Remove timetables and the occurrences that are planned."""
+    with connected(Schedule, server) as schedule:
+        for name in names:
+            if not schedule.remove_timetable(name):
+                raise _unknown(name)
+
+
+@timetable.command("run")
+@server_options
+@click.argument("name")
+def run_timetable(server: str | None, as_json: bool, name: str) -> None:
+    """Run it now, once. Prints the id of the job."""
+    with connected(Schedule, server) as schedule:
+        job = schedule.run_timetable(name)
+    if as_json:
+        show([{"job": job}], True)
+    else:
+        click.echo(job)
+
+
+@timetable.command("next")
+@server_options
+@click.option(
+    "-n", "count", type=click.IntRange(1, MAX_FIRINGS), default=DEFAULT_FIRINGS, help="How many."
+)
+@_field_options
+@click.argument("name", required=False)
+def next_firings(
+    server: str | None, as_json: bool, count: int, name: str | None, **options: str | None
+) -> None:
+    """Show the next occurrences of a timetable, or of one that is given here by options.
+
+    Warns of those that daylight saving time moves, doubles or drops.
+    """
+    if name is None:
+        fields = _fields(options, ())
+        now_s = int(datetime.now(UTC).timestamp())
+        firings = occurrences_of(read_timetable(fields)[0]).firings(now_s, count)
+    elif any(value is not None for value in options.values()):
+        raise UsageError("give the name of a timetable or options, not both")
+    else:
+        with connected(Schedule, server) as schedule:
+            firings = schedule.next_firings(name, count)
+    rows = [{"local": f.local, "utc": f.utc, "warning": f.warning or None} for f in firings]
+    show(rows, as_json)
+
+
+@timetable.command("backfill")
+@server_options
+@click.option("--preview", is_flag=True, help="Only show what would run.")
+@click.argument("name")
+@click.argument("begin", metavar="FROM")
+@click.argument("until")
+def backfill(
+    server: str | None, as_json: bool, preview: bool, name: str, begin: str, until: str
+) -> None:
+    """Run the occurrences from FROM until UNTIL that have not succeeded.
+
+    Times without an offset are in UTC.
+    """
+    try:
+        times = [
+            read_time(text, zone_of("UTC"), word)
+            for text, word in ((begin, "from"), (until, "until"))
+        ]
+    except TimetableError as error:
+        raise UsageError(str(error)) from None
+    first, last = (datetime.fromtimestamp(at_s, UTC) for at_s in times)
+    with connected(Schedule, server) as schedule:
+        found = schedule.backfill(name, first, last, preview=preview)
+    rows = [
+        {
+            "job": job.identifier,
+            "status": job.status.word if job.status else None,
+            "runs": job.is_run,
+        }
+        for job in found
+    ]
+    show(rows, as_json)
