@@ -217,12 +217,11 @@ class ZtickState:
         self._rules_before.clear()
         self.jobs.begin_batch()
         self.runs.begin_batch()
-        self.timetables.begin_batch()
+        self.timetables.changes = []
 
     def commit_batch(self) -> None:
         self.jobs.commit_batch()
         self.runs.commit_batch()
-        self.timetables.commit_batch()
 
     def undo_batch(self) -> None:
         self.ledger = []
@@ -407,7 +406,7 @@ def _finish_run(state: ZtickState, command: RunFinished, _: str) -> Reply | None
 def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
     """Queue the interrupted jobs again. They are triggered in the log, so only those that have
     failed are written."""
-    state.timetables.swept = 0
+    state.timetables.check_all()
     if command.skip_overdue:
         state.overdue = state.jobs.present_bound(state.now_ns)
     run_again: list[str] = []

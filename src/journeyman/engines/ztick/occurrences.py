@@ -296,7 +296,7 @@ def look_at_clock(state: ZtickState) -> None:
     """If the clock was set back, what was planned by the wrong time has to be looked at again."""
     book = state.timetables
     if state.now_ns < book.latest_ns - SET_BACK_NS:
-        book.swept = 0
+        book.check_all()
         book.clock_was_wrong = True
         book.latest_ns = state.now_ns
     book.latest_ns = max(book.latest_ns, state.now_ns)

@@ -39,7 +39,7 @@ AT = "@"
 Row: TypeAlias = bytes
 _HEAD = Struct(">qiqiB")
 _NEVER = -(2**63)
-_Change: TypeAlias = tuple[dict[str, Any], str, Any]  # table, key, what was there
+_Change: TypeAlias = tuple[object, str, Any]  # table, key, what was there
 
 
 class Occurrence(NamedTuple):
@@ -120,15 +120,13 @@ class TimetableBook:
     """See the module's docstring."""
 
     __slots__ = (
-        "_changes",
         "_held",
         "_retries",
         "_retrying",
-        "_row_changes",
         "_rows",
         "_runs",
-        "_saved",
         "catching_up",
+        "changes",
         "clock_was_wrong",
         "is_kept",
         "latest_ns",
@@ -153,9 +151,7 @@ class TimetableBook:
         self.swept = SHARDS  # the shards below have been checked; all: nothing is to be checked
         self.clock_was_wrong = False  # what is planned is to be checked more closely
         self.latest_ns = _NEVER  # the latest moment of a decision
-        self._changes: list[_Change] | None = None  # of the open batch
-        self._row_changes: list[tuple[str, Row | None]] = []
-        self._saved = (0, 0, SHARDS)
+        self.changes: list[_Change] = []  # since the batch began, which sets it
 
     def load(
         self,
@@ -202,16 +198,15 @@ class TimetableBook:
 
     def put(self, name: str, row: TimetableRow | None) -> None:
         """Create, replace or, with None, remove it."""
-        before = self._rows.get(name)
+        self.changes.append((self._rows, name, self._rows.get(name)))
+        self._replace(name, None if row is None else row.pack())
+
+    def _replace(self, name: str, row: Row | None) -> None:
         shard = self._rows.shard_to_change(name)
-        if row is None:
-            shard.pop(name, None)
-        else:
-            shard[name] = row.pack()
-        self._count(before, -1)
-        self._count(shard.get(name), 1)
-        if self._changes is not None:
-            self._row_changes.append((name, before))
+        self._count(shard.pop(name, None), -1)
+        self._count(row, 1)
+        if row is not None:
+            shard[name] = row
 
     def _count(self, row: Row | None, by: int) -> None:
         if row is not None:
@@ -228,10 +223,15 @@ class TimetableBook:
     def next_to_check(self, at_least: int) -> list[str]:
         """Names that a check has not come to; ``swept`` moves on."""
         names: list[str] = []
+        self.changes.append((None, "swept", self.swept))
         while self.swept < SHARDS and len(names) < at_least:
             names += self._rows.numbered(self.swept)
             self.swept += 1
         return names
+
+    def check_all(self) -> None:
+        self.changes.append((None, "swept", self.swept))
+        self.swept = 0
 
     def has_new_rules(self, row: TimetableRow) -> bool:
         """Whether the zone has another offset now than when the occurrence was planned."""
@@ -289,8 +289,11 @@ class TimetableBook:
         return [job for job in self._retries if name_of(job) == name]
 
     def _set(self, table: dict[str, Any], key: str, value: Any) -> None:
-        if self._changes is not None:
-            self._changes.append((table, key, table.get(key)))
+        self.changes.append((table, key, table.get(key)))
+        self._assign(table, key, value)
+
+    @staticmethod
+    def _assign(table: dict[str, Any], key: str, value: Any) -> None:
         if value is None:
             table.pop(key, None)
         else:
@@ -298,28 +301,17 @@ class TimetableBook:
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def begin_batch(self) -> None:
-        self._changes = []
-        self._row_changes = []
-        self._saved = (self.total, self.paused, self.swept)
-
-    def commit_batch(self) -> None:
-        self._changes = None
-        self._row_changes = []
-
     def undo_batch(self) -> None:
-        changes, self._changes = self._changes or [], None
+        changes, self.changes = self.changes, []
         for table, key, before in reversed(changes):
-            self._set(table, key, before)
-        for name, row in reversed(self._row_changes):
-            shard = self._rows.shard_to_change(name)
-            if row is None:
-                shard.pop(name, None)
+            if table is None:
+                self.swept = before
+            elif table is self._rows:
+                self._replace(key, before)
             else:
-                shard[name] = row
-        self._row_changes = []
+                assert isinstance(table, dict)
+                self._assign(table, key, before)
         self.catching_up.clear()  # is found out again
-        self.total, self.paused, self.swept = self._saved
 
 
 def _read_label(label: str) -> Occurrence | None:
