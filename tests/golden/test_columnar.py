@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from journeyman.columnar.keyspace import decode
-from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK, assert_twins
 from tests.support.drawn_logs import assert_same_keys
 from tests.support.golden_logs import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
 
@@ -31,6 +31,12 @@ def test_ztick_logs_are_read_as_the_codec_reads_them(path):
 def test_workq_segments_are_read_as_the_codec_reads_them(path):
     for size in SIZES:
         assert_twins(WORKQ, path.read_bytes(), max_records=size)
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("ledger/*/*.ledger")), ids=relative)
+def test_ledger_segments_are_read_as_the_codec_reads_them(path):
+    for size in SIZES:
+        assert_twins(LEDGER, path.read_bytes(), max_records=size)
 
 
 @pytest.mark.parametrize("path", KESTREL_FILES, ids=relative)

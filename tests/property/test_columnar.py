@@ -16,8 +16,9 @@ from journeyman.formats import keyspace as keys
 from journeyman.formats.framing import scan
 from journeyman.formats.workq import frame
 from journeyman.formats.workq import records as times
-from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, assert_twins
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK, assert_twins
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
+from tests.support.drawn_ledger import RECORDS as LEDGER_RECORDS
 from tests.support.drawn_logs import (
     KEYS,
     assert_same_keys,
@@ -31,6 +32,7 @@ UNIX_EPOCH_S = times.UNIX_EPOCH_S
 LOGS = [
     pytest.param(ZTICK, ZTICK_RECORDS, id="ztick"),
     pytest.param(WORKQ, WORKQ_RECORDS, id="workq"),
+    pytest.param(LEDGER, LEDGER_RECORDS, id="ledger"),
     pytest.param(JOURNAL, KESTREL_RECORDS, id="journal"),
     pytest.param(CHECKPOINT, KESTREL_RECORDS, id="checkpoint"),
 ]

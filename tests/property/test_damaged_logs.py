@@ -21,7 +21,7 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
 from journeyman.spark.source.piece_reader import read_reduced
 from journeyman.spark.source.splits import Piece, Stretch
-from tests.support.columnar_twins import JOURNAL, WORKQ, ZTICK, Twins
+from tests.support.columnar_twins import JOURNAL, LEDGER, WORKQ, ZTICK, Twins
 from tests.support.effort import cases
 from tests.support.spark.pieces import (
     Item,
@@ -32,6 +32,7 @@ from tests.support.spark.pieces import (
     pieces_of,
 )
 from tests.support.specimens import KESTREL as KESTREL_LOG
+from tests.support.specimens import LEDGER as LEDGER_LOG
 from tests.support.specimens import WORKQ as WORKQ_LOG
 from tests.support.specimens import ZTICK as ZTICK_LOG
 from tests.support.specimens import Dialect
@@ -52,6 +53,7 @@ LOGS = [
     pytest.param(ZTICK, ZTICK_LOG, id="ztick"),
     pytest.param(WORKQ, WORKQ_LOG, id="workq"),
     pytest.param(JOURNAL, KESTREL_LOG, id="kestrel"),
+    pytest.param(LEDGER, LEDGER_LOG, id="ledger"),
 ]
 each_log = pytest.mark.parametrize(("twins", "dialect"), LOGS)
 each_wound = pytest.mark.parametrize("wound", [*WOUNDS, several], ids=lambda w: w.__name__)

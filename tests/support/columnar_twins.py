@@ -6,6 +6,7 @@ property, golden and unit lanes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,11 +14,14 @@ import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.columnar.kestrel import decode
+from journeyman.columnar.ledger import decode as ledger
 from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.columnar.ztick import decode as ztick
 from journeyman.errors import FormatError
+from journeyman.folds import ledger as ledger_fold
 from journeyman.formats import kestrel as kestrel_format
+from journeyman.formats import ledger as ledger_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.framing import Buffer, Codec, Ending, Entry, scan
@@ -164,6 +168,24 @@ def kestrel_row(entry: Entry[kestrel_format.Record]) -> Row:
             return row | {"kind": kind, "data_size": len(record.data), "data": record.data}
 
 
+def ledger_row(entry: Entry[ledger_format.Record]) -> Row:
+    record = entry.record
+    payload = ledger_format.encode_payload(record).decode()
+    members = json.loads(payload)
+    row: Row = dict.fromkeys(ledger.SCHEMA.names)
+    row |= {"offset": entry.offset, "length": entry.length, "version": members["v"]}
+    row |= {"logged_ns": clamped(record.logged.unix_ns), "payload": payload}
+    if isinstance(record, ledger_format.NewerRecord):
+        return row | {"kind": len(ledger_format.KINDS)}
+    family, key = ledger_fold.key_of(record)
+    kind = ledger_format.KINDS[members["kind"]]
+    row |= {"kind": list(ledger_format.KINDS).index(members["kind"]), "family": family}
+    if kind.key is None:
+        return row
+    replaced = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in key)
+    return row | {"subject": replaced, "removes": ledger_fold.fold([record]) is None}
+
+
 def _workq_batches(data: Buffer, **options: Any) -> Iterator[Chunk]:
     return workq.iter_batches(data, payloads=True, **options)
 
@@ -178,6 +200,7 @@ def _checkpoint_batches(data: Buffer, **options: Any) -> Iterator[Chunk]:
 
 ZTICK = Twins(ztick_format.CODEC, ztick.SCHEMA, ztick.iter_batches, ztick.hop, ztick_row)
 WORKQ = Twins(workq_format.CODEC, workq.SCHEMA, _workq_batches, workq.hop, workq_row)
+LEDGER = Twins(ledger_format.CODEC, ledger.SCHEMA, ledger.iter_batches, ledger.hop, ledger_row)
 JOURNAL = Twins(kestrel_format.WRITER, decode.SCHEMA, _journal_batches, decode.hop, kestrel_row)
 CHECKPOINT = Twins(
     kestrel_format.READER, decode.SCHEMA, _checkpoint_batches, decode.hop, kestrel_row

@@ -9,15 +9,17 @@ from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk
-from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Codec
 from journeyman.logs.recovery import FileReport, recover_file
 from journeyman.logs.segments import (
+    LEDGER_SUFFIX,
     KestrelPlan,
     NumberedPlan,
     SegmentPlan,
     ZtickPlan,
     kestrel_segments,
+    ledger_segments,
     names_in,
     workq_segments,
 )
@@ -58,6 +60,14 @@ def workq_record(number: int) -> workq.Record:
 def kestrel_record(number: int) -> kestrel.Record:
     expire_ms = 1_800_000_000_000 if number % 2 else None
     return kestrel.ItemPut(number + 1, 1_700_000_000_000, expire_ms, 0, b"item %d" % number)
+
+
+def ledger_record(number: int) -> ledger.Record:
+    if number % 3 == 0:
+        return ledger.TimetableSet(CREATED, f"nightly.{number}", {"cron": f"{number} 2 * * *"})
+    if number % 3 == 1:
+        return ledger.QueueResumed(CREATED, f"queue.{number}")
+    return ledger.ActionAudited(CREATED, "ada", "http", "pause", f"queue.{number}", "done")
 
 
 @dataclass(frozen=True)
@@ -121,5 +131,15 @@ KESTREL = Dialect(
         disk, clock, DIRECTORY, "jobs", kestrel.WRITER.header, size
     ),
     lambda names: kestrel_segments("jobs", names),
+)
+LEDGER = Dialect(
+    "ledger",
+    ledger.CODEC,
+    ledger_record,
+    "000000001.ledger",
+    lambda disk, clock, size: NumberedPlan(
+        disk, DIRECTORY, ledger.CODEC.header, size, LEDGER_SUFFIX
+    ),
+    ledger_segments,
 )
 DIALECTS = [ZTICK, WORKQ, KESTREL]

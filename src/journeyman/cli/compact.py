@@ -26,7 +26,7 @@ from journeyman.cli.output import (
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
-from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
+from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.detection import LogFinder
 from journeyman.logs.segments import QUARANTINE, names_in
 from journeyman.logs.workq.cleaning import CleanReport
@@ -59,7 +59,7 @@ def compact(
     """Make the log at PATH as small as its state allows.
 
     A ztick log becomes one file without replaced or removed entries. A kestrel queue loses the
-    segments that every reader has passed.
+    segments that every reader has passed. A ledger keeps the last record of each key.
     """
     disk, clock = RealDisk(), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
@@ -74,17 +74,34 @@ def compact(
             continue
         before = _quarantined(disk, log)
         with working(f"compacting {log.title}", quiet=quiet):
-            row, words = (
-                _compact_ztick(disk, clock, log)
-                if log.dialect == ZTICK
-                else _retain_kestrel(disk, clock, log, archive)
-            )
+            row, words = _compact_one(disk, clock, log, archive)
         if _quarantined(disk, log) != before and not quiet:
             warn(f"{log.where}: damage was put aside in {QUARANTINE}/ first")
         if log.dialect == ZTICK:
             _warn_of_new_runners(disk, log.where)
         with Output() as output:
             output.line(json_line(row) if as_json(format_, json_) else words)
+
+
+def _compact_one(
+    disk: Disk, clock: Clock, log: Log, archive: str | None
+) -> tuple[dict[str, Any], str]:
+    if log.dialect == ZTICK:
+        return _compact_ztick(disk, clock, log)
+    if log.dialect == LEDGER:
+        return _compact_ledger(disk, clock, log)
+    return _retain_kestrel(disk, clock, log, archive)
+
+
+def _compact_ledger(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], str]:
+    from journeyman.logs.ledger.log import LedgerLog
+
+    with LedgerLog.open(disk, clock, log.where) as ledger:
+        before = ledger.size
+        ledger.compact()
+        after = ledger.size
+    row = {"dialect": LEDGER, "log": log.where, "bytes_read": before, "bytes_kept": after}
+    return row, f"{log.where}: {before} bytes read, {after} kept"
 
 
 def _compact_ztick(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], str]:

@@ -6,6 +6,7 @@ With ``--compact`` the state:
     workq     every job that exists at the requested time, in queue order
     kestrel   every item that some reader still has to be given, as PUT; then the position of each
               reader, as READ_HEAD and READ_DONE
+    ledger    the last record of every family and key that exists, in the order of last records
 
 The folds of journeyman.folds define the state; here it only becomes lines. The state is held in
 memory, as a server holds it; records that are not part of it are not.
@@ -35,10 +36,10 @@ from journeyman.cli.reading import LogReading, map_log
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
-from journeyman.folds import kestrel, workq, ztick
+from journeyman.folds import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut
-from journeyman.logs.catalog import WORKQ, ZTICK, Log, LogFile
+from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.detection import LogFinder
 
 
@@ -133,6 +134,8 @@ def _effective(log: Log, source: LogReading, as_of_ns: int, json: bool) -> Itera
         return _schedule(log, source.read, json)
     if log.dialect == WORKQ:
         return _jobs(log, source.read, as_of_ns, json)
+    if log.dialect == LEDGER:
+        return _ledger(log, source.read, json)
     return _queue(log, source.read, source.damaged, json)
 
 
@@ -144,6 +147,15 @@ def _schedule(log: Log, read: Read, json: bool) -> Iterator[str]:
     line = lines.ztick_json if json else lines.ztick_text
     states = ztick.replay(entry.record for _, entry in read(log.files))
     return map(line, states.values())
+
+
+def _ledger(log: Log, read: Read, json: bool) -> Iterator[str]:
+    states = ledger.replay(entry.record for _, entry in read(log.files))
+    for (family, key), record in states.items():
+        if json:
+            yield json_line({"family": family, "key": key} | lines.ledger_fields(record))
+        else:
+            yield lines.ledger_text(record)
 
 
 def _jobs(log: Log, read: Read, as_of_ns: int, json: bool) -> Iterator[str]:

@@ -28,7 +28,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Codec, Entry, iter_entries
 from journeyman.formats.seals import SealFormat, fits, next_proven, seal_after
-from journeyman.logs.catalog import WORKQ, ZTICK, Log, LogFile
+from journeyman.logs.catalog import ZTICK, Log, LogFile
 from journeyman.logs.detection import relist
 
 POLL_S = 0.2
@@ -234,7 +234,7 @@ def _frame_walk() -> _Walk:
 
 
 def _entry_walk(file: LogFile) -> _Walk:
-    """workq reads on after damage where a checksum fits; kestrel waits before it."""
+    """workq and the ledger read on after damage where a checksum fits; kestrel waits before it."""
     codec = file.codec
     warned: set[int] = set()
 
@@ -254,7 +254,7 @@ def _entry_walk(file: LogFile) -> _Walk:
             if at not in warned:
                 warned.add(at)
                 warn(f"{file.path}: damage at offset {at}: {error.reason}")
-            if file.dialect == WORKQ:
+            if codec.has_checksum:
                 used = _behind_damage(codec, data, used) or used
         return entries, used
 

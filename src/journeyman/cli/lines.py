@@ -7,6 +7,8 @@ workq        000000001.log:8 2026-11-15T19:00:51.050695748Z add 0000000a-... ttr
              {"segment":"000000001.log","offset":8,"length":88,"logged_ns":...,"cmd":"add",...}
 kestrel      jobs.9:4 PUT 100 @ 2011-11-16T00:05:03.734Z "100"
              {"file":"jobs.9","offset":4,"length":28,"command":"PUT",...,"data_b64":"MTAw"}
+ledger       000000001.ledger:8 2026-11-17T05:00:00Z queue-paused {"queue":"mail"}
+             {"segment":"000000001.ledger","offset":8,...,"payload":{"v":1,"kind":"queue-paused",...}}
 
 JSON holds everything that a record holds: bytes as hex or base64, times as numbers. Text shortens
 long data. A moment on the command line is nanoseconds since 1970, ISO 8601 or ``now``.
@@ -23,9 +25,9 @@ import click
 from journeyman import moments
 from journeyman.cli.output import json_line
 from journeyman.clock import SystemClock
-from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Entry
-from journeyman.logs.catalog import WORKQ, ZTICK, LogFile
+from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, LogFile
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType
 import dataclasses
+import json as json_module
 import re
 from base64 import b64encode
 
@@ -64,13 +67,16 @@ _WORDS: dict[type, str] = {
     kestrel.ReadDone: "READ_DONE",
     kestrel.UnknownCommand: "UNKNOWN",
     workq.UnknownCommand: "unknown",
+    ledger.NewerRecord: "unknown",
 }
 _COMMANDS = {int(command): command.word for command in workq.Command}
 
 
 def kind_of(record: Any) -> str:
     word = _WORDS.get(type(record))
-    return word if word is not None else _COMMANDS[record.command]
+    if word is not None:
+        return word
+    return _COMMANDS[record.command] if hasattr(record, "command") else ledger.kind_of(record).name
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -123,6 +129,13 @@ def line_maker(file: LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:
         if json:
             return lambda entry: json_line(workq_fields(name, entry))
         return lambda entry: workq_text(name, entry)
+    if file.dialect == LEDGER:
+        if json:
+            return lambda entry: json_line(
+                {"segment": name, "offset": entry.offset, "length": entry.length}
+                | ledger_fields(entry.record)
+            )
+        return lambda entry: f"{name}:{entry.offset} {ledger_text(entry.record)}"
     if json:
         return lambda entry: json_line(_place(name, entry) | kestrel_fields(entry.record))
     return lambda entry: f"{name}:{entry.offset} {kestrel_text(entry.record)}"
@@ -300,3 +313,21 @@ def kestrel_text(record: kestrel.Record) -> str:
     if isinstance(record, kestrel.ReadDone):
         return " ".join(["READ_DONE", *map(str, record.item_ids)])
     return f"UNKNOWN command {record.command_byte >> 4}, {len(record.data)} bytes of data"
+
+
+def ledger_fields(record: ledger.Record) -> dict[str, Any]:
+    """What the record says, wherever it stands."""
+    return {"logged_ns": record.logged.unix_ns, "payload": _payload(record)}
+
+
+def ledger_text(record: ledger.Record) -> str:
+    """What the record says, for a person."""
+    members = _payload(record)
+    version, kind = members.pop("v"), members.pop("kind")
+    newer = f" (version {version}, unknown)" if isinstance(record, ledger.NewerRecord) else ""
+    return f"{iso(record.logged.unix_ns)} {kind}{newer} {json_line(members)}"
+
+
+def _payload(record: ledger.Record) -> dict[str, Any]:
+    members: dict[str, Any] = json_module.loads(ledger.encode_payload(record))
+    return members

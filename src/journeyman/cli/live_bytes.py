@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from journeyman.folds import kestrel, workq, ztick
+from journeyman.folds import kestrel, ledger, workq, ztick
 from journeyman.folds.anomaly import Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead
-from journeyman.logs.catalog import WORKQ, ZTICK, Log
+from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log
 
 Reread: TypeAlias = Callable[[], Iterator[Any]]
 
@@ -39,27 +39,31 @@ class Account(Protocol):
 def account_for(log: Log, notes: Notes, reread: Reread) -> Account:
     """``notes`` hears of anomalies; ``reread`` gives all records of the segments once more."""
     if log.dialect == ZTICK:
-        return _ZtickAccount(notes)
+        return _LastAccount(ztick, notes)
+    if log.dialect == LEDGER:
+        return _LastAccount(ledger, notes)
     if log.dialect == WORKQ:
         return _WorkqAccount(notes)
     return _KestrelAccount(notes, log.whole, reread)
 
 
-class _ZtickAccount:
-    """The last SET of what exists is live; all else is dead."""
+class _LastAccount:
+    """ztick, ledger: the last record of what exists is live; all else is dead."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, fold: Any, notes: Notes) -> None:
+        """``fold``: the module of the dialect in journeyman.folds."""
+        self._fold = fold
         self._notes = notes
         self._file = 0
-        self._last: dict[ztick.Key, tuple[ztick.State, int, int]] = {}  # state, file, bytes
+        self._last: dict[tuple[str, str], tuple[Any, int, int]] = {}  # state, file, bytes
 
     def begin_file(self, number: int, reader: str | None) -> None:  # noqa: ARG002 - has none
         self._file = number
 
     def record(self, record: Any, length: int) -> None:
-        key = ztick.key_of(record)
+        key = self._fold.key_of(record)
         before = self._last.pop(key, (None, 0, 0))[0]
-        state = ztick.apply(before, record, self._notes)
+        state = self._fold.apply(before, record, self._notes)
         if state is not None:
             self._last[key] = (state, self._file, length)
 

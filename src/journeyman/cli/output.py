@@ -19,11 +19,11 @@ from typing import Any, Protocol, Self, TypeVar
 
 import click
 
-from journeyman.logs.catalog import DIALECTS
+from journeyman.logs.catalog import SERVER_DIALECTS
 
 dialect_option = click.option(
     "--dialect",
-    type=click.Choice(DIALECTS),
+    type=click.Choice(SERVER_DIALECTS),
     help="What kind of log it is, instead of detecting it.",
 )
 

@@ -36,7 +36,7 @@ from journeyman.disk import Disk, RealDisk
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, ztick
 from journeyman.formats.framing import Codec
-from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log
+from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder, relist
 from journeyman.logs.kestrel.log import KestrelLog
@@ -151,8 +151,10 @@ def _take_back(disk: Disk, clock: Clock, logs: list[Log], path: str, *, json: bo
     if len(logs) != 1:
         raise UsageError("--take-back is about one log: name its queue with --queue")
     (log,) = logs
-    if log.dialect == WORKQ:
-        raise UsageError("a workq log has a checksum in every record: nothing can be taken back")
+    if log.dialect in (WORKQ, LEDGER):
+        raise UsageError(
+            f"a {log.dialect} log has a checksum in every record: nothing can be taken back"
+        )
     if log.dialect == KESTREL and not log.readers:
         raise UsageError(f"{log.title} has no reader yet: open it with the server first")
     count, kept_as = take_back(disk, clock, log.where, log.queue, path)
@@ -181,6 +183,11 @@ def _recover(disk: Disk, clock: Clock, log: Log) -> RecoveryReport:
 
         with WorkqLog.open(disk, clock, log.where) as workq:
             return workq.recovery
+    if log.dialect == LEDGER:
+        from journeyman.logs.ledger.log import LedgerLog
+
+        with LedgerLog.open(disk, clock, log.where) as ledger:
+            return ledger.recovery
     assert log.queue is not None
     if not log.readers:
         return _recover_without_readers(disk, log, log.queue)

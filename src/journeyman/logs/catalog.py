@@ -3,6 +3,7 @@
     ztick      a log is an active file and what compaction put beside it:
                <path>.compressed, <path>.to_compress, <path>
     workq      a log is a directory of 000000001.log ...
+    ledger     a log is a directory of 000000001.ledger ...
     kestrel    a log is one queue of a directory: <queue>.<number> ..., then <queue>.read.<reader>
     keyspace   a log is a directory of part-00000.jmkv ..., or one file of another name
 
@@ -36,8 +37,10 @@ from journeyman.logs.segments import (
     QUARANTINE,
     ZtickNames,
     is_kestrel_name,
+    is_numbered,
     kestrel_number,
     kestrel_reader,
+    ledger_sequence,
     workq_sequence,
 )
 
@@ -150,7 +153,9 @@ ZTICK = "ztick"
 WORKQ = "workq"
 KESTREL = "kestrel"
 KEYSPACE = "keyspace"
-DIALECTS = (ZTICK, WORKQ, KESTREL)  # of servers; a keyspace is written by exports only
+LEDGER = "ledger"
+DIALECTS = (ZTICK, WORKQ, KESTREL)  # of services; a keyspace is written by exports only
+SERVER_DIALECTS = (*DIALECTS, LEDGER)  # what a server process writes
 DEFAULT_ZTICK_NAME = "logfile"  # of the original
 
 _KEYSPACE_PART = re.compile(r"part-[0-9]+\.jmkv", re.ASCII)
@@ -195,6 +200,10 @@ class LogFile:
             from journeyman.formats import workq
 
             return workq.CODEC
+        if self.dialect == LEDGER:
+            from journeyman.formats import ledger
+
+            return ledger.CODEC
         if self.dialect == KEYSPACE:
             from journeyman.formats.keyspace import file
 
@@ -310,9 +319,11 @@ def belongs(dialect: str, name: str) -> bool:
     if name.startswith((".", "_")) or "~" in name:
         return False
     if dialect == ZTICK:
-        return not name.endswith(_ZTICK_NOT_LOGS) and workq_sequence(name) is None
+        return not name.endswith(_ZTICK_NOT_LOGS) and not is_numbered(name)
     if dialect == WORKQ:
         return workq_sequence(name) is not None
+    if dialect == LEDGER:
+        return ledger_sequence(name) is not None
     return is_kestrel_name(name) if dialect == KESTREL else name.endswith(".jmkv")
 
 
@@ -441,8 +452,9 @@ def reading_order(file: LogFile) -> tuple[bool, int, str]:
     if file.dialect == ZTICK:
         places = (at for at, suffix in enumerate(_ZTICK_COMPANIONS) if file.name.endswith(suffix))
         number = next(places, len(_ZTICK_COMPANIONS))
-    elif file.dialect == WORKQ:
-        number = workq_sequence(file.name)
+    elif file.dialect in (WORKQ, LEDGER):
+        sequence = workq_sequence if file.dialect == WORKQ else ledger_sequence
+        number = sequence(file.name)
         last = number is None
     elif file.dialect == KESTREL and file.reader is None:
         number = kestrel_number(file.name.partition(".")[0], file.name)

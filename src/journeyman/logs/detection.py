@@ -4,9 +4,10 @@
     000000001.log ...                      a workq log (an empty one may have only its append.lock)
     <queue>.<number>, <queue>.read.        one kestrel log for each queue
     logfile, or one file that is ztick     that ztick log
-    a data directory of the server         all three: schedule.log, workq/ and kestrel/
+    000000001.ledger ...                   a ledger (an empty one may have only its ledger.lock)
+    a data directory of the server         all of them: schedule.log, workq/, kestrel/ and ledger/
 
-Files of one workq directory, or of one kestrel queue, that are given together are one log, read
+Files of one workq directory, ledger or kestrel queue, that are given together are one log, read
 in the order of its segments. A ztick path stands for that file alone, as it does for the
 original; what reads a whole ztick log (verify, repair, ``dump --compact``) adds the files that
 compaction has put beside it.
@@ -23,12 +24,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from journeyman.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
+from journeyman.data_directory import (
+    KESTREL_DIRECTORY,
+    LEDGER_DIRECTORY,
+    SCHEDULE_LOG,
+    WORKQ_DIRECTORY,
+)
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.logs.catalog import (
     DEFAULT_ZTICK_NAME,
     KESTREL,
+    LEDGER,
     WORKQ,
     ZTICK,
     Log,
@@ -40,10 +47,13 @@ from journeyman.logs.catalog import (
 from journeyman.logs.kestrel.kestrel2_import import find_old_journals, is_old_journal
 from journeyman.logs.segments import (
     APPEND_LOCK,
+    LEDGER_LOCK,
     is_kestrel_name,
     kestrel_queues,
     kestrel_readers,
     kestrel_segments,
+    ledger_segments,
+    ledger_sequence,
     workq_segments,
     workq_sequence,
 )
@@ -65,7 +75,9 @@ def relist(disk: Disk, log: Log, *, compacted: bool = False) -> Log:
     if not log.whole:
         return log
     names, _ = _names_in(disk, log.where)
-    return _workq(log.where, names) if log.queue is None else _queue(log.where, names, log.queue)
+    if log.queue is not None:
+        return _queue(log.where, names, log.queue)
+    return _numbered(log.dialect, log.where, names)
 
 
 def ztick_files(disk: Disk, active: str) -> list[str]:
@@ -138,19 +150,21 @@ class LogFinder:
         dialect = dialect or self._file_dialect(path, name)
         if dialect == ZTICK:
             return Log(ZTICK, path, (LogFile(ZTICK, path),))
-        if dialect == WORKQ:
-            return Log(WORKQ, directory, (LogFile(WORKQ, path),))
+        if dialect in (WORKQ, LEDGER):
+            return Log(dialect, directory, (LogFile(dialect, path),))
         queue, reader = kestrel_names(path, self._disk)
         return Log(KESTREL, directory, (LogFile(KESTREL, path, reader, queue),), queue=queue)
 
     def _file_dialect(self, path: str, name: str) -> str:
-        from journeyman.formats import kestrel, workq
+        from journeyman.formats import kestrel, ledger, workq
 
         if is_old_journal(self._disk, path):
             raise UsageError(_old_journal_words(path, posixpath.dirname(path) or "."))
         head = self._disk.read_at(path, 0, _PEEK_BYTES)
         if workq_sequence(name) is not None or head.startswith(workq.HEADER[:4]):
             return WORKQ
+        if ledger_sequence(name) is not None or head.startswith(ledger.HEADER[:4]):
+            return LEDGER
         if head.startswith((kestrel.WRITER_MAGIC, kestrel.READER_MAGIC)):
             return KESTREL
         if head and _begins_as_ztick(head):
@@ -177,7 +191,11 @@ class LogFinder:
         if dialect == WORKQ:
             if not workq_segments(names) and APPEND_LOCK not in names:
                 raise UsageError(f"no workq segment in {path}: give the directory of a log")
-            return [_workq(path, names)]
+            return [_numbered(WORKQ, path, names)]
+        if dialect == LEDGER:
+            if not ledger_segments(names) and LEDGER_LOCK not in names:
+                raise UsageError(f"no segment of a ledger in {path}: give the directory of one")
+            return [_numbered(LEDGER, path, names)]
         return (
             _queues(path, names, queue) if dialect == KESTREL else [self._only_ztick(path, names)]
         )
@@ -189,10 +207,12 @@ class LogFinder:
         """
         workq = self._subdirectory(posixpath.join(path, WORKQ_DIRECTORY), WORKQ)
         kestrel = self._subdirectory(posixpath.join(path, KESTREL_DIRECTORY), KESTREL)
-        if not (workq or kestrel):
+        ledger = self._subdirectory(posixpath.join(path, LEDGER_DIRECTORY), LEDGER)
+        if not (workq or kestrel or ledger):
             return []
         has_schedule = ztick_files(self._disk, posixpath.join(path, SCHEDULE_LOG))
-        return [*([_ztick(path, SCHEDULE_LOG)] if has_schedule else []), *workq, *kestrel]
+        schedule = [_ztick(path, SCHEDULE_LOG)] if has_schedule else []
+        return [*schedule, *workq, *kestrel, *ledger]
 
     def _subdirectory(self, path: str, dialect: str) -> list[Log]:
         if not self._disk.is_dir(path):
@@ -217,6 +237,8 @@ class LogFinder:
         found = []
         if workq_segments(names) or APPEND_LOCK in names:
             found.append(WORKQ)
+        if ledger_segments(names) or LEDGER_LOCK in names:
+            found.append(LEDGER)
         queues = self._real_queues(path, names)
         if queues:
             found.append(KESTREL)
@@ -318,9 +340,10 @@ def _ztick(directory: str, name: str) -> Log:
     return Log(ZTICK, active, (LogFile(ZTICK, active),), whole=True)
 
 
-def _workq(path: str, names: list[str]) -> Log:
-    segments = [posixpath.join(path, name) for name in workq_segments(names)]
-    return Log(WORKQ, path, tuple(LogFile(WORKQ, each) for each in segments), whole=True)
+def _numbered(dialect: str, path: str, names: list[str]) -> Log:
+    own = workq_segments(names) if dialect == WORKQ else ledger_segments(names)
+    files = (LogFile(dialect, posixpath.join(path, name)) for name in own)
+    return Log(dialect, path, tuple(files), whole=True)
 
 
 def _queues(path: str, names: list[str], queue: str | None) -> list[Log]:

@@ -175,6 +175,11 @@ def ledger_segments(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if ledger_sequence(name) is not None)
 
 
+def is_numbered(name: str) -> bool:
+    """Whether it is the name of a segment of a workq log or a ledger."""
+    return _NUMBERED_NAME.fullmatch(name) is not None
+
+
 def _sequence(name: str, suffix: str) -> int | None:
     match = _NUMBERED_NAME.fullmatch(name)
     return int(match[1]) if match and match[2] == suffix else None

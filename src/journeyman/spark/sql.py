@@ -4,6 +4,7 @@
     workq      workq_log      work_jobs, orphans
     kestrel    kestrel_log    items, readers
     keyspace   keyspace_log
+    ledger     ledger_log     ledger_entries
 
 To load a table costs Spark a moment even if nobody asks for it, so a statement is searched for the
 names first. A name that is found in a comment or a string only costs that moment.
@@ -19,10 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.spark import read
 from journeyman.spark.session import cancel_all
+from journeyman.spark.source.options import LEDGER
 from journeyman.spark.tables import TABLES, states
 
 # How a state table is called in SQL, where its own name is not distinct.
-_STATE_NAMES = {("workq", "jobs"): "work_jobs"}
+_STATE_NAMES = {("workq", "jobs"): "work_jobs", ("ledger", "entries"): "ledger_entries"}
 
 _STATEMENT_PART = re.compile(
     r"""
@@ -85,7 +87,7 @@ class LogTables:
         self, dialect: str, places: list[str]
     ) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
         yield f"{dialect}_log", partial(read, self._spark, dialect, *places, **self._options)
-        for table in TABLES.get(dialect, ()):
+        for table in TABLES.get(dialect, ("entries",) if dialect == LEDGER else ()):
             name = _STATE_NAMES.get((dialect, table), table)
             yield name, partial(self._state, dialect, places, table)
 

@@ -3,6 +3,7 @@
     states(spark, "ztick", "/logs")     {"jobs": DataFrame, "rules": DataFrame}
     states(spark, "workq", "/logs")     {"jobs": DataFrame, "orphans": DataFrame}
     states(spark, "kestrel", "/logs")   {"items": DataFrame, "readers": DataFrame}
+    states(spark, "ledger", "/logs")    {"entries": DataFrame}
 
 What compaction, conversion, SQL and reports call. All tables of a dialect are made from the same
 packets. Spark reads the log once for each table that is asked for, unless the packets are cached:
@@ -23,10 +24,10 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.replay import kestrel, workq, ztick
+from journeyman.spark.replay import kestrel, ledger, workq, ztick
 from journeyman.spark.replay.point_reads import with_payloads
 from journeyman.spark.source.api import open_logs
-from journeyman.spark.source.options import DAMAGE_KIND, REDUCERS
+from journeyman.spark.source.options import DAMAGE_KIND, LEDGER, REDUCERS
 
 Replay = Callable[[DataFrame], DataFrame]
 
@@ -59,6 +60,9 @@ def states(
 
     ``payloads`` fills payload, result and data, by reading those of the final state again.
     """
+    if dialect == LEDGER:
+        listed = [paths] if isinstance(paths, str) else list(paths)
+        return {"entries": ledger.entries(open_logs(spark, dialect, listed, options))}
     return tables_of(packets(spark, dialect, paths, **options), dialect, payloads=payloads)
 
 

@@ -9,11 +9,11 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions, base_schema
 from journeyman.spark.source.splits import SplitContext
-from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK
+from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK
 from tests.support.spark.pieces import is_end
 from tests.support.spark.rows import Row, expected_row
 
-CODECS = {"ztick": ZTICK.codec, "workq": WORKQ.codec}
+CODECS = {"ztick": ZTICK.codec, "workq": WORKQ.codec, "ledger": LEDGER.codec}
 
 
 def options_for(dialect: str, path: Path | str, **options: object) -> SourceOptions:

@@ -6,12 +6,13 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.spark.source.splits import SplitContext
-from tests.support.columnar_twins import clamped, kestrel_row, runner_fields, workq_row
+from tests.support.columnar_twins import clamped, kestrel_row, ledger_row, runner_fields, workq_row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ZTICK = ztick.JobSet | ztick.RuleSet | ztick.JobRemoved | ztick.RuleRemoved
 RUNNERS = ("shell", "amqp", "direct", "awf", "http", "redis")
 
 Row = dict[str, Any]
@@ -46,8 +47,12 @@ def expected_row(context: SplitContext, entry: Entry[Any], *, payloads: bool) ->
         kestrel.ItemPut | kestrel.ReadHead | kestrel.ReadDone | kestrel.UnknownCommand,
     ):
         row |= _kestrel(entry) | {"queue": context.queue, "reader": context.reader}
-    else:
+    elif isinstance(
+        entry.record, ztick.JobSet | ztick.RuleSet | ztick.JobRemoved | ztick.RuleRemoved
+    ):
         row |= _ztick(entry.record)
+    else:
+        return row | _ledger(entry)
     if not payloads:
         row |= {name: None for name in ("payload", "result", "data") if name in row}
     return row
@@ -91,6 +96,13 @@ def _kestrel(entry: Entry[kestrel.Record]) -> Row:
     if isinstance(record, kestrel.ItemPut):
         row |= {"key": str(record.item_id), "time": moment(record.add_time_ms * 1000)}
     return row
+
+
+def _ledger(entry: Entry[ledger.Record]) -> Row:
+    row = _bare(ledger_row(entry))
+    kinds = [*ledger.KINDS, "unknown"]
+    time = moment(clamped(entry.record.logged.unix_ns) // 1000)
+    return row | {"kind": kinds[row["kind"]], "key": row.pop("subject"), "time": time}
 
 
 def _bare(row: Row) -> Row:

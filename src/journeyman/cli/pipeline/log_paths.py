@@ -21,7 +21,7 @@ import click
 from journeyman.cli.errors import warn
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
-from journeyman.logs.catalog import ZTICK, Log
+from journeyman.logs.catalog import LEDGER, ZTICK, Log
 from journeyman.logs.detection import LogFinder
 
 SMALL_BYTES = 64 * 1024 * 1024
@@ -36,16 +36,25 @@ pipeline_dialect_option = click.option(
 )
 
 
-def logs_by_dialect(paths: Sequence[str], dialect: str | None = None) -> dict[str, list[str]]:
-    """The paths to read, by dialect. Raises UsageError when there is no log at one of them."""
+def logs_by_dialect(
+    paths: Sequence[str], dialect: str | None = None, *, ledger: bool = False
+) -> dict[str, list[str]]:
+    """The paths to read, by dialect. Raises UsageError when there is no log at one of them.
+
+    A ledger says more about the logs beside it; only ``ledger`` wants it for itself.
+    """
     if dialect is not None:
         return {dialect: list(paths)}
     found: dict[str, list[str]] = {}
     disk = RealDisk()
     for path in paths:
         for log in _logs_at(disk, path):
+            if log.dialect == LEDGER and not ledger:
+                continue
             places = found.setdefault(log.dialect, [])
             places += [place for place in _places(log) if place not in places]
+    if not found:
+        raise UsageError(f"only a ledger at {', '.join(paths)}: `journeyman dump` shows it")
     return found
 
 

@@ -159,11 +159,12 @@ def sql(
 ) -> None:
     """Query the logs at LOGS in SQL.
 
-    Each dialect that is found has a table of its log (ztick_log, workq_log, kestrel_log) and tables
-    of its state (jobs, rules, work_jobs, orphans, items, readers). Without --execute statements are
+    Each dialect that is found has a table of its log (ztick_log, workq_log, kestrel_log,
+    ledger_log) and tables of its state (jobs, rules, work_jobs, orphans, items, readers,
+    ledger_entries). Without --execute statements are
     read from a shell, or from stdin if that is not a terminal.
     """
-    found = logs_by_dialect(logs, dialect)
+    found = logs_by_dialect(logs, dialect, ledger=True)
     if execute is None and sys.stdin.isatty():
         _check_for_a_shell(options)
     text = _statements_asked(execute)

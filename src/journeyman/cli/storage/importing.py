@@ -45,7 +45,7 @@ from journeyman.formats.keyspace.file import CODEC, MAGIC
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
-from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK, Log
+from journeyman.logs.catalog import DIALECTS, KESTREL, LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder
 from journeyman.logs.ledger.log import peek
@@ -97,6 +97,7 @@ def import_(
     stores = [path for path in logs if dialect == KEYSPACE or _is_keyspace(path)]
     others = [path for path in logs if path not in stores]
     found = LogFinder(disk, warn).find(others, dialect=dialect, queue=queue) if others else []
+    found = [log for log in found if log.dialect != LEDGER]  # beside others, in a data directory
     with Storage.from_settings(ctx.obj) as storage, Output() as output:
         be_alone(storage.backend)
         jobs = 0

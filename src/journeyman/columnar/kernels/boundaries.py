@@ -55,6 +55,7 @@ WALKS: Final[dict[str, Walk]] = {
     "ztick": walk_ztick,
     "workq": walk_workq,
     "kestrel": walk_kestrel,
+    "ledger": walk_workq,
 }
 
 

@@ -71,7 +71,7 @@ class LedgerLog:
         self._compacting = threading.Lock()
         self._closed = False
         self._live_bytes = sum(len(CODEC.encode(record)) for record in states.values())
-        self._bytes = sum(disk.size(path) for path in self._segments())
+        self.size = sum(disk.size(path) for path in self._segments())  # in bytes
         self.appender = appender
         self.recovery = report
         self.states = states  # as the ledger was opened; whoever has taken them lets go of them
@@ -118,12 +118,12 @@ class LedgerLog:
         """Write records that stand together; see the module's docstring and Appender."""
         data = b"".join([CODEC.encode(record) for record in records])
         self.appender.append([data], sync=sync, then=then)
-        self._bytes += len(data)
+        self.size += len(data)
 
     @property
     def is_bloated(self) -> bool:
         """Whether more of it may be dead than live, as far as can be told without reading it."""
-        return self._bytes > 2 * self._live_bytes + SLACK_BYTES
+        return self.size > 2 * self._live_bytes + SLACK_BYTES
 
     def records(self) -> Iterator[Record]:
         """Every record in order; a compaction may remove a segment meanwhile."""
@@ -156,7 +156,7 @@ class LedgerLog:
             change = Publication({posixpath.join(_STAGING, last): last}, tuple(replaced))
             publish(self._disk, journal_path(self._directory), change)
             self._live_bytes = sum(map(len, encoded))
-            self._bytes = sum(self._disk.size(path) for path in self._segments())
+            self.size = sum(self._disk.size(path) for path in self._segments())
 
     def close(self) -> None:
         """Sync, and let others have the ledger. A compaction under way comes to its end first."""

@@ -55,6 +55,8 @@ class SinkOptions:
     @classmethod
     def parse(cls, dialect: str, given: Mapping[str, str], columns: Sequence[str]) -> SinkOptions:
         """``columns`` are those of the rows. Raises UsageError."""
+        if dialect == "ledger":
+            raise UsageError("a ledger can be read, not written: the server writes it")
         values = {name.lower(): value for name, value in given.items()}
         known = {name.lower() for name in _KNOWN[dialect]}
         for name in given:

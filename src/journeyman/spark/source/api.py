@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 # ----------------------------------------
-# The data sources: ``spark.read.format("ztick" | "workq" | "kestrel" | "keyspace")``.
+# The data sources: ``spark.read.format("ztick" | "workq" | "kestrel" | "keyspace" | "ledger")``.
 #
 #     in the driver     spark.read.format("ztick").load(path)      options and schema are checked
 #     in a planner      LogReader.partitions()                     files are found and cut
@@ -108,7 +108,11 @@ class KeyspaceSource(LogSource):
     dialect = "keyspace"
 
 
-SOURCES = (ZtickSource, WorkqSource, KestrelSource, KeyspaceSource)
+class LedgerSource(LogSource):
+    dialect = "ledger"
+
+
+SOURCES = (ZtickSource, WorkqSource, KestrelSource, KeyspaceSource, LedgerSource)
 
 
 def _is_table(options: Mapping[str, str]) -> bool:

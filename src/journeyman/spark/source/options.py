@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from journeyman.errors import UsageError
+from journeyman.formats.ledger.records import KINDS as LEDGER_KINDS
 from journeyman.moments import parse_moment
 
 if TYPE_CHECKING:
@@ -53,7 +54,13 @@ if TYPE_CHECKING:
 # Nothing here reads a byte. It is imported to find and to make a source, each time in a process of
 # its own; so it is light: no numpy, and pyarrow only inside of a function.
 
-ZTICK, WORKQ, KESTREL, KEYSPACE = DIALECTS = ("ztick", "workq", "kestrel", "keyspace")
+ZTICK, WORKQ, KESTREL, KEYSPACE, LEDGER = DIALECTS = (
+    "ztick",
+    "workq",
+    "kestrel",
+    "keyspace",
+    "ledger",
+)
 
 CORRUPT_RECORD: Final = "_corrupt_record"  # unless columnNameOfCorruptRecord says otherwise
 DAMAGE: Final = "_damage"
@@ -79,6 +86,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
     "keyspace": ("queue", "job", "queue_time", "status", "status_fifo", "counter", "unknown"),
+    "ledger": (*LEDGER_KINDS, "unknown"),
 }
 _KESTREL_WORDS: Final = {KESTREL_PUT: "PUT", 0: "READ_HEAD", 9: "READ_DONE"}
 # The words of kind by the number that columnar has for it.
@@ -87,6 +95,7 @@ KIND_WORDS: Final[dict[str, tuple[str | None, ...]]] = {
     WORKQ: (None, *KINDS[WORKQ]),
     KESTREL: tuple(_KESTREL_WORDS.get(code, "UNKNOWN") for code in range(32)),
     KEYSPACE: KINDS[KEYSPACE],
+    LEDGER: KINDS[LEDGER],
 }
 
 _STRING, _BINARY, _INT, _LONG = StringType(), BinaryType(), IntegerType(), LongType()
@@ -149,6 +158,13 @@ DIALECT_COLUMNS: Final[dict[str, tuple[tuple[str, DataType], ...]]] = {
         ("count", _LONG),
         ("raw_key", _BINARY),
         ("value", _BINARY),
+    ),
+    LEDGER: (
+        ("logged_ns", _LONG),
+        ("version", _LONG),
+        ("family", _STRING),
+        ("removes", BooleanType()),
+        ("payload", _STRING),
     ),
 }
 

@@ -46,6 +46,7 @@ from journeyman.spark.source.options import (
     KEYSPACE,
     KIND_WORDS,
     KINDS,
+    LEDGER,
     MAX_CORRUPT_BYTES,
     SEGMENT_SHIFT,
     WORKQ,
@@ -61,7 +62,11 @@ from journeyman.spark.source.splits import Piece, SplitContext, Stretch
 T = TypeVar("T")
 
 # Where a record says when it was written, and how many nanoseconds its unit has.
-_TIMES: Final = {WORKQ: ("logged_ns", 1), KESTREL: ("add_time_ms", 1_000_000)}
+_TIMES: Final = {
+    WORKQ: ("logged_ns", 1),
+    LEDGER: ("logged_ns", 1),
+    KESTREL: ("add_time_ms", 1_000_000),
+}
 _TIME = pa.timestamp("us", tz="UTC")
 _STATUSES = ("planned", "triggered", "executed", "failed")
 # What Spark's and Python's calendars reach: the years 1 to 9999.
@@ -311,7 +316,7 @@ def _moments(microseconds: Any, valid: Any = None) -> Column:
     return numbers(microseconds, reached).view(_TIME)
 
 
-def _workq_time(chunk: pa.RecordBatch) -> Column:
+def _logged_time(chunk: pa.RecordBatch) -> Column:
     return _moments(raw_numbers(chunk.column("logged_ns")) // 1000)
 
 
@@ -345,12 +350,14 @@ _KEYS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
     WORKQ: _workq_key,
     KESTREL: _kestrel_key,
     KEYSPACE: _keyspace_key,
+    LEDGER: lambda chunk: chunk.column("subject"),
 }
 _TIME_COLUMNS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
     ZTICK: _no_time,
-    WORKQ: _workq_time,
+    WORKQ: _logged_time,
     KESTREL: _kestrel_time,
     KEYSPACE: _no_time,
+    LEDGER: _logged_time,
 }
 
 

@@ -1,0 +1,114 @@
+"""The ledger in bulk: bytes -> Arrow.
+
+There is no kernel: a payload is JSON, which the codec reads, and a ledger is small beside the logs
+it goes with. So the codec (journeyman.formats.ledger) reads every record, and the two agree by
+construction. Boundaries are found by workq's kernel, whose frame it is.
+
+Narrower than in the records: times are clamped to 64 bits, without their zone offset, and in keys
+half a surrogate pair, which is how a byte that is not UTF-8 is kept, becomes U+FFFD.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from journeyman.columnar.chunks import (
+    MAX_CHUNK_BYTES,
+    MAX_RECORDS,
+    Chunk,
+    ending_at,
+    first_offset,
+    iter_chunks,
+    refused,
+)
+from journeyman.columnar.workq.decode import hop as hop
+from journeyman.columnar.workq.scan import INT64_MAX, INT64_MIN
+from journeyman.errors import FormatError
+from journeyman.formats.framing import Buffer, Ending, Entry
+from journeyman.formats.ledger import CODEC, KINDS, NewerRecord, Record, encode_payload, kind_of
+from journeyman.formats.ledger.records import VERSION
+
+KIND_CODES = {name: code for code, name in enumerate(KINDS)}
+UNKNOWN_KIND = len(KIND_CODES)  # stands for all records of newer writers
+
+_COLUMNS: list[tuple[str, pa.DataType]] = [
+    ("kind", pa.int8()),
+    ("offset", pa.int64()),
+    ("length", pa.int32()),  # CRC included
+    ("logged_ns", pa.int64()),
+    ("version", pa.int64()),
+    ("family", pa.string()),  # null for records of newer writers
+    ("subject", pa.string()),  # what the record is about; null if it stands by itself
+    ("removes", pa.bool_()),  # whether its subject has no state any more
+    ("payload", pa.string()),  # JSON
+]
+SCHEMA = pa.schema(_COLUMNS)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def decode(
+    data: Buffer,
+    offset: int | None = None,
+    *,
+    max_records: int = MAX_RECORDS,
+    payloads: bool = True,  # noqa: ARG001 - they are what a record says
+) -> Chunk:
+    """The rows from ``offset`` on (None: from the start of the segment, its header checked)."""
+    start = first_offset(CODEC, data, offset)
+    if isinstance(start, Ending):
+        return refused(SCHEMA, start)
+    if max_records < 1:
+        raise ValueError(f"max_records is {max_records}, but a chunk holds at least one record")
+    rows: list[dict[str, Any]] = []
+    position, full = start, False
+    while position < len(data):
+        full = len(rows) == max_records or position >= start + MAX_CHUNK_BYTES
+        entry = None if full else _entry_at(data, position)
+        if entry is None:
+            break
+        rows.append(row_of(entry))
+        position = entry.end
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
+
+
+def iter_batches(
+    data: Buffer,
+    offset: int | None = None,
+    *,
+    max_records: int = MAX_RECORDS,
+) -> Iterator[Chunk]:
+    """All chunks from ``offset`` on; the last one carries the ending."""
+    return iter_chunks(lambda start: decode(data, start, max_records=max_records), offset)
+
+
+def _entry_at(data: Buffer, position: int) -> Entry[Record] | None:
+    """None: the codec will say why not."""
+    try:
+        return CODEC.decode(data, position)
+    except FormatError:
+        return None
+
+
+def row_of(entry: Entry[Record]) -> dict[str, Any]:
+    record = entry.record
+    row: dict[str, Any] = {
+        "kind": UNKNOWN_KIND,
+        "offset": entry.offset,
+        "length": entry.length,
+        "logged_ns": max(INT64_MIN, min(INT64_MAX, record.logged.unix_ns)),
+        "payload": encode_payload(record).decode(),
+    }
+    if isinstance(record, NewerRecord):
+        return row | {"version": record.version}
+    kind = kind_of(record)
+    row |= {"kind": KIND_CODES[kind.name], "version": VERSION, "family": kind.family}
+    if kind.key is not None:
+        subject = _SURROGATE.sub("\ufffd", getattr(record, kind.key))
+        row |= {"subject": subject, "removes": kind.removes}
+    return row
