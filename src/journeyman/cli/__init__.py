@@ -3,7 +3,7 @@ r"""The command line: ``journeyman COMMAND``, one module a command.
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | tail | token | completion
                dump | verify | repair | compact | clean | generate | import-kestrel
-               workq-server | config | pipeline | storage
+               workq-server | config | backup | restore | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -39,6 +39,7 @@ GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 # command name -> module and attribute that hold it
 COMMANDS = {
     "add": "journeyman.cli.server.jobs:add",
+    "backup": "journeyman.cli.backup:backup",
     "clean": "journeyman.cli.compact:clean",
     "compact": "journeyman.cli.compact:compact",
     "completion": "journeyman.cli.completion:completion",
@@ -52,6 +53,7 @@ COMMANDS = {
     "pipeline": "journeyman.cli.pipeline:pipeline",
     "queues": "journeyman.cli.server.queues:queues",
     "repair": "journeyman.cli.repair:repair",
+    "restore": "journeyman.cli.backup:restore_command",
     "result": "journeyman.cli.server.jobs:result",
     "rules": "journeyman.cli.server.rules:rules",
     "serve": "journeyman.cli.serve:serve",

@@ -114,8 +114,8 @@ def prepare_data_directory(configuration: Configuration, disk: Disk, messages: S
         origin = configuration.origins[f"{section}.enabled"]
         if not getattr(settings, section).enabled:
             messages.info(f"{service}: off", because=f"{section}.enabled = false ({origin})")
-    kept = dict(_kept(settings))
-    if not any(_is_below(path, directory) for path in kept.values()):
+    kept = dict(places_kept(settings))
+    if not any(is_below(path, directory) for path in kept.values()):
         return
     for name, path in kept.items():
         if configuration.origins[name] == DEFAULT_ORIGIN:
@@ -131,7 +131,7 @@ def prepare_data_directory(configuration: Configuration, disk: Disk, messages: S
     messages.info("data directory", path=os.path.abspath(directory))
 
 
-def _kept(settings: Settings) -> Iterator[tuple[str, str]]:
+def places_kept(settings: Settings) -> Iterator[tuple[str, str]]:
     """The settings that name what the open services write to, and the paths."""
     if settings.database.persistence is Persistence.LOGFILE:
         yield "database.logfile_path", settings.database.logfile_path
@@ -145,7 +145,7 @@ def _kept(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "ledger.path", settings.ledger.path
 
 
-def _is_below(path: str, directory: str) -> bool:
+def is_below(path: str, directory: str) -> bool:
     above = os.path.abspath(directory)
     return os.path.commonpath([os.path.abspath(path), above]) == above
 

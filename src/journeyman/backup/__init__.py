@@ -1,0 +1,36 @@
+"""Backups of a data directory while its server runs, and restoring them.
+
+    data directory --taking--> chunks + one manifest --vault--> a directory or an object store
+    data directory <-restoring-- every chunk checked <--+
+
+    vault.py      where backups are kept: a directory, or any URI that fsspec opens
+    manifest.py   one backup: its files, and the chunks they are made of
+    taking.py     the moment of a backup, and what is copied
+    restoring.py  a backup into an empty directory; checking; removing old ones
+
+A file is stored as chunks of a fixed size, each under the name of its SHA-256. So a backup stores
+only what the backups before it have not stored, and every byte can be checked. A backup exists as
+soon as its manifest does, which is written last: a backup that was cut short leaves chunks that the
+next one uses.
+
+What a backup holds: docs/backup.md.
+"""
+
+from __future__ import annotations
+
+from journeyman.backup.manifest import Manifest, list_backups
+from journeyman.backup.restoring import check_backups, keep_newest, restore
+from journeyman.backup.taking import Taken, take
+from journeyman.backup.vault import Vault, open_vault
+
+__all__ = [
+    "Manifest",
+    "Taken",
+    "Vault",
+    "check_backups",
+    "keep_newest",
+    "list_backups",
+    "open_vault",
+    "restore",
+    "take",
+]

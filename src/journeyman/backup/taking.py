@@ -1,0 +1,257 @@
+"""Taking a backup of a data directory, while its server writes to it or without one.
+
+    list the files, open them, read their sizes, list again: the same names and inodes?
+        no   a log was rotated, compacted or cleaned meanwhile: once more
+        yes  what is open is the state of one moment; files that are open keep their bytes
+
+Logs only grow, so a file up to the size it had is what the log was. Sizes are read twice in a row:
+if they are the same, they were so at one moment, and the backup is *exact*. A server under load may
+not give us such a moment. Then the order counts, and it is the order of causes: a job that the
+schedule says was executed has put its work on a queue before, so the schedule's log is looked at
+before the queues; a checkpoint speaks of items, so it is looked at before them; the ledger is
+written before the records that it belongs to, so it is looked at last. Either way a restored
+directory is one that kill -9 could have left.
+
+A store is a database: it is copied by its own engine (journeyman.storage.copying), after the logs
+and before the ledger. Locks are left out. Everything else in the directory is part of the backup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from journeyman import __version__
+from journeyman.backup.manifest import Manifest, StoredFile, list_backups, read_manifest
+from journeyman.backup.vault import Vault
+from journeyman.clock import Clock
+from journeyman.data_directory import LEDGER_DIRECTORY, SCHEDULE_LOG, STORE_DIRECTORY
+from journeyman.disk import ReadFile, is_out_of_files
+from journeyman.errors import LogError, UsageError
+from journeyman.storage.copying import copy_store
+from journeyman.units import MIB
+
+CHUNKS = "chunks"
+CHUNK_BYTES = 4 * MIB
+_ATTEMPTS = 1000  # to find the files as they were at one moment
+_LOOKS = 50  # to find the sizes of one moment
+_LOCK = ".lock"
+
+Identity = tuple[int, int, int]  # inode, size, time of the last change
+Listing = dict[str, Identity]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A backup that was taken, and how much of it is new in the vault."""
+
+    manifest: Manifest
+    new_bytes: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """A file that is open; ``size`` bytes of it are part of the backup."""
+
+    path: str
+    file: ReadFile
+    identity: Identity
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    held: Sequence[_Held]
+    unchanged: Sequence[StoredFile]
+    exact: bool
+
+
+def take(directory: str, vault: Vault, clock: Clock, *, full: bool = False) -> Taken:
+    """``full``: read every file, also those that have not changed since the last backup."""
+    if not os.path.isdir(directory):
+        raise UsageError(f"{directory} is not a directory: nothing to back up")
+    _allow_many_files()
+    known = {} if full else _files_of_last(vault)
+    writer = _ChunkWriter(vault)
+    with ExitStack() as closing:
+        store = os.path.join(directory, STORE_DIRECTORY)
+        if not os.path.isdir(store):
+            cut = _cut(directory, known, lambda _: True, closing)
+            files, exact = writer.store_all(cut), cut.exact
+        else:
+            cut = _cut(directory, known, _is_log, closing)
+            files = writer.store_all(cut)
+            staging = closing.enter_context(tempfile.TemporaryDirectory(prefix="journeyman-"))
+            copy_store(store, os.path.join(staging, STORE_DIRECTORY))
+            files += writer.store_all(_cut(staging, {}, lambda _: True, closing))
+            files += writer.store_all(_cut(directory, known, _is_ledger, closing))
+            exact = False
+        taken_ns = clock.now_ns()
+    files.sort(key=lambda file: file.path)
+    source = os.path.abspath(directory)
+    manifest = Manifest(taken_ns, source, __version__, exact, tuple(files))
+    vault.settle()
+    manifest.write(vault)
+    return Taken(manifest, writer.new_bytes)
+
+
+def _files_of_last(vault: Vault) -> dict[str, StoredFile]:
+    try:
+        newest = [read_manifest(vault, name) for name in list_backups(vault)[-1:]]
+    except LogError:
+        return {}  # damaged: every file is read
+    return {file.path: file for manifest in newest for file in manifest.files}
+
+
+def _allow_many_files() -> None:
+    """All files of the directory may be open at once."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+# -- the moment --
+
+
+def _is_ledger(path: str) -> bool:
+    return path.startswith(f"{LEDGER_DIRECTORY}/")
+
+
+def _is_log(path: str) -> bool:
+    return not _is_ledger(path) and not path.startswith(f"{STORE_DIRECTORY}/")
+
+
+def _rank(path: str) -> tuple[int, str]:
+    """In the order of causes: see above."""
+    if _is_ledger(path):
+        return 3, path
+    if path.startswith(SCHEDULE_LOG):
+        return 0, path
+    return 1 if ".read." in path else 2, path
+
+
+def _cut(
+    directory: str,
+    known: Mapping[str, StoredFile],
+    is_wanted: Callable[[str], bool],
+    closing: ExitStack,
+) -> _Cut:
+    """The wanted files as they were at one moment; ``closing`` closes them."""
+    for _ in range(_ATTEMPTS):
+        before = _list_files(directory, is_wanted)
+        with ExitStack() as opened:
+            unchanged = [
+                known[path]
+                for path, identity in before.items()
+                if path in known and known[path].identity == identity
+            ]
+            changed = sorted(before.keys() - {file.path for file in unchanged}, key=_rank)
+            try:
+                held = [_hold(directory, path, before[path], opened) for path in changed]
+            except FileNotFoundError:
+                continue
+            exact = _read_sizes(held)
+            if _is_same(before, _list_files(directory, is_wanted), unchanged):
+                closing.push(opened.pop_all())
+                return _Cut(held, unchanged, exact)
+    raise LogError(directory, "its files are replaced all the time; try again when it is calmer")
+
+
+def _list_files(directory: str, is_wanted: Callable[[str], bool]) -> Listing:
+    found: Listing = {}
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            whole = os.path.join(parent, name)
+            path = os.path.relpath(whole, directory).replace(os.sep, "/")
+            if name.endswith(_LOCK) or not is_wanted(path):
+                continue
+            try:
+                status = os.lstat(whole)
+            except FileNotFoundError:
+                continue  # the second listing will differ
+            if stat.S_ISREG(status.st_mode):
+                found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def _hold(directory: str, path: str, identity: Identity, opened: ExitStack) -> _Held:
+    try:
+        file = ReadFile(os.path.join(directory, path))
+    except OSError as error:
+        if is_out_of_files(error):
+            said = "has more files than this process may open; raise `ulimit -n`"
+            raise LogError(directory, said) from None
+        raise
+    opened.callback(file.close)
+    return _Held(path, file, identity)
+
+
+def _read_sizes(held: Sequence[_Held]) -> bool:
+    """Whether they are the sizes of one moment."""
+    for _ in range(_LOOKS):
+        sizes = [each.file.size() for each in held]
+        for each, size in zip(held, sizes, strict=True):
+            each.size = size
+        if sizes == [each.file.size() for each in held]:
+            return True
+    return False
+
+
+def _is_same(before: Listing, after: Listing, unchanged: Sequence[StoredFile]) -> bool:
+    """No file came, went or was replaced; and those that are not open did not change."""
+    inodes = {path: identity[0] for path, identity in before.items()}
+    return inodes == {path: identity[0] for path, identity in after.items()} and all(
+        after[file.path] == file.identity for file in unchanged
+    )
+
+
+# -- what is copied --
+
+
+class _ChunkWriter:
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+        self._there = set(vault.names(CHUNKS))
+        self.new_bytes = 0
+
+    def store_all(self, cut: _Cut) -> list[StoredFile]:
+        return [*cut.unchanged, *(self._store(each) for each in cut.held)]
+
+    def _store(self, held: _Held) -> StoredFile:
+        names, size = [], 0
+        for data in _chunks(held):
+            names.append(self._write(data))
+            size += len(data)
+        inode, _, modified_ns = held.identity
+        return StoredFile(held.path, size, (inode, size, modified_ns), tuple(names))
+
+    def _write(self, data: bytes) -> str:
+        name = chunk_name(data)
+        if name not in self._there:
+            self._vault.write(CHUNKS, name, data)
+            self._there.add(name)
+            self.new_bytes += len(data)
+        return name
+
+
+def chunk_name(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _chunks(held: _Held) -> Iterator[bytes]:
+    offset = 0
+    while offset < held.size:
+        parts, wanted = [], min(CHUNK_BYTES, held.size - offset)
+        while wanted and (part := held.file.read_at(offset, wanted)):
+            parts.append(part)
+            offset += len(part)
+            wanted -= len(part)
+        if parts:
+            yield b"".join(parts)
+        if wanted:
+            return  # cut meanwhile: what is gone was never acknowledged
