@@ -171,14 +171,6 @@ def test_a_worker_that_is_stopped_finishes_what_it_runs(task, url, place):
     assert job.result(timeout=1) == "finished"
 
 
-def test_a_lease_is_renewed_while_a_long_job_runs(task, url, place):
-    job = task("slow", "long").send(4.5)  # longer than its lease
-    words = ("shop:app", "-q", "long")
-    with WorkerProcess(place, *words, url=url) as one, WorkerProcess(place, *words, url=url) as two:
-        assert job.result(timeout=60) == "finished"
-        assert len(one.matching("slow") + two.matching("slow")) == 1
-
-
 def test_a_burst_ends_when_nothing_is_ready(task, url, place):
     jobs = [task("add", "burst").send(n, 1) for n in range(20)]
     with WorkerProcess(place, "shop:app", "-q", "burst", "--burst", url=url) as worker:

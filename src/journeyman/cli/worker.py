@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from journeyman.cli.server.connection import server_option
+from journeyman.tasks import App
 
 _LEVELS = ["debug", "info", "warning", "error"]
 
@@ -43,7 +44,7 @@ _LEVELS = ["debug", "info", "warning", "error"]
 @server_option
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 def worker(
-    app: str,
+    app: str | App,
     queues: tuple[str, ...],
     concurrency: int,
     kind: Any,
@@ -72,7 +73,7 @@ def worker(
 
     if processes > 1 or reload_:
         return supervise(_one_process(), processes, reload=Path.cwd() if reload_ else None)
-    found = load_app(app)
+    found = app if isinstance(app, App) else load_app(app)
     if server:
         found.use_server(server)
     on_outcome = None

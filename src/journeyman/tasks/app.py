@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -61,6 +62,7 @@ class App:
         self.tasks: dict[str, AnyTask] = {}
         self.timetables: dict[str, Timetable] = {}
         self.middleware: list[Middleware] = []
+        self.contexts: list[Callable[[], AbstractContextManager[Any]]] = []
         self.failure_hooks: list[Callable[[FailedJob], Any]] = []
         self._defaults = Options().with_(defaults)
         self._broker: Broker | None = None
@@ -143,6 +145,10 @@ class App:
     def use(self, middleware: Middleware) -> None:
         """Run this around every job; the first one added is the outermost."""
         self.middleware.append(middleware)
+
+    def within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Enter a new one of these contexts around every function, in the thread that runs it."""
+        self.contexts.append(context)
 
     # -- jobs --------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import logging
 import random
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -113,12 +114,31 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
 
 
 def call_here(prepared: Prepared) -> Any:
-    """Call the function of a task in this thread; an async one gives its coroutine."""
-    if prepared.task is None:
-        assert prepared.problem is not None
-        raise prepared.problem
+    """Call the sync function of a task in this thread."""
+    task, envelope = prepared.task, prepared.envelope
+    assert task is not None
     set_current(prepared.current)
-    return prepared.task.function(*prepared.envelope.args, **prepared.envelope.kwargs)
+    if not task.app.contexts:
+        return task.function(*envelope.args, **envelope.kwargs)
+    with _entered(task.app):
+        return task.function(*envelope.args, **envelope.kwargs)
+
+
+async def await_here(prepared: Prepared) -> Any:
+    """The same on the event loop, for sync and async functions."""
+    task, envelope = prepared.task, prepared.envelope
+    assert task is not None
+    if not task.is_async:
+        return call_here(prepared)
+    with _entered(task.app):
+        return await task.function(*envelope.args, **envelope.kwargs)
+
+
+def _entered(app: App) -> ExitStack:
+    with ExitStack() as stack:
+        for context in app.contexts:
+            stack.enter_context(context())
+        return stack.pop_all()
 
 
 async def call_around(app: App, prepared: Prepared, call: Callable[[], Awaitable[Any]]) -> Any:

@@ -62,12 +62,16 @@ class Call(Generic[T]):
     def send(self) -> Job[T]:
         """Add the job; of a chain the first, and the Job is that of the last."""
         order = self.order()
-        return self._job(order, self.task.app.broker.add(order))
+        return self.job_of(order, is_new=self.app.broker.add(order))
 
     async def asend(self) -> Job[T]:
         """``send`` for asyncio."""
         order = self.order()
-        return self._job(order, await self.task.app.broker.aadd(order))
+        return self.job_of(order, is_new=await self.app.broker.aadd(order))
+
+    @property
+    def app(self) -> App:
+        return self.task.app
 
     def order(self) -> Order:
         """What goes to the broker. Raises TypeError, UsageError."""
@@ -105,8 +109,9 @@ class Call(Generic[T]):
             raise UsageError(f"at({when}): the time has no time zone; say which, for example UTC")
         return when
 
-    def _job(self, order: Order, is_new: bool) -> Job[T]:
-        app = self.task.app
+    def job_of(self, order: Order, *, is_new: bool = True) -> Job[T]:
+        """The job that this order makes."""
+        app = self.app
         ids = [order.job_id]
         for _ in self.followers:
             ids.append(next_id(ids[-1]))

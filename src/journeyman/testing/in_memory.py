@@ -48,8 +48,8 @@ from journeyman.tasks.running import (
     JobTimeout,
     Outcome,
     Prepared,
+    await_here,
     call_around,
-    call_here,
     failed,
     prepare,
     succeeded,
@@ -302,14 +302,10 @@ async def _outcome_of(app: App, prepared: Prepared) -> Outcome:
     task = prepared.task
     assert task is not None
 
-    async def call() -> Any:
-        value = call_here(prepared)
-        return await value if task.is_async else value
-
     limit = task.defaults.timeout_s if task.is_async else None
     try:
         async with asyncio.timeout(limit):
-            value = await call_around(app, prepared, call)
+            value = await call_around(app, prepared, lambda: await_here(prepared))
     except TimeoutError as error:
         late = JobTimeout(f"took longer than {limit:g} s") if limit is not None else error
         return failed(prepared, late, chance=0.5)

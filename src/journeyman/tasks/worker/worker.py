@@ -25,6 +25,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -40,6 +41,7 @@ from journeyman.tasks.running import (
     JobTimeout,
     Outcome,
     Prepared,
+    await_here,
     call_around,
     call_here,
     failed,
@@ -149,6 +151,8 @@ class Worker:
             self._pool.close()
             if self._lease_link is not None:
                 self._lease_link.close()
+            await self._broker.aclose()
+            await asyncio.sleep(0)  # transports close in the next turn of the loop
         logger.info("worker %s: stopped", self.name)
 
     def stop(self) -> None:
@@ -251,7 +255,8 @@ class Worker:
     def _run_in_thread(
         self, held: Held, ended: Callable[[Any, BaseException | None], None]
     ) -> None:
-        held.work = Work(lambda: call_here(held.prepared), ended)
+        context = copy_context()  # what middleware has set, a span for example
+        held.work = Work(lambda: context.run(call_here, held.prepared), ended)
         limit = held.prepared.options.timeout_s
         if limit is not None:
             held.timer = self._loop.call_later(limit, self._time_out, held)
@@ -290,7 +295,7 @@ class Worker:
         task = prepared.task
         assert task is not None
         in_loop = task.is_async or self._kind == "asyncio"
-        call = (lambda: _awaited(prepared)) if in_loop else (lambda: self._in_thread(held))
+        call = (lambda: await_here(prepared)) if in_loop else (lambda: self._in_thread(held))
         limit = task.defaults.timeout_s if in_loop else None  # threads are interrupted
         try:
             async with asyncio.timeout(limit):
@@ -411,11 +416,6 @@ def _explained(prepared: Prepared, error: BaseException) -> BaseException:
     if isinstance(error, JobTimeout) and not error.args:
         return JobTimeout(f"took longer than {prepared.options.timeout_s:g} s")
     return error
-
-
-async def _awaited(prepared: Prepared) -> Any:
-    value = call_here(prepared)
-    return await value if prepared.task is not None and prepared.task.is_async else value
 
 
 def _lease_request(names: Sequence[str], count: int, wait_ms: int) -> bytes:  # noqa: ARG001

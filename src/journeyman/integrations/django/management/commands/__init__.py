@@ -1,0 +1,1 @@
+"""journeyman_worker."""

@@ -1,0 +1,48 @@
+"""Journeyman in Flask: the URL from its configuration, jobs in its application context.
+
+    app = jm.App()
+    journeyman = Journeyman(app)
+
+    def create_app() -> Flask:
+        flask = Flask(__name__)
+        flask.config["JOURNEYMAN_URL"] = "journeyman://queue.internal"
+        journeyman.init_app(flask)
+        return flask
+
+    flask --app shop journeyman-worker -c 8      the options of `journeyman worker`
+
+Inside of a job ``current_app`` works, and extensions such as Flask-SQLAlchemy with it.
+"""
+
+from __future__ import annotations
+
+import click
+from flask import Flask
+
+from journeyman.cli.worker import worker
+from journeyman.tasks import App
+
+
+class Journeyman:
+    """See the module. With ``flask`` it is initialized at once."""
+
+    def __init__(self, app: App, flask: Flask | None = None) -> None:
+        self._app = app
+        if flask is not None:
+            self.init_app(flask)
+
+    def init_app(self, flask: Flask) -> None:
+        url = flask.config.get("JOURNEYMAN_URL")
+        if url:
+            self._app.use_server(url)
+        self._app.within(flask.app_context)
+        flask.extensions["journeyman"] = self._app
+        command = click.Command(
+            "journeyman-worker",
+            params=[option for option in worker.params if option.name not in ("app", "reload_")],
+            callback=lambda **options: worker.callback(  # type: ignore[misc]
+                app=self._app, reload_=False, **options
+            ),
+            help="Run the jobs of this application.",
+        )
+        flask.cli.add_command(command)

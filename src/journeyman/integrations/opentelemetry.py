@@ -1,0 +1,40 @@
+"""Spans of jobs, below the span of their sender.
+
+    app.use(OpenTelemetry())
+
+The sender puts its trace context into the envelope by itself. Each attempt is one span, ``job
+NAME``, of kind CONSUMER; an exception is recorded on it. Spans of the function are below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import SpanKind, TracerProvider
+
+from journeyman.tasks import CurrentJob
+
+
+class OpenTelemetry:
+    """Middleware; see the module."""
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer("journeyman", tracer_provider=tracer_provider)
+
+    async def around(self, job: CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
+        attributes: dict[str, str | int] = {
+            "messaging.system": "journeyman",
+            "messaging.destination.name": job.queue,
+            "messaging.message.id": job.id,
+            "journeyman.task": job.task,
+            "journeyman.attempt": job.attempt,
+        }
+        with self._tracer.start_as_current_span(
+            f"job {job.task}",
+            context=propagate.extract(dict(job.trace)),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+        ):
+            return await call()

@@ -1,0 +1,205 @@
+"""Tasks inside of the real Flask, FastAPI, Django and OpenTelemetry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from flask import Flask, current_app
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+import journeyman as jm
+from journeyman.integrations.fastapi import lifespan
+from journeyman.integrations.flask import Journeyman
+from journeyman.integrations.opentelemetry import OpenTelemetry
+from journeyman.testing import InMemory
+from tests.support.servers.workq_process import WorkqProcess
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory) -> Iterator[str]:
+    with WorkqProcess(tmp_path_factory.mktemp("server"), memory=True) as server:
+        yield f"journeyman://127.0.0.1:{server.workq_port}"
+
+
+# -- Flask ---------------------------------------------------------------------------------------
+
+
+def flask_shop(app: jm.App, **config: str) -> Flask:
+    flask = Flask("shop")
+    flask.config.update(config, GREETING="hello")
+    Journeyman(app, flask)
+
+    @app.task(name="greet")
+    def greet(name: str) -> str:
+        return f"{current_app.config['GREETING']} {name}"
+
+    @flask.post("/greet/<name>")
+    def view(name: str) -> str:
+        return greet.send(name).result(timeout=30)
+
+    return flask
+
+
+def test_a_flask_view_sends_a_job_that_runs_in_the_application_context():
+    app = jm.App()
+    client = flask_shop(app).test_client()
+    with InMemory(app) as queue:
+        assert client.post("/greet/ann").text == "hello ann"
+        queue.assert_sent("greet", "ann")
+
+
+def test_flask_has_a_worker_command_and_the_url_of_its_configuration(url):
+    app = jm.App()
+    flask = flask_shop(app, JOURNEYMAN_URL=url)
+    job = app.tasks["greet"].send("bob")
+
+    done = flask.test_cli_runner().invoke(args=["journeyman-worker", "--burst"])
+    assert done.exit_code == 0, done.output
+    assert job.result(timeout=30) == "hello bob"
+    app.close()
+
+
+# -- FastAPI -------------------------------------------------------------------------------------
+
+
+def test_a_fastapi_endpoint_sends_and_awaits_a_job_of_its_own_worker(url):
+    app = jm.App(url, queue="fast")
+    api = FastAPI(lifespan=lifespan(app, worker=True))
+
+    @app.task(name="double")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @api.post("/double/{number}")
+    async def endpoint(number: int) -> int:
+        return await (await double.asend(number))
+
+    with TestClient(api) as client:
+        assert client.post("/double/21").json() == 42
+
+
+def test_a_fastapi_endpoint_is_tested_without_a_server():
+    app = jm.App()
+    api = FastAPI(lifespan=lifespan(app))
+
+    @app.task(name="note")
+    def note(text: str) -> None:
+        """Nothing to do."""
+
+    @api.post("/notes")
+    async def endpoint() -> str:
+        return (await note.asend("hi")).id
+
+    with InMemory(app) as queue, TestClient(api) as client:
+        job_id = client.post("/notes").json()
+        assert queue.assert_sent(note, "hi").id == job_id
+
+
+# -- Django --------------------------------------------------------------------------------------
+
+DJANGO_PROJECT = """
+import os, sys
+from django.conf import settings
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.sqlite3"}},
+    INSTALLED_APPS=["journeyman.integrations.django", "orders"],
+    JOURNEYMAN={"APP": "orders.tasks:app"},
+    USE_TZ=True,
+)
+import django
+django.setup()
+"""
+DJANGO_TASKS = """
+import journeyman as jm
+from django.db import connection
+
+app = jm.App(queue="django")
+
+@app.task(name="count_tables")
+def count_tables(extra: int) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        return cursor.fetchone()[0] + extra
+"""
+DJANGO_PROGRAM = """
+from django.core.management import execute_from_command_line
+from django.db import transaction
+from journeyman.integrations.django import on_commit
+from orders.tasks import app, count_tables
+
+class Undo(Exception): ...
+
+try:
+    with transaction.atomic():
+        lost = on_commit(count_tables).send(1)
+        raise Undo
+except Undo:
+    pass
+with transaction.atomic():
+    sent = on_commit(count_tables.options(priority=5)).send(41)
+    assert not app.broker.delete(__import__("uuid").UUID(sent.id)), "sent before the commit"
+execute_from_command_line(["manage.py", "journeyman_worker", "--burst", "-c", "2"])
+print(sent.result(timeout=30), lost.delete())
+app.close()
+"""
+
+
+def test_django_sends_on_commit_and_has_a_worker_command(tmp_path, url):
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "__init__.py").touch()
+    (tmp_path / "orders" / "tasks.py").write_text(DJANGO_TASKS)
+    program = textwrap.dedent(DJANGO_PROJECT + DJANGO_PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"JOURNEYMAN_URL": url, "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "42 False\n"
+
+
+# -- OpenTelemetry -------------------------------------------------------------------------------
+
+
+def test_the_span_of_a_job_is_below_that_of_its_sender():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("test")
+    app = jm.App()
+    app.use(OpenTelemetry(provider))
+
+    @app.task(name="work")
+    def work(fails: bool) -> None:
+        with tracer.start_as_current_span("inside"):
+            if fails:
+                raise ValueError("broken")
+
+    with InMemory(app) as queue:
+        with tracer.start_as_current_span("request") as request:
+            work.send(False)
+            work.send(True)
+        queue.run_all(check=False)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    jobs = [span for span in exporter.get_finished_spans() if span.name == "job work"]
+    assert {span.context.trace_id for span in exporter.get_finished_spans()} == {
+        request.get_span_context().trace_id
+    }
+    sender = request.get_span_context().span_id
+    assert [span.parent and span.parent.span_id for span in jobs] == [sender, sender]
+    assert all(span.kind is SpanKind.CONSUMER for span in jobs)
+    assert [span.status.status_code for span in jobs] == [StatusCode.UNSET, StatusCode.ERROR]
+    assert spans["inside"].parent is not None
+    assert spans["inside"].parent.span_id == jobs[1].context.span_id
