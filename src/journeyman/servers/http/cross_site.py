@@ -29,6 +29,7 @@ from journeyman.servers.http.errors import ApiError
 ANY_HOST = "*"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
+_JSON, _FORMS = "application/json", "application/x-www-form-urlencoded"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -40,15 +41,18 @@ class CrossSite:
         self._is_local = _is_local(listen.host)
         self._is_everywhere = _is_everywhere(listen.host)
 
-    def check(self, request: web.Request) -> None:
-        """Raises ApiError if the request may come from a page of another site."""
+    def check(self, request: web.Request, *, takes_forms: bool = False) -> None:
+        """Raises ApiError if the request may come from a page of another site.
+
+        ``takes_forms``: the caller looks for a code in them that only this server can make.
+        """
         hosts = request.headers.getall("Host", [])
         host = self._allowed_host(hosts[0] if len(hosts) == 1 else "")
         if not request.raw_path.startswith(("/", "*")):
             self._allowed_host(request.raw_path.partition("://")[2].partition("/")[0])
         if request.method not in _READING:
             _check_origin(request, host)
-            _check_type(request)
+            _check_type(request, _FORMS if takes_forms else _JSON)
 
     def _allowed_host(self, text: str) -> tuple[str, int | None]:
         host = _split(text)
@@ -75,11 +79,11 @@ def _check_origin(request: web.Request, host: tuple[str, int | None]) -> None:
             raise ApiError(403, f"origin {json.dumps(origin)} may not change anything here")
 
 
-def _check_type(request: web.Request) -> None:
+def _check_type(request: web.Request, allowed: str) -> None:
     given = request.headers.getall("Content-Type", [])
-    is_json = [value.partition(";")[0].strip().lower() == "application/json" for value in given]
-    if not all(is_json) or (request.can_read_body and not given):
-        raise ApiError(415, "Content-Type must be application/json")
+    is_allowed = [value.partition(";")[0].strip().lower() == allowed for value in given]
+    if not all(is_allowed) or (request.can_read_body and not given):
+        raise ApiError(415, f"Content-Type must be {allowed}")
 
 
 def _is_same(origin: str, host: tuple[str, int | None]) -> bool:

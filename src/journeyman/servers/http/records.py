@@ -19,7 +19,7 @@ from journeyman.errors import FormatError
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Codec, Entry
 from journeyman.logs.catalog import load_order
-from journeyman.logs.segments import names_in, workq_segments
+from journeyman.logs.segments import ledger_segments, names_in, workq_segments
 
 PIECE_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 128 * 1024
@@ -46,6 +46,10 @@ def schedule_files(disk: RealDisk, path: str) -> list[str]:
 
 def work_files(disk: RealDisk, directory: str) -> list[str]:
     return [f"{directory}/{name}" for name in workq_segments(names_in(disk, directory))]
+
+
+def ledger_files(disk: RealDisk, directory: str) -> list[str]:
+    return [f"{directory}/{name}" for name in ledger_segments(names_in(disk, directory))]
 
 
 def of_work_job(disk: RealDisk, directory: str, job_id: bytes) -> list[PlacedRecord]:

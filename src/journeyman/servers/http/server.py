@@ -33,12 +33,15 @@ from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.api import Api, add_routes
+from journeyman.servers.http.console.pages import PUBLIC, Console, is_console
+from journeyman.servers.http.console.sessions import Sessions
+from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import CrossSite
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.routes import VERSION_1, problem
 from journeyman.servers.http.sender import HttpSender
-from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, add_version_1
+from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import Backend
 from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.telemetry.metrics import of_queues
@@ -81,7 +84,8 @@ async def open_http(
     handshake_timeout_s: float = 10.0,
 ) -> HttpPort:
     """Open the port; OSError, worded for people, when that cannot be."""
-    gate = _Gate(around, CrossSite(address, allowed_hosts))
+    sessions = Sessions(backend.clock, is_secure=around.access.tls is not None)
+    gate = _Gate(around, CrossSite(address, allowed_hosts), sessions)
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
     connections = _Connections(around, timeout_s)
     app.middlewares.insert(0, connections.note)
@@ -106,7 +110,12 @@ async def open_http(
     if work is not None and work.store is not None:
         add_history_routes(app, work.store)
     add_openapi_route(app)
-    add_version_1(app, backend)
+    version = VersionOne.of(backend)
+    add_version_1(app, version)
+    console = Console(backend, version, sessions)
+    console.add_to(app)
+    gate.console = console
+    app.on_shutdown.append(_closing(console))
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -129,7 +138,15 @@ async def open_http(
     except OSError:
         await runner.cleanup()
         raise
+    console.history.start()
     return HttpPort(listener.address, runner, listener, connections)
+
+
+def _closing(console: Console) -> Callable[[web.Application], Awaitable[None]]:
+    async def close(_: web.Application) -> None:
+        console.close()
+
+    return close
 
 
 async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
@@ -173,36 +190,71 @@ class _Complaints(logging.Handler):
 class _Gate:
     """Every request passes here: where it comes from, the token, and errors made into JSON."""
 
-    def __init__(self, around: ZtickContext, cross_site: CrossSite) -> None:
+    console: Console
+
+    def __init__(self, around: ZtickContext, cross_site: CrossSite, sessions: Sessions) -> None:
         self._around = around
         self._cross_site = cross_site
+        self._sessions = sessions
 
     @web.middleware
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if request.path not in _PUBLIC_PATHS:
                 self._check_site(request)
-                token = request["token"] = await self._token(request)
+                is_page = is_console(request.path)
+                token = self._visitor(request) if is_page else await self._token(request)
+                request["token"] = token
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
             return await handler(request)
         except ApiError as error:
-            return _refusal(request, error)
+            return self._refusal(request, error)
+        except web.HTTPRedirection as error:
+            return web.Response(
+                status=error.status, headers={"Location": error.headers["Location"]}
+            )
         except web.HTTPRequestEntityTooLarge:
-            return _refusal(request, ApiError(413, "body too large"))
+            return self._refusal(request, ApiError(413, "body too large"))
         except web.HTTPException as error:
             words = {404: "not found", 405: "method not allowed"}
             code = error.reason if error.status == 401 else ""
             told = ApiError(error.status, words.get(error.status, error.reason), code)
-            response = _refusal(request, told)
+            response = self._refusal(request, told)
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
             if error.status == 401:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
 
+    def _refusal(self, request: web.Request, error: ApiError) -> web.Response:
+        if is_console(request.path) and error.status != 421:
+            return self.console.problem(request, error)
+        return _refusal(request, error)
+
+    def _visitor(self, request: web.Request) -> Token | None:
+        """The token of a session of the console; who has none is sent to the login."""
+        request["find_token"] = lambda secret: self._find_token(request, secret)
+        tokens = self._around.access.tokens
+        session = self._sessions.find(request)
+        if session is not None and tokens is not None:
+            token = session.token
+            if token is None or token not in tokens:  # it was removed, or changed
+                self._sessions.end(session)
+                session = None
+        if session is None and tokens is None:
+            session = self._sessions.begin(None)
+            request["session_is_new"] = True
+        request["session"] = session
+        if session is not None:
+            return session.token
+        if not request.path.startswith(PUBLIC):
+            raise web.HTTPSeeOther(link("/console/login", back=request.path_qs))
+        return None
+
     def _check_site(self, request: web.Request) -> None:
         try:
-            self._cross_site.check(request)
+            # Forms of the console are signed (console/sessions.py).
+            self._cross_site.check(request, takes_forms=is_console(request.path))
         except ApiError as error:
             self._around.messages.warn(
                 f"HTTP request refused: {error.message}", client=request.remote or ""
@@ -211,14 +263,23 @@ class _Gate:
 
     async def _token(self, request: web.Request) -> Token | None:
         """None: no token is needed."""
-        around, access = self._around, self._around.access
-        tokens = access.tokens
-        if tokens is None:
+        if self._around.access.tokens is None:
             return None
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             raise web.HTTPUnauthorized(reason="auth_required")
-        host, key = request.remote or "", secret.strip().encode(errors="surrogateescape")
+        token = await self._find_token(request, secret.strip())
+        if token is None:
+            raise web.HTTPUnauthorized(reason="auth_failed")
+        return token
+
+    async def _find_token(self, request: web.Request, secret: str) -> Token | None:
+        """As on every port: wrong ones make the next one wait."""
+        around, access = self._around, self._around.access
+        tokens = access.tokens
+        if tokens is None or not secret:
+            return None
+        host, key = request.remote or "", secret.encode(errors="surrogateescape")
         found: asyncio.Future[Token | None] = around.loop.create_future()
         access.attempts.ask(
             around.loop,
@@ -230,7 +291,6 @@ class _Gate:
         token = await found
         if token is None:
             around.messages.warn("authentication failed", client=host, over="http")
-            raise web.HTTPUnauthorized(reason="auth_failed")
         return token
 
 

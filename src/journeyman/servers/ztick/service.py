@@ -182,6 +182,7 @@ class ZtickServer(Service):
             self._work,
             self._fan_out,
             self._clock.monotonic_ns(),
+            context.ledger,
         )
         try:
             self._http = await open_http(

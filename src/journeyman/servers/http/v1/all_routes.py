@@ -44,8 +44,7 @@ class VersionOne:
         return [route for part in parts for route in part.routes()]
 
 
-def add_version_1(app: web.Application, backend: Backend) -> VersionOne:
-    version = VersionOne.of(backend)
+def add_version_1(app: web.Application, version: VersionOne) -> None:
     routes = version.routes()
     document = msgspec.json.encode(describe(routes))
 
@@ -60,4 +59,3 @@ def add_version_1(app: web.Application, backend: Backend) -> VersionOne:
         version.server.figures_live.close()
 
     app.on_shutdown.append(close)
-    return version

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from journeyman.clock import Clock
@@ -29,6 +29,7 @@ from journeyman.servers.http.routes import Call
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 
 if TYPE_CHECKING:
+    from journeyman.servers.core.ledger import Ledger
     from journeyman.servers.kestrel.service import KestrelServer
     from journeyman.servers.telemetry.metrics import MeasuredDisk
     from journeyman.servers.workq.service import WorkqServer
@@ -57,7 +58,8 @@ class Backend:
     schedule: ZtickServer
     work: WorkqServer | None = None
     fan_out: KestrelServer | None = None
-    started_ns: int = field(default=0)
+    started_ns: int = 0
+    ledger: Ledger | None = None
 
     # -- asking --
 

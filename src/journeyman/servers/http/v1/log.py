@@ -35,9 +35,8 @@ VERIFY_TIMEOUT_S = 600.0
 class LogRoutes:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._sample = RecordSample()
-        self._watches: list[tuple[Any, Any]] = []
-        self.tail = Channel(self._next_records, FLUSH_S, self._watch)
+        self._watch = RecordWatch(backend)
+        self.tail = Channel(self._next_records, FLUSH_S, self._watch.switch)
         self._verifying = asyncio.Lock()
 
     def routes(self) -> list[Route]:
@@ -157,29 +156,20 @@ class LogRoutes:
         )
         return values.LogRecords([record_seen(SCHEDULE, each) for each in found])
 
+    def places(self) -> dict[str, str]:
+        """Where the logs are, by service."""
+        found = {SCHEDULE: self.schedule_log, WORK: self.work_log, FAN_OUT: self.fan_out_log}
+        return {name: place for name, place in found.items() if place is not None}
+
     # -- live --
 
     async def stream(self, call: Call) -> web.StreamResponse:
         return await stream_events(call.request, [self.tail])
 
-    def _watch(self, is_on: bool) -> None:
-        backend = self._backend
-        services = {SCHEDULE: backend.schedule, WORK: backend.work, FAN_OUT: backend.fan_out}
-        for watchers, watch in self._watches:
-            watchers.remove(watch)
-        self._watches = []
-        for name, service in services.items():
-            if is_on and service is not None:
-                watch = _noting(self._sample, name)
-                service.writer.watchers.append(watch)
-                self._watches.append((service.writer.watchers, watch))
-
     async def _next_records(self) -> bytes | None:
-        sample, more = self._sample.take()
-        if not sample:
+        shown, more = self._watch.take()
+        if not shown:
             return None
-        now_ns = self._backend.clock.now_ns()
-        shown = [live_seen(service, record, now_ns) for service, record in sample]
         told = {"records": [msgspec.to_builtins(each) for each in shown], "more": more}
         return event_bytes("records", msgspec.json.encode(told))
 
@@ -208,6 +198,34 @@ class LogRoutes:
         if detail is None:
             raise ApiError(404, "this service has no log on the disk", "service_off")
         return values.UpkeepAnswer(service, detail)
+
+
+class RecordWatch:
+    """A sample of what becomes durable in all services, for one channel."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._sample = RecordSample()
+        self._watches: list[tuple[list[Any], Any]] = []
+
+    def switch(self, is_on: bool) -> None:
+        """Begin or end to watch: the writers are asked nothing while nobody looks."""
+        for watchers, watch in self._watches:
+            watchers.remove(watch)
+        self._watches = []
+        backend = self._backend
+        services = {SCHEDULE: backend.schedule, WORK: backend.work, FAN_OUT: backend.fan_out}
+        for name, service in services.items():
+            if is_on and service is not None:
+                watch = _noting(self._sample, name)
+                service.writer.watchers.append(watch)
+                self._watches.append((service.writer.watchers, watch))
+
+    def take(self) -> tuple[list[values.LiveRecord], int]:
+        """The sample since the last call, newest first, and how many more there were."""
+        sample, more = self._sample.take()
+        now_ns = self._backend.clock.now_ns()
+        return [live_seen(service, record, now_ns) for service, record in reversed(sample)], more
 
 
 def _noting(sample: RecordSample, service: str) -> Any:

@@ -6,6 +6,8 @@ import hashlib
 import uuid
 from typing import Any
 
+import msgspec
+
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob, SeenJob, SeenQueue
 from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
@@ -158,6 +160,13 @@ class WorkRoutes:
                 return values.Added(id_text(job_id), False)
             raise
         return values.Added(id_text(job_id), True)
+
+    def check_add(self, body: values.AddJob) -> None:
+        """What a body that came as JSON has been checked for already."""
+        try:
+            msgspec.convert(msgspec.to_builtins(body), values.AddJob)
+        except msgspec.ValidationError as error:
+            raise ApiError(400, str(error), "invalid_body") from None
 
     async def lease(self, call: Call) -> values.LeaseAnswer:
         body: values.LeaseBody = call.body

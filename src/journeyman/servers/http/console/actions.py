@@ -1,0 +1,248 @@
+"""What can be done from the console: read from a form, previewed, done, and audited.
+
+    confirm page --signed form--> carry_out --handlers of /v1--> the writers --> ledger: who, what
+
+Every action is one that the API has; the console only asks first. A failed audit is logged and
+does not undo what was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from journeyman.errors import JourneymanError
+from journeyman.formats import ledger
+from journeyman.formats.ledger import ActionAudited, Instant
+from journeyman.servers.http import records
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.routes import Call
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.all_routes import VersionOne
+from journeyman.servers.http.v1.backend import Backend
+
+MOST_IDS = 500
+VIA = "console"
+SHOWN_TARGETS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """``ids`` are what it is done to; the rest is what it needs beside."""
+
+    name: str
+    ids: list[str]
+    title: str
+    danger: bool = False
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    title: str
+    danger: bool
+    do: Callable[[Call, Action], Awaitable[str]]
+    fields: tuple[str, ...] = ()
+
+
+class Actions:
+    def __init__(self, backend: Backend, version: VersionOne) -> None:
+        self._backend = backend
+        self._v1 = version
+        self._kinds = {
+            "requeue": _Kind("Requeue dead jobs", False, self._requeue),
+            "requeue-all": _Kind(
+                "Requeue all dead jobs of a queue", False, self._requeue_all, ("queue", "error")
+            ),
+            "delete": _Kind("Delete jobs", True, self._delete),
+            "add": _Kind(
+                "Add a job", False, self._add,
+                ("queue", "payload", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails"),
+            ),
+            "pause": _Kind("Pause queues", False, self._pause),
+            "resume": _Kind("Resume queues", False, self._resume),
+            "run-now": _Kind("Run scheduled jobs now", False, self._run_now),
+            "unschedule": _Kind("Remove scheduled jobs", True, self._unschedule),
+            "plan": _Kind("Plan a job", False, self._plan, ("execution",)),
+            "delete-reader": _Kind("Delete readers", True, self._delete_reader),
+            "delete-queue": _Kind("Delete fan-out queues", True, self._delete_queue),
+            "verify": _Kind("Verify all logs", False, self._verify),
+            "compact": _Kind("Compact the schedule's log", False, self._compact),
+            "clean": _Kind("Clean the work queue's log", False, self._clean),
+        }  # fmt: skip
+
+    def read(self, given: Mapping[str, Any]) -> Action:
+        """From a query or a form."""
+        name = str(given.get("action", ""))
+        kind = self._kinds.get(name)
+        if kind is None:
+            raise ApiError(400, f"there is no action {name[:40]!r}", "unknown_action")
+        get_all = getattr(given, "getall", None)
+        ids = get_all("id", []) if get_all is not None else given.get("id", [])
+        if len(ids) > MOST_IDS:
+            raise ApiError(400, f"at most {MOST_IDS} at once", "too_many")
+        fields = {key: str(given[key]) for key in kind.fields if given.get(key)}
+        return Action(name, [str(each) for each in ids], kind.title, kind.danger, fields)
+
+    async def preview(self, call: Call, action: Action) -> list[str]:
+        """What it would be done to, in words."""
+        if action.name != "requeue-all":
+            return action.ids
+        query = values.WorkJobsQuery(
+            queue=action.fields.get("queue", ""), state="dead",
+            error=action.fields.get("error", ""), limit=SHOWN_TARGETS,
+        )  # fmt: skip
+        page = await self._v1.work.jobs(Call(call.request, {}, query, None))
+        shown = [f"{job.id}  {job.result or ''}"[:120] for job in page.jobs]
+        return [*shown, "… and all others that match"] if page.next else shown
+
+    async def carry_out(self, call: Call, action: Action) -> str:
+        outcome = "failed"
+        try:
+            outcome = await self._kinds[action.name].do(call, action)
+        except ApiError as error:
+            outcome = f"refused: {error.message}"
+            raise
+        finally:
+            await self._audit(call, action, outcome)
+        return outcome
+
+    # -- doing --
+
+    async def _requeue(self, call: Call, action: Action) -> str:
+        body = values.BulkBody(ids=action.ids)
+        return _said("requeued", await self._v1.work.requeue_many(_with(call, body)))
+
+    async def _requeue_all(self, call: Call, action: Action) -> str:
+        body = values.BulkBody(
+            queue=action.fields.get("queue", ""), error=action.fields.get("error", "")
+        )
+        return _said("requeued", await self._v1.work.requeue_many(_with(call, body)))
+
+    async def _delete(self, call: Call, action: Action) -> str:
+        body = values.BulkBody(ids=action.ids)
+        return _said("deleted", await self._v1.work.delete_many(_with(call, body)))
+
+    async def _add(self, call: Call, action: Action) -> str:
+        numbers = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails")
+        given: dict[str, Any] = {
+            name: _whole(text) for name, text in action.fields.items() if name in numbers
+        }
+        body = values.AddJob(
+            queue=action.fields.get("queue", ""), payload=action.fields.get("payload", ""), **given
+        )
+        self._v1.work.check_add(body)
+        added = await self._v1.work.add(_with(call, body))
+        return f"added {added.id}"
+
+    async def _pause(self, call: Call, action: Action) -> str:
+        return await self._set_paused(call, action, True)
+
+    async def _resume(self, call: Call, action: Action) -> str:
+        return await self._set_paused(call, action, False)
+
+    async def _set_paused(self, call: Call, action: Action, paused: bool) -> str:
+        for name in action.ids:
+            path, body = {"queue": name}, values.PausedBody(paused=paused)
+            await self._v1.work.pause(Call(call.request, path, None, body))
+        return f"{'paused' if paused else 'resumed'} {', '.join(action.ids)}"
+
+    async def _run_now(self, call: Call, action: Action) -> str:
+        now_ns = self._backend.clock.now_ns()
+        for identifier in action.ids:
+            body = values.SetJob(execution=now_ns)
+            await self._v1.schedule.set_job(Call(call.request, {"id": identifier}, None, body))
+        return f"{len(action.ids)} planned to run now"
+
+    async def _plan(self, call: Call, action: Action) -> str:
+        body = values.SetJob(execution=action.fields.get("execution", ""))
+        for identifier in action.ids:
+            await self._v1.schedule.set_job(Call(call.request, {"id": identifier}, None, body))
+        return f"planned {', '.join(action.ids)}"
+
+    async def _unschedule(self, call: Call, action: Action) -> str:
+        for identifier in action.ids:
+            await self._v1.schedule.remove_job(Call(call.request, {"id": identifier}, None, None))
+        return f"removed {len(action.ids)}"
+
+    async def _delete_reader(self, call: Call, action: Action) -> str:
+        for each in action.ids:
+            queue, _, reader = each.partition("+")
+            path = {"queue": queue, "reader": reader}
+            await self._v1.fan_out.delete_reader(Call(call.request, path, None, None))
+        return f"deleted reader {', '.join(action.ids)}"
+
+    async def _delete_queue(self, call: Call, action: Action) -> str:
+        for queue in action.ids:
+            await self._v1.fan_out.delete(Call(call.request, {"queue": queue}, None, None))
+        return f"deleted queue {', '.join(action.ids)}"
+
+    async def _verify(self, call: Call, action: Action) -> str:  # noqa: ARG002 - as all of them
+        found = await self._v1.log.verify(call)
+        logs = [log for report in found.reports for log in report.get("logs", [])]
+        count = sum(log.get("records", 0) for log in logs)
+        damaged = sum(log.get("damaged_bytes", 0) for log in logs)
+        live = sum(log.get("live_bytes", 0) for log in logs)
+        dead = sum(log.get("dead_bytes", 0) for log in logs)
+        state = "clean" if found.clean else "DAMAGED"
+        return (
+            f"{state}: {count} records in {len(logs)} logs; "
+            f"{live} bytes live, {dead} dead, {damaged} damaged"
+        )
+
+    async def _compact(self, call: Call, action: Action) -> str:  # noqa: ARG002 - as all of them
+        return (await self._v1.log.compact(_with(call, values.ServiceBody("schedule")))).detail
+
+    async def _clean(self, call: Call, action: Action) -> str:  # noqa: ARG002 - as all of them
+        return (await self._v1.log.compact(_with(call, values.ServiceBody("work")))).detail
+
+    # -- the ledger --
+
+    async def _audit(self, call: Call, action: Action, outcome: str) -> None:
+        target = " ".join((*action.ids, *(f"{k}={v}" for k, v in action.fields.items())))[:500]
+        self._backend.messages.info(
+            f"console: {action.name}", who=call.who, target=target[:200], outcome=outcome[:200]
+        )
+        if self._backend.ledger is None:
+            return
+        now = Instant(self._backend.clock.now_ns())
+        record = ActionAudited(now, call.who, VIA, action.name, target, outcome[:500])
+        try:
+            await self._backend.ledger.note([record])
+        except JourneymanError as error:
+            self._backend.messages.warn("an action could not be audited", reason=error)
+
+    async def last_audits(self, limit: int) -> list[ActionAudited]:
+        """Newest first; those that the newest files of the ledger hold."""
+        path = self._backend.settings.ledger.path
+        if self._backend.ledger is None:
+            return []
+        return await asyncio.to_thread(self._read_audits, path, limit)
+
+    def _read_audits(self, directory: str, limit: int) -> list[ActionAudited]:
+        disk, found = self._backend.disk, []
+        for path in reversed(records.ledger_files(disk, directory)):
+            last = records.last_records(disk, ledger.CODEC, path, 10_000)
+            found += [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+
+def _with(call: Call, body: Any) -> Call:
+    return Call(call.request, {}, None, body)
+
+
+def _said(what: str, answer: values.BulkAnswer) -> str:
+    if not answer.refused:
+        return f"{what} {answer.done}"
+    return f"{what} {answer.done}, refused {len(answer.refused)}: not in the state that this needs"
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ApiError(400, f"{text[:40]!r} is not a whole number", "invalid_body") from None

@@ -1,0 +1,493 @@
+"""The pages of the console. Each is a URL, works without JavaScript, and takes ``at``.
+
+    request --session, token--> handler --handlers of /v1--> values --template--> HTML
+
+A page asks the same handlers as a client of the API, with the token of its session, so it shows
+what that token may see and nothing is counted twice. What changes something is confirmed on a page
+of its own, comes as a signed form, and is written to the ledger (actions.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from journeyman import __version__
+from journeyman.config import Token
+from journeyman.servers.http.console import shown
+from journeyman.servers.http.console.actions import Actions
+from journeyman.servers.http.console.assets import PREFIX, all_assets, serve_asset
+from journeyman.servers.http.console.figures import FigureHistory, series_of
+from journeyman.servers.http.console.search import read_search
+from journeyman.servers.http.console.sessions import Session, Sessions
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.live import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
+from journeyman.servers.http.routes import Call
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.all_routes import VersionOne
+from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.log import RecordWatch
+from journeyman.servers.http.v1.values import time_text
+
+PAGE: Final = 50
+OVERVIEW_ROWS: Final = 8
+PUBLIC: Final = ("/console/login", PREFIX)
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+NAVIGATION = (
+    ("overview", "/", "Overview"),
+    ("jobs", "/console/jobs", "Jobs"),
+    ("timetables", "/console/timetables", "Timetables"),
+    ("queues", "/console/queues", "Queues"),
+    ("fan-out", "/console/fan-out", "Fan-out"),
+    ("log", "/console/log", "Log"),
+    ("time", "/console/time", "Time machine"),
+    ("reports", "/console/reports", "Reports"),
+    ("settings", "/console/settings", "Settings"),
+)
+
+
+def is_console(path: str) -> bool:
+    return path == "/" or path.startswith("/console/")
+
+
+class Console:
+    """All pages. Made once a server."""
+
+    def __init__(self, backend: Backend, version: VersionOne, sessions: Sessions) -> None:
+        self._backend = backend
+        self._v1 = version
+        self._sessions = sessions
+        self._actions = Actions(backend, version)
+        self.history = FigureHistory(version.server)
+        self._templates = _environment()
+        self.figures_live = Channel(self._next_figures, FIGURES_S)
+        self._watch = RecordWatch(backend)
+        self.records_live = Channel(self._next_records, FLUSH_S, self._watch.switch)
+
+    def add_to(self, app: web.Application) -> None:
+        pages: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+            "/": self.overview,
+            "/console/jobs": self.jobs,
+            "/console/work/{job}": self.work_job,
+            "/console/schedule/{id:(?s:.+)}": self.scheduled_job,
+            "/console/timetables": self.timetables,
+            "/console/queues": self.queues,
+            "/console/fan-out": self.fan_out,
+            "/console/log": self.log,
+            "/console/time": self.time_machine,
+            "/console/reports": self.reports,
+            "/console/settings": self.settings,
+            "/console/confirm": self.confirm,
+            "/console/events": self.events,
+            "/console/login": self.login_form,
+        }
+        for path, handler in pages.items():
+            app.router.add_get(path, handler, allow_head=False)
+        app.router.add_post("/console/act", self.act)
+        app.router.add_post("/console/login", self.login)
+        app.router.add_post("/console/logout", self.logout)
+        app.router.add_get(PREFIX + "{name}", serve_asset, allow_head=False)
+
+    def close(self) -> None:
+        self.history.stop()
+        self.figures_live.close()
+        self.records_live.close()
+
+    # -- pages --
+
+    async def overview(self, request: web.Request) -> web.StreamResponse:
+        figures = await self._v1.server.figures(_call(request))
+        failed_runs = await self._v1.schedule.runs(
+            _call(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS))
+        )
+        due = await self._v1.schedule.jobs(
+            _call(request, values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS))
+        )
+        dead = None
+        if self._backend.work is not None:
+            asked = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS)
+            dead = await self._v1.work.jobs(_call(request, asked))
+        return self._page(
+            request,
+            "overview.html",
+            "overview",
+            figures=figures,
+            history=self.history,
+            failed_runs=failed_runs.runs,
+            due=due.jobs,
+            dead=dead.jobs if dead is not None else [],
+            chart=self._chart(),
+        )
+
+    async def jobs(self, request: web.Request) -> web.StreamResponse:
+        text = request.query.get("q", "")
+        search = read_search(text)
+        cursors = {name: request.query.get(f"{name}_cursor", "") for name in ("schedule", "work")}
+        is_paged = any(cursors.values())
+        at = request.query.get("at", "")
+        schedule = work = fan_out = None
+        problem = ""
+        try:
+            if search.wants("schedule") and (not is_paged or cursors["schedule"]):
+                schedule = await self._scheduled(request, search, cursors["schedule"], at)
+            if (
+                self._backend.work is not None
+                and search.wants("work")
+                and (not is_paged or cursors["work"])
+            ):
+                work = await self._v1.work.jobs(
+                    _call(
+                        request,
+                        values.WorkJobsQuery(
+                            queue=search.queue,
+                            state=search.work_state,
+                            text=search.text,
+                            error=search.error,
+                            since=search.since(self._backend.clock.now_ns()),
+                            limit=PAGE,
+                            cursor=cursors["work"],
+                            at=at,
+                        ),
+                    )
+                )
+            if self._backend.fan_out is not None and search.wants("fan-out") and not is_paged:
+                prefix = search.queue or search.text
+                asked = values.NamesQuery(prefix=prefix, limit=10)
+                fan_out = await self._v1.fan_out.queues(_call(request, asked))
+        except ApiError as error:
+            problem = error.message
+        return self._page(
+            request,
+            "jobs.html",
+            "jobs",
+            q=text,
+            search=search,
+            schedule=schedule,
+            work=work,
+            fan_out=fan_out,
+            problem=problem,
+            errors=self._errors_of(schedule),
+        )
+
+    async def _scheduled(
+        self, request: web.Request, search: Any, cursor: str, at: str
+    ) -> values.ScheduledJobs | None:
+        if search.error:  # the schedule's log has no errors: the runs that are remembered do
+            runs = await self._v1.schedule.runs(
+                _call(request, values.RunsQuery(success=False, limit=500))
+            )
+            wanted = search.error.lower()
+            found = [run for run in runs.runs if wanted in (run.reason + run.output).lower()]
+            jobs = [
+                values.ScheduledJob(run.id, "failed", run.execution, run.execution_ns)
+                for run in found[:PAGE]
+            ]
+            return values.ScheduledJobs(jobs, None)
+        state = search.schedule_state
+        order = "-time" if state in ("executed", "failed") else "time"
+        asked = values.ScheduledJobsQuery(
+            status=state, text=search.text, order=order, limit=PAGE, cursor=cursor, at=at
+        )
+        return await self._v1.schedule.jobs(_call(request, asked))
+
+    def _errors_of(self, page: values.ScheduledJobs | None) -> dict[str, str]:
+        """What is remembered of the last run of each failed job."""
+        wanted = {job.id for job in page.jobs if job.status == "failed"} if page else set()
+        found: dict[str, str] = {}
+        for run in self._backend.schedule.runs.latest():
+            if run.identifier in wanted and not run.success:
+                found.setdefault(run.identifier, run.reason)
+        return found
+
+    async def work_job(self, request: web.Request) -> web.StreamResponse:
+        job_id = request.match_info["job"]
+        call = _call(request, path={"job": job_id})
+        job = None
+        try:
+            job = await self._v1.work.job(call)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        records = (await self._v1.log.work_history(call)).records
+        if job is None and not records:
+            raise ApiError(404, f"there is no job {job_id}", "job_not_found")
+        return self._page(
+            request,
+            "work_job.html",
+            "jobs",
+            job_id=job_id,
+            job=job,
+            records=records,
+            spans=spans_of(records),
+        )
+
+    async def scheduled_job(self, request: web.Request) -> web.StreamResponse:
+        identifier = request.match_info["id"]
+        call = _call(request, values.KeyQuery(identifier), path={"id": identifier})
+        job = None
+        try:
+            job = await self._v1.schedule.job(call)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        records = (await self._v1.log.schedule_history(call)).records
+        if job is None and not records:
+            raise ApiError(404, "there is no such job", "job_not_found")
+        query = values.RunsQuery(prefix=identifier, limit=100)
+        runs = (await self._v1.schedule.runs(_call(request, query))).runs
+        return self._page(
+            request,
+            "scheduled_job.html",
+            "jobs",
+            job_id=identifier,
+            job=job,
+            records=records,
+            runs=[run for run in runs if run.id == identifier],
+        )
+
+    async def timetables(self, request: web.Request) -> web.StreamResponse:
+        return self._page(request, "timetables.html", "timetables", timetables=[])
+
+    async def queues(self, request: web.Request) -> web.StreamResponse:
+        prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
+        page = None
+        if self._backend.work is not None:
+            asked = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
+            page = await self._v1.work.queues(_call(request, asked))
+        return self._page(request, "queues.html", "queues", page=page, prefix=prefix)
+
+    async def fan_out(self, request: web.Request) -> web.StreamResponse:
+        prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
+        page = None
+        if self._backend.fan_out is not None:
+            asked = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
+            page = await self._v1.fan_out.queues(_call(request, asked))
+        return self._page(request, "fan_out.html", "fan-out", page=page, prefix=prefix)
+
+    async def log(self, request: web.Request) -> web.StreamResponse:
+        _for_all(request)
+        service = request.query.get("service", "work")
+        if service not in ("schedule", "work", "fan-out"):
+            raise ApiError(400, f"there is no log of {service[:40]!r}")
+        asked = values.RecordsQuery(service=service, limit=PAGE)
+        records = (await self._v1.log.records(_call(request, asked))).records
+        files = (await self._v1.log.files(_call(request))).files
+        return self._page(
+            request,
+            "log.html",
+            "log",
+            service=service,
+            records=records,
+            files=files[:500],
+            all_files=len(files),
+            told=request.query.get("told", "")[:500],
+        )
+
+    async def time_machine(self, request: web.Request) -> web.StreamResponse:
+        _for_all(request)
+        return self._page(request, "time.html", "time")
+
+    async def reports(self, request: web.Request) -> web.StreamResponse:
+        _for_all(request)
+        return self._page(request, "reports.html", "reports", places=self._v1.log.places())
+
+    async def settings(self, request: web.Request) -> web.StreamResponse:
+        _for_all(request)
+        settings = (await self._v1.server.settings(_call(request))).settings
+        tokens = await self._v1.server.tokens(_call(request))
+        audits = await self._actions.last_audits(100)
+        return self._page(
+            request, "settings.html", "settings", settings=settings, tokens=tokens, audits=audits
+        )
+
+    # -- live --
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        wanted = request.query.get("of", "figures")
+        if wanted != "records":
+            return await stream_events(request, [self.figures_live])
+        _for_all(request)
+        return await stream_events(request, [self.records_live])
+
+    async def _next_figures(self) -> bytes | None:
+        try:
+            figures = await self._v1.server.measure()
+        except ApiError:
+            return None
+        html = self._templates.get_template("tiles.html").render(
+            figures=figures, series=series_of(figures)
+        )
+        return event_bytes("figures", html.encode())
+
+    async def _next_records(self) -> bytes | None:
+        sample, more = self._watch.take()
+        if not sample:
+            return None
+        html = self._templates.get_template("live_rows.html").render(records=sample, more=more)
+        return event_bytes("records", html.encode())
+
+    def _chart(self) -> str:
+        """The last hour as JSON: the scripts draw it, and go on with what comes live."""
+        names = ("schedule_rate", "work_rate", "fan_out_rate", "run_rate")
+        now = asyncio.get_running_loop().time()
+        times = [round(sample.time_s - now, 1) for sample in self.history.samples]
+        found = {"times": times} | {name: self.history.series(name) for name in names}
+        return msgspec.json.encode(found).decode()
+
+    # -- actions --
+
+    async def confirm(self, request: web.Request) -> web.StreamResponse:
+        action = self._actions.read(request.query)
+        preview = await self._actions.preview(_call(request), action)
+        back = _local(request.query.get("back", "/"))
+        return self._page(request, "confirm.html", "", action=action, preview=preview, back=back)
+
+    async def act(self, request: web.Request) -> web.StreamResponse:
+        form = await self._signed(request)
+        token: Token | None = request["token"]
+        if token is not None and not token.may_write:
+            raise ApiError(403, f"token {token.name} may only read", "read_only")
+        action = self._actions.read(form)
+        said = await self._actions.carry_out(_call(request), action)
+        back = _local(form.get("back", "/"))
+        joined = "&" if "?" in back else "?"
+        raise web.HTTPSeeOther(back + joined + shown.link("", said=said)[1:])
+
+    async def login_form(self, request: web.Request) -> web.StreamResponse:
+        back = _local(request.query.get("back", "/"))
+        return self._page(request, "login.html", "", back=back, is_wrong=False)
+
+    async def login(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        request["body_is_in"]()
+        back = _local(str(form.get("back", "/")))
+        token = await request["find_token"](str(form.get("secret", "")).strip())
+        if token is None:
+            response = self._page(request, "login.html", "", back=back, is_wrong=True)
+            response.set_status(401)
+            return response
+        answer = web.Response(status=303, headers={"Location": back})
+        self._sessions.give(answer, self._sessions.begin(token))
+        return answer
+
+    async def logout(self, request: web.Request) -> web.StreamResponse:
+        await self._signed(request)
+        session: Session = request["session"]
+        self._sessions.end(session)
+        raise web.HTTPSeeOther("/console/login")
+
+    async def _signed(self, request: web.Request) -> dict[str, Any]:
+        form = await request.post()
+        request["body_is_in"]()
+        session: Session | None = request.get("session")
+        code = str(form.get("code", ""))
+        if session is None or not self._sessions.is_signed(session, code):
+            raise ApiError(403, "this form is not from this console; open the page again", "csrf")
+        return {name: form.getall(name) if name == "id" else str(form[name]) for name in set(form)}
+
+    # -- drawing --
+
+    def problem(self, request: web.Request, error: ApiError) -> web.Response:
+        response = self._page(request, "problem.html", "", error=error)
+        response.set_status(error.status)
+        return response
+
+    def _page(self, request: web.Request, template: str, here: str, **more: Any) -> web.Response:
+        now_ns = self._backend.clock.now_ns()
+        session: Session | None = request.get("session")
+        token: Token | None = request.get("token")
+        at = request.query.get("at", "")
+        html = self._templates.get_template(template).render(
+            here=here,
+            navigation=NAVIGATION,
+            address=request.path_qs,
+            host=request.host,
+            at=at,
+            said=request.query.get("said", "")[:500],
+            now_ns=now_ns,
+            now=time_text(now_ns),
+            away=lambda ns: shown.away(ns, now_ns),
+            token=token,
+            may_write=(token is None or token.may_write) and not at,
+            code=self._sessions.form_code(session) if session is not None else "",
+            **more,
+        )
+        response = web.Response(text=html, headers=_HEADERS)
+        if session is not None and request.get("session_is_new"):
+            self._sessions.give(response, session)
+        return response
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__, "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= shown.FILTERS
+    environment.globals |= {
+        "asset": lambda name: all_assets()[name].address,
+        "link": shown.link,
+        "version": __version__,
+    }
+    return environment
+
+
+def _call(request: web.Request, query: Any = None, *, path: dict[str, str] | None = None) -> Call:
+    return Call(request, path or {}, query, None)
+
+
+def _for_all(request: web.Request) -> None:
+    token: Token | None = request["token"]
+    if token is not None and token.namespace != "*":
+        raise ApiError(403, "this page is for tokens of all namespaces", "outside_namespace")
+
+
+def _local(address: str) -> str:
+    """A path of the console, whatever was asked for: nobody is sent elsewhere."""
+    parts = urlsplit(address)
+    is_here = not parts.scheme and not parts.netloc and is_console(parts.path)
+    return address if is_here and "\n" not in address and "\\" not in address else "/"
+
+
+def spans_of(records: list[values.LogRecord]) -> list[dict[str, Any]]:
+    """What a job was doing between its records, as parts of a bar."""
+    after = {
+        "add": "ready", "schedule": "scheduled", "start-attempt": "leased",
+        "timeout-attempt": "ready", "fail": "failed", "complete": "completed",
+    }  # fmt: skip
+    timed = [(int(each.time_ns), each.kind) for each in records if each.time_ns is not None]
+    if len(timed) < 2 or timed[-1][0] <= timed[0][0]:
+        return []
+    begin, whole = timed[0][0], timed[-1][0] - timed[0][0]
+    spans = []
+    for (from_ns, kind), (to_ns, _) in pairwise(timed):
+        if to_ns > from_ns and kind in after:
+            spans.append(
+                {
+                    "state": after[kind],
+                    "x": round(1000 * (from_ns - begin) / whole, 2),
+                    "width": max(round(1000 * (to_ns - from_ns) / whole, 2), 1.0),
+                    "seconds": (to_ns - from_ns) / 1e9,
+                }
+            )
+    return spans

@@ -1,0 +1,99 @@
+"""Numbers, times and bytes as people read them. Used by the templates."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from journeyman.units import DAY_S, NS_PER_S
+
+_STEPS = ((DAY_S, "d"), (3600, "h"), (60, "min"), (1, "s"))
+UNKNOWN = "\u2013"  # a dash
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def number(value: float | int | None) -> str:
+    """With thin spaces between thousands; a dash for what is not known."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, float) and value != int(value):
+        return f"{value:,.1f}".replace(",", "\u202f")
+    return f"{int(value):,}".replace(",", "\u202f")
+
+
+def size(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    amount, step = float(value), 0
+    while amount >= 1024 and step < len(_SIZES) - 1:
+        amount, step = amount / 1024, step + 1
+    return f"{amount:.0f} {_SIZES[step]}" if step == 0 else f"{amount:.1f} {_SIZES[step]}"
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest parts: 2 h 5 min."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    parts: list[str] = []
+    left = int(seconds)
+    for step, word in _STEPS:
+        count, left = divmod(left, step)
+        if count or parts:
+            parts.append(f"{count} {word}")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
+
+
+def away(unix_ns: str | int, now_ns: int) -> str:
+    """How long ago, or how long until."""
+    seconds = (now_ns - int(unix_ns)) / NS_PER_S
+    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+
+
+def moment(text: str | None) -> str:
+    """RFC 3339 as a person reads it: to the millisecond, without T and Z."""
+    return UNKNOWN if not text else text[:23].replace("T", " ")
+
+
+def hex_dump(text: str) -> str:
+    """Offsets, bytes and characters, sixteen a line; the first 4 KiB."""
+    data = bytes.fromhex(text[: 2 * 4096])
+    lines = []
+    for at in range(0, len(data), 16):
+        row = data[at : at + 16]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{at:04x}  {row.hex(' '):<47}  {shown}")
+    if len(text) > 2 * 4096:
+        lines.append(f"… {len(text) // 2 - 4096} bytes more")
+    return "\n".join(lines)
+
+
+def link(path: str, **query: Any) -> str:
+    """A path of the console with its query; what is empty is left out."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def in_path(text: str) -> str:
+    return quote(text, safe="")
+
+
+def json_text(value: Any) -> str:
+    """For a command that is pasted into a shell, between single quotes."""
+    return msgspec.json.encode(value).decode().replace("'", "'\\''")
+
+
+FILTERS = {
+    "json_text": json_text,
+    "number": number,
+    "size": size,
+    "duration": duration,
+    "moment": moment,
+    "hex_dump": hex_dump,
+    "in_path": in_path,
+}
