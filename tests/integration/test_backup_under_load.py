@@ -125,7 +125,9 @@ def found_in(where: Path, data: Path) -> dict[str, list[int]]:
             WorkQueue(port=server.port_of("work queue")) as work,
             KestrelClient(port=server.port_of("fan-out queues")) as queues,
         ):
-            jobs = sorted(int(job.identifier.removeprefix("job.")) for job in schedule.query("job."))
+            jobs = sorted(
+                int(job.identifier.removeprefix("job.")) for job in schedule.query("job.")
+            )
             leased = iter(lambda: work.lease("work", wait_ms=1), None)
             numbers = sorted(int(job.payload) for job in leased)
             items = [int(item) for item in iter(lambda: queues.get("orders"), None)]
