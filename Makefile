@@ -5,28 +5,31 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ALL    := --editable '.[server,spark,fast,telemetry,storage,postgres]' --group dev
 # Many tests wait for a server or a disk: one worker more than cores keeps two cores busy.
 WORKERS ?= 3
 # Programs are started hundreds of times; half of a start would be spent on compiling sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services demo test core spark quick check format bench fuzz clean
+.PHONY: help setup services demo test core spark quick check lock format bench fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Make .venv with everything; .venv/bin/journeyman is the command
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Journeyman needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Set PYTHON=/path/to/python3.11"; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[server,spark,fast,telemetry,storage,postgres]' --group dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/connect --group connect
+	$(PIP) 'pip>=25.1'
+	$(PIP) --constraint constraints.txt $(ALL) || \
+	  { echo "The versions of constraints.txt are not to be had here; taking the newest."; $(PIP) $(ALL); }
+	$(PIP) --upgrade --target $(VENV)/connect --group connect
 	@$(BIN)/journeyman pipeline prepare || echo "Spark starts slower without it; everything else works."
 	@touch $(STAMP)
 
@@ -55,6 +58,9 @@ check: $(STAMP) ## Lint, strict types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+lock: $(STAMP) ## Write the versions that are installed to constraints.txt
+	$(BIN)/python scripts/lock.py
+
 format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -63,7 +69,7 @@ bench: $(STAMP) ## Measure, side by side with a peer; figures go to bench/result
 	$(BIN)/python -m bench
 
 fuzz: $(STAMP) ## A million inputs a format, guided by coverage (needs a wheel of atheris)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group fuzz
+	$(PIP) --group fuzz
 	for target in ztick workq kestrel keyspace; do \
 	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from journeyman import __version__
 from journeyman.config import Settings, load, sample
@@ -81,6 +83,19 @@ def test_the_image_serves_every_port_it_exposes(container):
 def test_the_image_does_not_start_without_tokens():
     with pytest.raises(UsageError, match="auth_file"):
         check(load(str(PACKAGING / "container" / "journeyman.toml"), environ={}))
+
+
+def test_every_dependency_has_a_version_that_was_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    extras = project["project"]["optional-dependencies"].values()
+    lists = [project["project"]["dependencies"], *extras, project["dependency-groups"]["dev"]]
+    for wanted in (Requirement(each) for names in lists for each in names):
+        name = re.sub(r"[-_.]+", "-", wanted.name).lower()
+        if name != "journeyman":
+            assert name in pinned, f"{name} has no version in constraints.txt: run `make lock`"
+            assert pinned[name] in wanted.specifier, f"{name}: run `make lock`"
 
 
 # -- containers --
