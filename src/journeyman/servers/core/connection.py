@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, cast
 
 from journeyman.config import ALL_NAMESPACES, Token
-from journeyman.protocols.events import Foreign
+from journeyman.protocols.events import Auth, AuthRequired, Foreign
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog, address_of
 from journeyman.servers.core.shared import Shared
@@ -55,6 +55,8 @@ LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
 LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # seconds, probes
+
+_FOR_ALL_SESSIONS = frozenset({Auth, AuthRequired, Foreign})
 
 Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
 
@@ -117,6 +119,8 @@ class Connection(asyncio.Protocol):
     welcome: ClassVar[bytes]
     secret_is_wrong: ClassVar[bytes]
     secret_is_missing: ClassVar[bytes]
+    last_event: ClassVar[type]  # what a parser gives when it cannot go on
+    why_last: ClassVar[str]
 
     def __init__(self, around: PortContext) -> None:
         self._around = around
@@ -152,14 +156,6 @@ class Connection(asyncio.Protocol):
     @abstractmethod
     def _parse(self, data: bytes) -> list[Any]:
         """The events of these bytes."""
-
-    @abstractmethod
-    def _is_for_the_session(self, event: Any) -> bool:
-        """Whether the event is for ``_handle`` and not for the writer."""
-
-    @abstractmethod
-    def _handle(self, event: Any) -> None:
-        """An event that is about the connection itself."""
 
     @abstractmethod
     def _stands_alone(self, event: Any) -> bool:
@@ -287,6 +283,23 @@ class Connection(asyncio.Protocol):
         return True
 
     # -- inside: in --
+
+    def _is_for_the_session(self, event: Any) -> bool:
+        """Whether the event is for ``_handle`` and not for the writer."""
+        return type(event) in _FOR_ALL_SESSIONS or type(event) is self.last_event
+
+    def _handle(self, event: Any) -> None:
+        """An event that is about the connection itself."""
+        if type(event) is Auth:
+            self._authenticate(event.secret)
+        elif type(event) is AuthRequired:
+            self._refuse(self.secret_is_missing)
+        elif type(event) is Foreign:
+            self._turn_away(event)
+        else:
+            self._around.messages.debug(f"{self.why_last}: closing", client=self._peer)
+            self._drop_input()
+            self._ending = True
 
     def _window(self) -> int:
         return TIGHT_WINDOW if self._budget.is_tight else WINDOW

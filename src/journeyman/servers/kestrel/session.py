@@ -79,6 +79,8 @@ class KestrelSession(Connection):
     welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
     secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
+    last_event = ask.HangUp
+    why_last = "the client quit, or sent what cannot be read"
 
     def __init__(self, around: KestrelContext) -> None:
         super().__init__(around)
@@ -116,22 +118,9 @@ class KestrelSession(Connection):
             largest._backlog.append(refused)
             around.loop.call_soon(largest._advance)
 
-    def _is_for_the_session(self, event: Any) -> bool:
-        return type(event) in _FOR_THE_SESSION
-
-    def _handle(self, event: Any) -> None:
-        if type(event) is Auth:
-            self._unparsed = self._parser.take_rest() + self._unparsed
-            self._authenticate(event.secret)
-            return
-        if type(event) is AuthRequired:
-            self._refuse(self.secret_is_missing)
-            return
-        if type(event) is Foreign:
-            self._turn_away(event)
-            return
-        self._drop_input()
-        self._ending = True
+    def _authenticate(self, secret: bytes) -> None:
+        self._unparsed = self._parser.take_rest() + self._unparsed
+        super()._authenticate(secret)
 
     def _stands_alone(self, event: Any) -> bool:
         kind = type(event)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.events import Auth, AuthRequired, Foreign
 from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     AwaitResult,
@@ -60,7 +59,6 @@ _ALONE = CAN_WAIT | {
     InspectQueues,
     InspectPausedQueues,
 }
-_FOR_THE_SESSION = (Hangup, Foreign, Auth, AuthRequired)
 
 
 @dataclass(slots=True)
@@ -82,6 +80,8 @@ class WorkqSession(Connection):
     welcome = _OK
     secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
     secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
+    last_event = Hangup
+    why_last = "not the workq protocol"
 
     def __init__(self, around: WorkqContext) -> None:
         super().__init__(around)
@@ -93,23 +93,6 @@ class WorkqSession(Connection):
 
     def _parse(self, data: bytes) -> list[Event]:
         return self._parser.feed(data)
-
-    def _is_for_the_session(self, event: Any) -> bool:
-        return type(event) in _FOR_THE_SESSION
-
-    def _handle(self, event: Any) -> None:
-        if type(event) is Auth:
-            self._authenticate(event.secret)
-            return
-        if type(event) is AuthRequired:
-            self._refuse(self.secret_is_missing)
-            return
-        if type(event) is Foreign:
-            self._turn_away(event)
-            return
-        self._around.messages.debug("not the workq protocol: closing", client=self._peer)
-        self._drop_input()
-        self._ending = True
 
     def _stands_alone(self, event: Any) -> bool:
         if type(event) in _ALONE:

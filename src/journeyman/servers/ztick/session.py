@@ -39,7 +39,6 @@ from journeyman.engines.ztick.messages import (
     ZtickStats,
 )
 from journeyman.protocols import ztick
-from journeyman.protocols.events import Foreign
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
     ListTimetables,
@@ -53,7 +52,6 @@ from journeyman.servers.core.connection import Answer, Connection, PortContext
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
-_FOR_THE_SESSION = (ztick.Auth, ztick.AuthRequired, ztick.TooLong, Foreign)
 _ALONE = (
     *(ztick.Query, ztick.ListRules, ListTimetables),
     *(SetTimetable, NextOfTimetable, BackfillTimetable),  # up to some milliseconds each
@@ -78,6 +76,8 @@ class ZtickSession(Connection):
     welcome = ztick.AUTH_OK
     secret_is_wrong = ztick.AUTH_FAILED
     secret_is_missing = ztick.AUTH_REQUIRED
+    last_event = ztick.TooLong
+    why_last = "a line is too long"
 
     def __init__(self, around: ZtickContext) -> None:
         super().__init__(around)
@@ -85,9 +85,6 @@ class ZtickSession(Connection):
 
     def _parse(self, data: bytes) -> list[ztick.Event]:
         return self._parser.feed(data)
-
-    def _is_for_the_session(self, event: Any) -> bool:
-        return isinstance(event, _FOR_THE_SESSION)
 
     def _stands_alone(self, event: Any) -> bool:
         return isinstance(event, _ALONE)
@@ -118,20 +115,6 @@ class ZtickSession(Connection):
 
     def render_failure(self, request: Request) -> Answer:
         return ztick.internal(request.request_id)
-
-    # -- about the connection itself --
-
-    def _handle(self, event: Any) -> None:
-        if isinstance(event, ztick.Auth):
-            self._authenticate(event.secret)
-        elif isinstance(event, ztick.AuthRequired):
-            self._refuse(self.secret_is_missing)
-        elif isinstance(event, Foreign):
-            self._turn_away(event)
-        else:
-            self._around.messages.debug("a line is too long: closing", client=self._peer)
-            self._drop_input()
-            self._ending = True
 
 
 def answer(
