@@ -1,4 +1,4 @@
-"""Writes constraints.txt: the versions that are installed here, of everything that Journeyman needs.
+"""Writes constraints.txt: the versions installed here, of everything that Journeyman needs.
 
     make lock
 
@@ -33,6 +33,10 @@ def name_of(requirement: Requirement) -> str:
     return re.sub(r"[-_.]+", "-", requirement.name).lower()
 
 
+def is_needed(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
 def lock() -> dict[str, str]:
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
@@ -49,9 +53,8 @@ def lock() -> dict[str, str]:
             except PackageNotFoundError:
                 raise SystemExit(f"{name} is not installed here: run make setup first") from None
             found[name] = installed.version
-            for need in map(Requirement, installed.requires or ()):
-                if need.marker is None or need.marker.evaluate({"extra": extra}):
-                    left.append(need)
+            needs = [Requirement(each) for each in installed.requires or ()]
+            left += [each for each in needs if is_needed(each, extra)]
     return found
 
 
