@@ -39,10 +39,11 @@ services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the 
 demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
 	$(BIN)/python scripts/demo.py
 
-test: check services ## Lint, types, import rules, and all tests
+# Side by side: each waits where the other computes. Spark's tests share one session in one process.
+test: $(STAMP) ## Lint, types, import rules, and all tests
+	@$(MAKE) --no-print-directory --jobs=2 services check
 	@$(MAKE) --no-print-directory --jobs=2 spark core
 
-# Side by side: each waits where the other computes. Spark's tests share one session in one process.
 core: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
 

@@ -167,3 +167,19 @@ def test_shells_get_a_completion_script(shell):
 def test_the_help_begins_with_what_this_is():
     lines = text(run("--help")).splitlines()
     assert "A durable scheduler and job queue." in lines[2]
+
+
+def test_health_check_of_a_server_with_tokens_needs_none(tmp_path):
+    """As in packaging/container: the check has no token, and a wrong one is an error."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[token.admin]\nsecret = "right"\nnamespace = "*"\n')
+    tokens.chmod(0o600)
+    with WorkqProcess(tmp_path, settings={"controller.auth_file": tokens}) as server:
+        place = f"127.0.0.1:{server.workq_port}?schedule={server.port}"
+        services = ("schedule", "work-queue")
+        for token, code in (("", 0), ("right@", 0), ("wrong@", 1)):
+            found = run("ping", *services, "--server", f"journeyman://{token}{place}")
+            assert found.exit_code == code, found.output
+        assert server.stop() == 0
+        # Gone is not refused.
+        assert run("ping", *services, "--server", f"journeyman://{place}").exit_code == 1

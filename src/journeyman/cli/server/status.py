@@ -16,7 +16,7 @@ from journeyman.cli.server.connection import (
     show,
     show_one,
 )
-from journeyman.client import ClientError, KestrelClient, Schedule, WorkQueue
+from journeyman.client import AccessDenied, ClientError, KestrelClient, Schedule, WorkQueue
 
 PAGE = 100
 
@@ -53,7 +53,10 @@ def top(server: str | None, as_json: bool, interval: float, count: int | None) -
 @server_options
 @click.argument("services", nargs=-1, type=click.Choice(list(SERVICES)))
 def ping(server: str | None, as_json: bool, services: tuple[str, ...]) -> int:
-    """Check that the server answers; by default on all three ports."""
+    """Check that the server answers; by default on all three ports.
+
+    Without a token, a server that asks for one has answered.
+    """
     rows = [_ping(name, server) for name in services or SERVICES]
     show(rows, as_json)
     return 0 if all(row["error"] is None for row in rows) else 1
@@ -124,6 +127,9 @@ def _ping(name: str, server: str | None) -> dict[str, Any]:
         else:
             with connected(KestrelClient, server) as queues:
                 queues.version()
+    except AccessDenied as error:
+        # Without a token, as a health check has none, being refused is an answer.
+        problem = str(error) if "@" in (server or "") else None
     except ClientError as error:
         problem = str(error)
     took_ms = round((time.perf_counter() - started) * 1000, 1)
