@@ -123,3 +123,12 @@ def test_nothing_is_left_for_later_in_the_sources():
     marker = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
     found = [relative(p) for p in SOURCES if marker.search(p.read_text())]
     assert not found
+
+
+def test_every_test_that_the_threat_model_names_exists():
+    rows = re.findall(r"^\| .*\]\(tests/.*$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+    assert len(rows) > 15
+    for row in rows:
+        sources = "".join((ROOT / path).read_text() for path in re.findall(r"\((tests/\S+)\)", row))
+        for name in re.findall(r"`(test_\w+)`", row):
+            assert re.search(rf"def {name}\(", sources), f"SECURITY.md names {name}"
