@@ -59,7 +59,7 @@ DELAYS = st.integers(0, MAX_RETRY_DELAY_MS)
 TTRS, TTLS = st.integers(1, MAX_TTR_MS), st.integers(1, MAX_TTL_MS)
 WAITS = st.integers(0, MAX_WAIT_MS)
 TIMES = st.integers(NO_TIME_NS + 1, 253_402_300_799 * NS)
-OPTIONS = (PRIORITIES, COUNTS, COUNTS, DELAYS)
+OPTIONS = (PRIORITIES, COUNTS, COUNTS, DELAYS, st.none())
 COMMANDS = st.one_of(
     st.builds(Add, IDS, NAMES, TTRS, TTLS, PAYLOADS, *OPTIONS),
     st.builds(ScheduleJob, IDS, NAMES, TTRS, TTLS, TIMES, PAYLOADS, *OPTIONS),

@@ -29,7 +29,7 @@ def facts(entry: Entry, names: dict[int, str]) -> tuple[object, ...]:
     fields = fields_of(spec)
     is_finished = result is not None
     return (
-        *fields._replace(queue=0, flags=0),
+        *fields._replace(queue=0, flags=0)[:-1],  # not the key: the ledger has it
         names[fields.queue],
         FAILED if stage == EXHAUSTED else stage,
         attempts,

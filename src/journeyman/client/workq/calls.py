@@ -10,7 +10,8 @@ The original workq understands all but what docs/protocols/workq.md marks as new
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -32,8 +33,17 @@ from journeyman.client.errors import InvalidRequest, NotFound, Refused
 from journeyman.client.service import Service
 from journeyman.client.workq import lines
 from journeyman.client.workq.lines import JobId, JobInfo, LeasedJob, QueueInfo, Result, as_id
+from journeyman.protocols.workq.commands import (
+    MAX_CHILD_BYTES,
+    MAX_CONCURRENCY,
+    MAX_LEASED,
+    MAX_PARENTS,
+    MAX_REQUEUED,
+)
 
 T = TypeVar("T")
+
+_RATE = re.compile(r"[0-9]{1,9}/[0-9]{0,9}(ms|s|m|h|d)")
 
 DEFAULT_PORT = 9922
 DEFAULT_TTR_MS = 60_000
@@ -66,6 +76,10 @@ class NewJob:
     max_fails: int = 0
     time: datetime | None = None
     retry_delay_ms: int = 0
+    key: str = ""
+    replace_finished: bool = False
+    after: tuple[JobId, ...] = ()
+    even_failed: bool = False
 
     def request(self) -> bytes:
         """The bytes that add it. Raises InvalidRequest."""
@@ -87,7 +101,27 @@ class NewJob:
             "retry-delay": lines.number(self.retry_delay_ms, "retry_delay_ms", 0, MAX_WAIT_MS),
         }
         words += [f"-{name}={value}" for name, value in flags.items() if value != "0"]
+        words += self._new_flags(payload)
         return lines.line(*words) + lines.block(payload)
+
+    def _new_flags(self, payload: bytes) -> list[str]:
+        """What the original does not know."""
+        words = [f"-key={lines.checked_name(self.key, 'key')}"] if self.key else []
+        if self.replace_finished:
+            words.append("-replace=finished")
+        if not self.after:
+            if self.even_failed:
+                raise InvalidRequest("even_failed is for jobs with after=")
+            return words
+        checks.one_of(self.after, (tuple, list), "after", "a list of job ids")
+        if self.time is not None:
+            raise InvalidRequest("a job waits for a time or for jobs (after), not for both")
+        if len(self.after) > MAX_PARENTS or len(payload) > MAX_CHILD_BYTES:
+            raise InvalidRequest(
+                f"a job with after= has at most {MAX_PARENTS} ids and {MAX_CHILD_BYTES} bytes"
+            )
+        words.append("-after=" + ",".join(str(as_id(each)) for each in self.after))
+        return [*words, "-even-failed=1"] if self.even_failed else words
 
 
 # -- producers -----------------------------------------------------------------------------------
@@ -105,10 +139,18 @@ def add(
     max_fails: int = 0,
     time: datetime | None = None,
     retry_delay_ms: int = 0,
+    key: str = "",
+    replace_finished: bool = False,
+    after: Sequence[JobId] = (),
+    even_failed: bool = False,
 ) -> Call[UUID]:
     """Add a job, or schedule it for a ``time``; its id, yours or a new one.
 
-    Raises Refused with the reason ``Duplicate job``.
+    Jobs of the same ``key`` share the key-concurrency of their queue. ``replace_finished``: a
+    completed or failed job of the same id makes room. ``after``: wait until these jobs have
+    completed; if one fails, so does this one, unless ``even_failed``.
+
+    Raises Refused with the reason ``Duplicate job``, or ``Unknown parent``.
     """
     given = uuid4() if job_id is None else as_id(job_id)
     job = NewJob(
@@ -122,6 +164,10 @@ def add(
         max_fails,
         time,
         retry_delay_ms,
+        key,
+        replace_finished,
+        tuple(after),
+        even_failed,
     )
     ask = _add_requests([job.request()])
 
@@ -146,6 +192,8 @@ def schedule(
     max_attempts: int = 0,
     max_fails: int = 0,
     retry_delay_ms: int = 0,
+    key: str = "",
+    replace_finished: bool = False,
 ) -> Call[UUID]:
     """Add a job that is ready at ``time``; as ``add``."""
     return add(
@@ -159,6 +207,8 @@ def schedule(
         max_fails=max_fails,
         time=checks.zoned(time),
         retry_delay_ms=retry_delay_ms,
+        key=key,
+        replace_finished=replace_finished,
     )
 
 
@@ -240,12 +290,29 @@ def delete(job_id: JobId) -> Call[bool]:
 # -- workers -------------------------------------------------------------------------------------
 
 
-def lease(*names: str, wait_ms: int) -> Call[LeasedJob | None]:
-    """The next job of one of these queues; None if none is ready within ``wait_ms``."""
-    if not names:
-        raise InvalidRequest("lease needs the name of a queue")
-    request = lines.line("lease", *map(lines.checked_name, names), _wait(wait_ms))
-    return once(request, lines.read_lease, wait_ms)
+def lease(*names: str, wait_ms: int, worker: str = "") -> Call[LeasedJob | None]:
+    """The next job of one of these queues; None if none is ready within ``wait_ms``.
+
+    ``worker`` is shown by ``inspect_job`` while the job is leased.
+    """
+    return once(_lease(names, wait_ms, 0, worker), lines.read_lease, wait_ms)
+
+
+def lease_many(*names: str, wait_ms: int, max_jobs: int, worker: str = "") -> Call[list[LeasedJob]]:
+    """Up to ``max_jobs`` jobs that are ready; with ``wait_ms`` at least one, or none in time."""
+    number = checks.whole(max_jobs, "max_jobs", 1, MAX_LEASED)
+    return once(_lease(names, wait_ms, number, worker), lines.read_leases, wait_ms)
+
+
+def touch(job_id: JobId, *, ttr_ms: int | None = None) -> Call[None]:
+    """The lease ends ``ttr_ms`` from now; None: the job's own TTR.
+
+    Raises NotFound, or Refused with the reason ``Job is not leased``.
+    """
+    words = ["touch", str(as_id(job_id))]
+    if ttr_ms is not None:
+        words.append(lines.number(ttr_ms, "ttr_ms", 1, _MAX_TTR_MS))
+    return twice(lines.line(*words), lines.read_done)
 
 
 def complete(job_id: JobId, result: bytes = b"") -> Call[None]:
@@ -253,9 +320,15 @@ def complete(job_id: JobId, result: bytes = b"") -> Call[None]:
     return _finish("complete", job_id, result)
 
 
-def fail(job_id: JobId, result: bytes = b"") -> Call[None]:
-    """The job failed: it is retried if attempts and fails are left. Raises as ``complete``."""
-    return _finish("fail", job_id, result)
+def fail(job_id: JobId, result: bytes = b"", *, delay_ms: int | None = None) -> Call[None]:
+    """The job failed: it is retried if attempts and fails are left. Raises as ``complete``.
+
+    ``delay_ms`` is the time before this retry, instead of the job's own delay.
+    """
+    if delay_ms is None:
+        return _finish("fail", job_id, result)
+    delay = lines.number(delay_ms, "delay_ms", 0, MAX_WAIT_MS)
+    return _finish("fail", job_id, result, f"-delay={delay}")
 
 
 # -- administration ------------------------------------------------------------------------------
@@ -264,6 +337,32 @@ def fail(job_id: JobId, result: bytes = b"") -> Call[None]:
 def requeue(job_id: JobId) -> Call[None]:
     """A dead job starts over. Raises NotFound, or Refused with the reason ``Job is not dead``."""
     return once(lines.line("requeue", str(as_id(job_id))), lines.read_done)
+
+
+def requeue_all(name: str, *, limit: int = 100) -> Call[int]:
+    """Up to ``limit`` dead jobs of a queue start over; how many. Raises NotFound."""
+    number = lines.number(limit, "limit", 1, MAX_REQUEUED)
+    request = lines.line("requeue-all", lines.checked_name(name), number)
+    return once(request, lines.read_requeued)
+
+
+def limit(
+    name: str, *, rate: str = "", concurrency: int = 0, key_concurrency: int = 0
+) -> Call[None]:
+    """Limit how a queue is leased, instead of all limits it had; without any: no limits.
+
+    ``rate`` "10/m" or "1/30s": so many starts in that time. ``concurrency``: leased at the same
+    time; ``key_concurrency``: of each key.
+    """
+    words = ["limit", lines.checked_name(name)]
+    if rate:
+        if not _RATE.fullmatch(checks.text(rate, "rate")):
+            raise InvalidRequest(f"rate must be like '10/m' or '1/30s', not {rate!r}")
+        words.append(f"-rate={rate}")
+    for flag, value in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
+        if checks.whole(value, flag, 0, MAX_CONCURRENCY):
+            words.append(f"-{flag.replace('_', '-')}={value}")
+    return twice(lines.line(*words), lines.read_done)
 
 
 def pause(name: str) -> Call[None]:
@@ -339,10 +438,21 @@ def _add_requests(requests: list[bytes]) -> Call[list[Refused | None]]:
     )
 
 
-def _finish(word: str, job_id: JobId, result: bytes) -> Call[None]:
+def _finish(word: str, job_id: JobId, result: bytes, *flags: str) -> Call[None]:
     result = lines.checked_data(result, "result")
-    request = lines.line(word, str(as_id(job_id)), str(len(result))) + lines.block(result)
-    return once(request, lines.read_done)
+    head = lines.line(word, str(as_id(job_id)), str(len(result)), *flags)
+    return once(head + lines.block(result), lines.read_done)
+
+
+def _lease(names: tuple[str, ...], wait_ms: int, max_jobs: int, worker: str) -> bytes:
+    if not names:
+        raise InvalidRequest("lease needs the name of a queue")
+    words = ["lease", *map(lines.checked_name, names), _wait(wait_ms)]
+    if max_jobs:
+        words.append(f"-max={max_jobs}")
+    if worker:
+        words.append(f"-worker={lines.checked_name(worker, 'worker')}")
+    return lines.line(*words)
 
 
 def _jobs(kind: str, name: str, offset: int, limit: int) -> Call[list[JobInfo]]:

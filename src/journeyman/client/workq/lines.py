@@ -52,12 +52,15 @@ class TimedOutWaiting(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """A job to be done within ``ttr_ms``."""
+    """A job to be done within ``ttr_ms``. ``attempt`` and what follows: of ``lease_many``."""
 
     job_id: UUID
     name: str
     ttr_ms: int
     payload: bytes
+    attempt: int = 0
+    fails: int = 0
+    max_fails: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,15 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
+    """A queue; ``leased`` and limits only if it has limits."""
+
     name: str
     ready: int
     scheduled: int
+    leased: int | None = None
+    rate: str = ""
+    concurrency: int = 0
+    key_concurrency: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,9 @@ class JobInfo:
     state: WorkJobState
     created: datetime
     time: datetime | None
+    worker: str = ""  # that has leased it
+    key: str = ""
+    after: int = 0  # jobs it waits for
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -110,9 +122,9 @@ def as_id(job_id: JobId) -> UUID:
     return found
 
 
-def checked_name(name: str) -> str:
-    if not _NAME.fullmatch(checks.text(name, "name")):
-        raise InvalidRequest(f"a name is 1 to 255 of A-Z a-z 0-9 _ . -, not {name!r}")
+def checked_name(name: str, what: str = "name") -> str:
+    if not _NAME.fullmatch(checks.text(name, what)):
+        raise InvalidRequest(f"a {what} is 1 to 255 of A-Z a-z 0-9 _ . -, not {name!r}")
     return name
 
 
@@ -176,6 +188,27 @@ def read_lease(link: Link) -> Conversation[LeasedJob | None]:
     return LeasedJob(_id(link, job_id), name, _count(link, ttr), payload)
 
 
+def read_leases(link: Link) -> Conversation[list[LeasedJob]]:
+    try:
+        count = yield from read_head(link)
+    except TimedOutWaiting:
+        return []
+    found = []
+    for _ in range(count):
+        job_id, name, ttr, size, *more = yield from _words(link, 7)
+        payload = yield from _block(link, size)
+        numbers = (_count(link, text) for text in more)
+        found.append(LeasedJob(_id(link, job_id), name, _count(link, ttr), payload, *numbers))
+    return found
+
+
+def read_requeued(link: Link) -> Conversation[int]:
+    yield from read_head(link)
+    yield from _words(link, 2)
+    _, count = yield from _words(link, 2)
+    return _count(link, count)
+
+
 def read_result(link: Link) -> Conversation[Result | None]:
     try:
         yield from read_head(link)
@@ -199,10 +232,16 @@ def read_queues(link: Link) -> Conversation[list[QueueInfo]]:
     for _ in range((yield from read_head(link))):
         name, count = yield from _words(link, 2)
         pairs = yield from _pairs(link, _count(link, count))
-        ready, scheduled = (
-            _count(link, pairs.get(f"{kind}-len", "0")) for kind in ("ready", "scheduled")
+        ready, scheduled, leased, concurrency, key_concurrency = (
+            _count(link, pairs.get(kind, "0"))
+            for kind in (
+                *("ready-len", "scheduled-len", "leased-len"),
+                *("concurrency", "key-concurrency"),
+            )
         )
-        found.append(QueueInfo(name, ready, scheduled))
+        known = leased if "leased-len" in pairs else None
+        rate = pairs.get("rate", "")
+        found.append(QueueInfo(name, ready, scheduled, known, rate, concurrency, key_concurrency))
     return found
 
 
@@ -251,6 +290,9 @@ def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
         WorkJobState(int(values["state"])),
         datetime.fromisoformat(values["created"]),
         None if due is None else datetime.fromisoformat(due),
+        values.get("worker", ""),
+        values.get("key", ""),
+        int(values.get("after", "0")),
     )
 
 

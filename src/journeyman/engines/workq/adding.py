@@ -4,6 +4,9 @@
     run             nothing is written; ready now, its client waits for the result
     requeue         delete and JobAdded in one step: a new life of a failed job under its old id,
                     with no attempts or fails counted, a TTL from now on, and ready at once
+    -replace        the same for an add whose id is that of a finished job
+    -key            options in the ledger as well
+    -after          dependencies.py
 
 The log has no record that brings a failed job back, and none may be written that the original
 refuses. Delete and add are two that it knows.
@@ -11,6 +14,7 @@ refuses. Delete and add are two that it knows.
 
 from __future__ import annotations
 
+from journeyman.engines.workq.extensions import JobOptions
 from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
@@ -18,51 +22,72 @@ from journeyman.engines.workq.job import (
     IS_SCHEDULE,
     LEASED,
     NEW,
+    UNFINISHED,
+    Entry,
     fields_of,
+    job_id_of,
     opened,
     pack,
+    payload_bytes_of,
 )
 from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
-from journeyman.formats.workq import Command, Instant, JobAdded, records, retry
+from journeyman.formats.workq import Command, Instant, JobAdded, JobFinished, records, retry
 from journeyman.protocols.workq.commands import (
     Add,
+    AddOptions,
     Complaint,
     RefusedLine,
     Requeue,
+    RequeueAll,
     Run,
     ScheduleJob,
 )
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply, Requeued
 from journeyman.units import NS_PER_MS
 
 _ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its time
 _DUPLICATE = RefusedLine(Complaint.DUPLICATE_JOB)
 _NOT_DEAD = RefusedLine(Complaint.NOT_DEAD)
 _TOO_LATE = RefusedLine(Complaint.TIME)
+_NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
+REQUEUED_BYTES = 4 * 1024 * 1024  # of payloads that one requeue-all writes again
 NO_TIME_NS = records.to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
 def add(state: WorkqState, command: Add, _client: Client) -> Reply:
-    job_id, name, ttr_ms, ttl_ms, payload, priority, max_attempts, max_fails, delay_ms = command
-    if state.jobs.get(job_id) is not None and not _is_free(state, job_id):
+    job_id, name, ttr_ms, ttl_ms, payload, priority, max_attempts, max_fails, delay_ms, options = (
+        command
+    )
+    key = ""
+    if options is not None or state.extensions.children:
+        refused = refusal(state, job_id, options)
+        if refused is not None:
+            return refused
+        key = "" if options is None else options.key
+    elif state.jobs.get(job_id) is not None and not _is_free(state, job_id):
         return _DUPLICATE
     if delay_ms:
         max_fails = retry.pack(max_fails, delay_ms)
-    _enqueue(state, job_id, name, ttr_ms, ttl_ms, priority, max_attempts, max_fails, None, payload)
+    enqueue(
+        state, job_id, name, ttr_ms, ttl_ms, priority, max_attempts, max_fails, None, payload, key
+    )
     return DONE
 
 
 def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
-    job_id, name, ttr_ms, ttl_ms, time_ns, payload, priority, attempts, fails, delay_ms = command
+    job_id, name, ttr_ms, ttl_ms, time_ns, payload, priority, attempts, fails, delay_ms, options = (
+        command
+    )
     is_scheduled = time_ns != NO_TIME_NS
     if is_scheduled and time_ns + ttl_ms * NS_PER_MS <= state.now_ns:
         return _TOO_LATE
-    if not _is_free(state, job_id):
-        return _DUPLICATE
-    _enqueue(
+    refused = refusal(state, job_id, options)
+    if refused is not None:
+        return refused
+    enqueue(
         state,
         job_id,
         name,
@@ -73,13 +98,14 @@ def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
         retry.pack(fails, delay_ms),
         time_ns if is_scheduled else None,
         payload,
+        "" if options is None else options.key,
     )
     return DONE
 
 
 def run(state: WorkqState, command: Run, client: Client) -> Reply | None:
     job_id, name, ttr_ms, wait_ms, payload, priority = command
-    if not _is_free(state, job_id):
+    if job_id in state.extensions.children or not _is_free(state, job_id):
         return _DUPLICATE
     queue = state.queues.use(name)
     created_ns = state.moment_of_its_own().unix_ns
@@ -102,13 +128,36 @@ def requeue(state: WorkqState, command: Requeue, _client: Client) -> Reply:
     entry = state.find(job_id)
     if entry is None:
         return NOT_FOUND
-    spec, stage, _, _, _, _, _ = opened(entry)
-    if stage not in (FAILED, EXHAUSTED):
+    if opened(entry)[1] not in (FAILED, EXHAUSTED):
         return _NOT_DEAD
-    fields = fields_of(spec)
+    _begin_again(state, job_id, entry)
+    return DONE
+
+
+def requeue_all(state: WorkqState, command: RequeueAll, _client: Client) -> Reply:
+    """The oldest of the highest priority first; as many as are asked for, or fit a write."""
+    queue = state.queues.get(command.name)
+    if queue is None:
+        return NOT_FOUND
+    done = size = 0
+    for spec in queue.dead.page(0, command.limit):
+        job_id = job_id_of(spec)
+        entry = state.find(job_id)
+        if entry is None:
+            continue
+        size += payload_bytes_of(spec)
+        if done and size > REQUEUED_BYTES:
+            break
+        _begin_again(state, job_id, entry)
+        done += 1
+    return Requeued(command.name, done)
+
+
+def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+    fields = fields_of(opened(entry)[0])
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.DELETE)
-    _enqueue(
+    enqueue(
         state,
         job_id,
         state.queues.by_number[fields.queue].name,
@@ -119,8 +168,28 @@ def requeue(state: WorkqState, command: Requeue, _client: Client) -> Reply:
         fields.max_fails,
         None,
         fields.payload,
+        fields.key,
     )
-    return DONE
+
+
+def refusal(state: WorkqState, job_id: bytes, options: AddOptions | None) -> Reply | None:
+    """Why a job cannot have this id and these options; None: it can, and room was made for it."""
+    extensions = state.extensions
+    if job_id in extensions.children:
+        return _DUPLICATE
+    if options is not None and options.key and not extensions.is_allowed:
+        return _NO_LEDGER
+    if _is_free(state, job_id):
+        return None
+    entry = state.jobs.get(job_id)
+    assert entry is not None
+    stage = opened(entry)[1]
+    if options is None or not options.replaces_finished or stage in UNFINISHED:
+        return _DUPLICATE
+    state.jobs.replace(job_id, entry, None)
+    state.record_event(job_id, Command.DELETE)
+    state.note_end(job_id, stage, is_gone=True)
+    return None
 
 
 def _is_free(state: WorkqState, job_id: bytes) -> bool:
@@ -134,7 +203,7 @@ def _is_free(state: WorkqState, job_id: bytes) -> bool:
     return True
 
 
-def _enqueue(
+def enqueue(
     state: WorkqState,
     job_id: bytes,
     name: str,
@@ -145,10 +214,14 @@ def _enqueue(
     max_fails: int,
     time_ns: int | None,
     payload: bytes,
+    key: str = "",
+    failed_with: bytes | None = None,
 ) -> None:
-    """A job begins; ``max_fails`` is as in the log."""
+    """A job begins; ``max_fails`` is as in the log. ``failed_with``: and has failed already."""
     queue = state.queues.use(name)
     created = state.moment_of_its_own()
+    if key and job_id not in state.extensions.options:
+        state.set_options(job_id, JobOptions(key))
     created_ns = created.unix_ns
     flags, command, time, begins_ns = 0, _ADD, None, created_ns
     if time_ns is not None:
@@ -165,8 +238,11 @@ def _enqueue(
         time_ns,
         flags,
         payload,
+        key,
     )
-    if begins_ns <= created_ns:
+    if failed_with is not None:
+        state.jobs.replace(job_id, None, (spec, FAILED, 0, 0, 0, created_ns, failed_with))
+    elif begins_ns <= created_ns:
         state.jobs.add_ready(job_id, spec, queue, begins_ns + ttl_ms * NS_PER_MS)
     else:
         state.jobs.replace(job_id, None, (spec, NEW, 0, 0, 0, begins_ns, None))
@@ -186,5 +262,7 @@ def _enqueue(
             command,
         )
     )
-    if queue.waiters.size:
+    if failed_with is not None:
+        state.records.append(JobFinished(created, job_id, Command.FAIL, failed_with))
+    elif queue.waiters.size:
         match(state, queue)

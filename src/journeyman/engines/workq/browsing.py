@@ -238,7 +238,7 @@ def browse_queues(jobs: WorkqJobTable, queues: Queues, asked: BrowseQueues) -> Q
     rows = tuple(
         SeenQueue(
             queue.name,
-            len(queue.ready),
+            queue.ready_size,
             len(queue.scheduled),
             None if leased is None else leased.get(queue.number, 0),
             len(queue.dead),

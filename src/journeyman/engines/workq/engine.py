@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from journeyman.engines.workq import adding, lifecycle, views
+from journeyman.engines.workq import adding, dependencies, lifecycle, views
 from journeyman.engines.workq.browsing import (
     BrowseJobs,
     BrowseQueues,
@@ -50,6 +50,7 @@ from journeyman.engines.workq.browsing import (
     browse_queues,
     seen,
 )
+from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
 from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
 from journeyman.engines.workq.messages import (
     Client,
@@ -62,10 +63,18 @@ from journeyman.engines.workq.messages import (
 )
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
-from journeyman.formats.ledger import QueuePaused, QueueResumed
+from journeyman.formats.ledger import (
+    QueueLimitsRemoved,
+    QueueLimitsSet,
+    QueuePaused,
+    QueueResumed,
+)
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.workq import commands as ask
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobMissing, Reply
+
+_NO_LEDGER = ask.RefusedLine(ask.Complaint.NO_LEDGER)
+_TOO_MANY_LIMITS = ask.RefusedLine(ask.Complaint.TOO_MANY_LIMITS)
 
 Decidable: TypeAlias = ask.Command | BrowseJobs | BrowseQueues | SeeJob | WorkqDue | WorkqGone
 
@@ -89,6 +98,48 @@ def _resume(state: WorkqState, command: ask.ResumeQueue, _client: Client) -> Rep
     return DONE
 
 
+def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> Reply:
+    extensions = state.extensions
+    if not extensions.is_allowed:
+        return _NO_LEDGER
+    name, limits = command.name, command.limits
+    if limits == ask.NO_LIMITS:
+        queue = state.queues.get(name)
+        if queue is None or name not in extensions.limited:
+            return DONE
+        state.ledger.append(QueueLimitsRemoved(state.instant, name))
+    else:
+        if name not in extensions.limited and len(extensions.limited) >= MAX_LIMITED_QUEUES:
+            return _TOO_MANY_LIMITS
+        queue = state.queues.use(name)
+        state.ledger.append(QueueLimitsSet(state.instant, name, limits_body(limits)))
+    extensions.set_limits(queue, limits)
+    state.loosened.add(queue)
+    state.jobs.freed.append(queue)
+    return DONE
+
+
+def _add(state: WorkqState, command: ask.Add, client: Client) -> Reply:
+    options = command.options
+    if options is None or not options.after:
+        return adding.add(state, command, client)
+    if not state.extensions.is_allowed:
+        return _NO_LEDGER
+    return adding.refusal(state, command.job_id, options) or dependencies.add_child(state, command)
+
+
+def _delete(state: WorkqState, command: ask.Delete, client: Client) -> Reply:
+    if command.job_id in state.extensions.children:
+        return dependencies.delete_child(state, command, client)
+    return lifecycle.delete(state, command, client)
+
+
+def _due(state: WorkqState, command: WorkqDue, client: Client) -> Reply:
+    if state.extensions.settling:
+        dependencies.settle(state)
+    return lifecycle.due(state, command, client)
+
+
 def _browse(state: WorkqState, command: BrowseJobs, _client: Client) -> JobsFound | SortingJobs:
     return browse(state.jobs, state.queues, command, state.now_ns)
 
@@ -103,15 +154,18 @@ def _see(state: WorkqState, command: SeeJob, _client: Client) -> SeenJob | JobMi
 
 
 _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
-    ask.Add: adding.add,
+    ask.Add: _add,
     ask.ScheduleJob: adding.schedule,
     ask.Run: adding.run,
     ask.Requeue: adding.requeue,
+    ask.RequeueAll: adding.requeue_all,
+    ask.SetLimits: _set_limits,
+    ask.Touch: lifecycle.touch,
     ask.Lease: lifecycle.lease,
     ask.Complete: lifecycle.complete,
     ask.Fail: lifecycle.fail,
     ask.AwaitResult: lifecycle.result,
-    ask.Delete: lifecycle.delete,
+    ask.Delete: _delete,
     ask.PauseQueue: _pause,
     ask.ResumeQueue: _resume,
     ask.InspectServer: views.server,
@@ -125,7 +179,7 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
     BrowseJobs: _browse,
     BrowseQueues: _browse_queues,
     SeeJob: _see,
-    WorkqDue: lifecycle.due,
+    WorkqDue: _due,
     WorkqGone: lifecycle.gone,
 }
 
@@ -148,6 +202,10 @@ class WorkqEngine:
         state = self._state
         state.begin(now_ns)
         reply = _DECISIONS[type(command)](state, command, client)
+        if state.extensions.settling:
+            dependencies.settle(state)
+        while state.jobs.freed:
+            lifecycle.match(state, state.jobs.freed.pop())
         if state.waiting.unwatched:
             state.release_queues()
         records, effects = state.records, state.effects
@@ -181,8 +239,13 @@ class WorkqEngine:
         """The name of the queue that the job was put on, None if there is none of this id."""
         entry = self._state.jobs.get(job_id)
         if entry is None:
-            return None
+            child = self._state.extensions.children.get(job_id)
+            return None if child is None else child.job.name
         return self._state.queues.by_number[queue_of(spec_of(entry))].name
+
+    def refuse_extensions(self) -> None:
+        """There is no ledger: refuse what must be in it."""
+        self._state.extensions.is_allowed = False
 
     def stats(self) -> WorkqStats:
         return views.stats(self._state)

@@ -3,6 +3,8 @@
     spec     urgency  ready  created  id  queue  ttr  ttl  attempts  fails  time  flags | payload
     bytes    4        12     12       16  4      8    8    8         8      12    1
 
+A job with a key has a flag for it, and before the payload the key: its length in a byte, its bytes.
+
 ``urgency`` falls as the priority rises, ``ready`` is the time if that is after the creation, else
 the creation. So specs compare as jobs are to be leased: by priority; then by when they became
 ready, scheduled or not; then by creation and id. No two are equal in all of these. A moment takes
@@ -59,7 +61,7 @@ TOP_PRIORITY = 2**31 - 1
 URGENCY_BYTES = 4
 _READY = slice(URGENCY_BYTES, URGENCY_BYTES + _MOMENT_BYTES)
 
-IS_SCHEDULE, HAS_TIME, IS_RUN = 1, 2, 4
+IS_SCHEDULE, HAS_TIME, IS_RUN, HAS_KEY = 1, 2, 4, 8
 
 _HEAD = Struct(">I12s12s16sI4Q12sB")
 _head = _HEAD.pack
@@ -91,6 +93,7 @@ class SpecFields(NamedTuple):
     time_ns: int | None
     flags: int
     payload: bytes
+    key: str = ""
 
 
 def pack(
@@ -105,8 +108,13 @@ def pack(
     time_ns: int | None,
     flags: int,
     payload: bytes,
+    key: str = "",
 ) -> Spec:
     """The arguments are those of SpecFields, in its order."""
+    if key:
+        flags |= HAS_KEY
+        encoded = key.encode()
+        payload = bytes((len(encoded),)) + encoded + payload
     created = (created_ns + BIAS).to_bytes(_MOMENT_BYTES)
     ready, time = created, _NO_TIME
     if time_ns is not None:
@@ -145,9 +153,25 @@ def fields_of(spec: Spec) -> SpecFields:
         fails,
         int.from_bytes(created) - BIAS,
         int.from_bytes(time) - BIAS if flags & HAS_TIME else None,
-        flags & ~HAS_TIME,
-        spec[HEAD_BYTES:],
+        flags & ~(HAS_TIME | HAS_KEY),
+        spec[_payload_at(spec) :],
+        key_of(spec),
     )
+
+
+def _payload_at(spec: Spec) -> int:
+    return HEAD_BYTES + 1 + spec[HEAD_BYTES] if spec[_FLAGS_AT] & HAS_KEY else HEAD_BYTES
+
+
+def key_of(spec: Spec) -> str:
+    """What jobs that share a limit have in common; "": nothing."""
+    if not spec[_FLAGS_AT] & HAS_KEY:
+        return ""
+    return spec[HEAD_BYTES + 1 : _payload_at(spec)].decode()
+
+
+def payload_bytes_of(spec: Spec) -> int:
+    return len(spec) - _payload_at(spec)
 
 
 # -- single fields --
@@ -175,9 +199,8 @@ def limits_of(spec: Spec) -> tuple[int, int]:
 
 def shown_payload_of(spec: Spec) -> bytes | memoryview:
     """The payload for an answer, which may have to wait: large ones are not copied."""
-    if len(spec) < SHARED_BYTES:
-        return spec[HEAD_BYTES:]
-    return memoryview(spec)[HEAD_BYTES:]
+    at = _payload_at(spec)
+    return spec[at:] if len(spec) < SHARED_BYTES else memoryview(spec)[at:]
 
 
 def is_run(spec: Spec) -> bool:
@@ -231,10 +254,19 @@ def end_lease(entry: Entry, now_ns: int) -> Progress:
     return spec, PENDING, attempts, fails, started_ns, ready_again_ns(spec, now_ns), None
 
 
-def try_again(entry: Entry, now_ns: int) -> Progress:
-    """It has failed, and there shall be another attempt."""
+def try_again(entry: Entry, now_ns: int, delay_ms: int | None = None) -> Progress:
+    """It has failed, and there shall be another attempt, after this delay or the job's own."""
     spec, _, attempts, fails, started_ns, _, _ = opened(entry)
-    return spec, PENDING, attempts, fails + 1, started_ns, ready_again_ns(spec, now_ns), None
+    if delay_ms is None:
+        ready_ns = ready_again_ns(spec, now_ns)
+    else:
+        ready_ns = now_ns + delay_ms * NS_PER_MS if delay_ms else 0
+    return spec, PENDING, attempts, fails + 1, started_ns, ready_ns, None
+
+
+def move_lease_end(entry: Progress, ends_ns: int) -> Progress:
+    spec, stage, attempts, fails, started_ns, _, result = entry
+    return spec, stage, attempts, fails, started_ns, ends_ns, result
 
 
 def ready_again_ns(spec: Spec, now_ns: int) -> int:
@@ -246,7 +278,7 @@ def ready_again_ns(spec: Spec, now_ns: int) -> int:
 # -- the job of the fold --
 
 
-def entry_of(job: FoldedJob, queue: int, timeout_ns: int) -> Entry:
+def entry_of(job: FoldedJob, queue: int, timeout_ns: int, key: str = "") -> Entry:
     """``timeout_ns`` is the time of its last timeout-attempt, from which a delay counts."""
     added = job.added
     spec = pack(
@@ -261,6 +293,7 @@ def entry_of(job: FoldedJob, queue: int, timeout_ns: int) -> Entry:
         None if added.time is None else added.time.unix_ns,
         IS_SCHEDULE if added.command == Command.SCHEDULE else 0,
         added.payload,
+        key,
     )
     stage = int(job.state)
     started_ns = 0 if job.started is None else job.started.unix_ns

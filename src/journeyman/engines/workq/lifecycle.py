@@ -8,16 +8,20 @@
     fail, retried    back to the queue, at once or after a delay; no client is answered
     result           answered at once, or when the job is finished or ended
     delete, expire   the job is not there any more
+    touch            the lease ends later: no record, but the ledger knows of the first one
     due              what the time brings, in this order:
                      TTLs that are over                     expire
                      TTRs that are over                     timeout-attempt; pending, or failed
                      scheduled jobs, delays before a retry  no record: being due is not a fact
                      waits that are over                    no record
+                     rates that have room again             no record
+                     options to be forgotten                in the ledger
 
-After every decision a queue has ready jobs or clients that wait, not both. There are two
-exceptions. A paused queue gives nothing out. And a queue whose first jobs have all expired is
-*starved*: only so many of them are cleared away at a time, and ``WorkqDue`` goes on with it. That
-comes at once, for what has expired is due.
+After every decision a queue has ready jobs or clients that wait, not both. There are three
+exceptions. A paused queue gives nothing out. So does one whose limits have no room: when a lease
+ends its queue is looked at again, and when the rate has room ``WorkqDue`` does it. And a queue
+whose first jobs have all expired, or are held back by their key, is *starved*: only so many of them
+are cleared away at a time, and ``WorkqDue`` goes on with it, at once.
 
 Neither complete nor fail asks for a lease; both are taken once. A fail is retried if max-fails
 allows another one and max-attempts another attempt; that is written as the fail and a
@@ -33,9 +37,11 @@ TIMED_OUT. Nothing is written of ``run`` jobs, and nothing is left of one that i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.extensions import FORGET_LIMIT, JobOptions
 from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
@@ -55,19 +61,23 @@ from journeyman.engines.workq.job import (
     lease_fields_of,
     limits_of,
     moment_of,
+    move_lease_end,
     opened,
+    payload_bytes_of,
     queue_of,
     shown_payload_of,
     spec_of,
     try_again,
 )
-from journeyman.engines.workq.messages import Client, WorkqAnswer, WorkqDue, WorkqGone
+from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
+from journeyman.formats.ledger import JobOptionsRemoved
 from journeyman.formats.workq import Command, JobEvent, JobFinished
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import (
+    NO_LIMITS,
     AwaitResult,
     Complaint,
     Complete,
@@ -75,6 +85,7 @@ from journeyman.protocols.workq.commands import (
     Fail,
     Lease,
     RefusedLine,
+    Touch,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -82,14 +93,21 @@ from journeyman.protocols.workq.replies import (
     TIMED_OUT,
     Finished,
     Leased,
+    LeasedJobs,
+    LeasedMore,
     Reply,
+    id_text,
 )
 from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
 _START = Command.START_ATTEMPT
 _DUPLICATE = RefusedLine(Complaint.DUPLICATE_RESULT)
+_NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
+_NOT_LEASED = RefusedLine(Complaint.NOT_LEASED)
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
+HELD_LIMIT = 1000  # jobs that it finds without room of their key
+LEASED_BYTES = 1024 * 1024  # of payloads of a lease of several, beyond its first job
 
 
 # -- leases --
@@ -100,40 +118,81 @@ def lease(state: WorkqState, command: Lease, client: Client) -> Reply | None:
     if len(names) > 1:
         names = tuple(dict.fromkeys(names))
     found = [queue for name in names if (queue := state.queues.get(name)) is not None]
-    candidates = [queue for queue in found if queue.ready.size and not queue.paused]
-    while candidates:
-        queue = candidates[state.pick(len(candidates)) if len(candidates) > 1 else 0]
-        spec = _first_ready(state, queue)
-        if spec is not None:
-            return _give(state, spec, queue)
-        candidates.remove(queue)
+    reply = _lease_from(state, found, command.max_jobs, command.worker)
+    if reply is not None:
+        return reply
     if not command.wait_ms:
         return TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
     queues = tuple(state.queues.watch(name) for name in names)
-    state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, queues))
+    number, max_jobs, worker = state.waiting.next_number(), command.max_jobs, command.worker
+    state.waiting.add(Waiter(number, client, until_ns, queues, max_jobs=max_jobs, worker=worker))
     return None
+
+
+def _lease_from(
+    state: WorkqState, queues: Iterable[JobQueue], max_jobs: int, worker: str
+) -> Leased | LeasedJobs | None:
+    """As many jobs as are asked for and ready, each from a queue chosen by chance."""
+    candidates = [queue for queue in queues if queue.ready.size and _is_open(state, queue)]
+    given: list[LeasedMore] = []
+    size = 0
+    while candidates:
+        queue = candidates[state.pick(len(candidates)) if len(candidates) > 1 else 0]
+        spec = _first_ready(state, queue)
+        if spec is None:
+            candidates.remove(queue)
+            continue
+        if not max_jobs:
+            return _give(state, spec, queue, worker)
+        size += payload_bytes_of(spec)
+        if given and size > LEASED_BYTES:
+            break
+        given.append(_give_more(state, spec, queue, worker))
+        if len(given) == max_jobs:
+            break
+        if not queue.ready.size or not _is_open(state, queue):
+            candidates.remove(queue)
+    return LeasedJobs(tuple(given)) if given else None
+
+
+def _is_open(state: WorkqState, queue: JobQueue) -> bool:
+    """Whether the queue gives out jobs: it is not paused, and its limits have room."""
+    if queue.paused:
+        return False
+    if queue.limits is NO_LIMITS:
+        return True
+    if 0 < queue.limits.concurrency <= queue.leased:
+        return False
+    if queue.opens_ns() > state.now_ns:
+        state.gated.add(queue)
+        return False
+    return True
 
 
 def match(state: WorkqState, queue: JobQueue) -> None:
     """A job of this queue may have become ready, or the queue been resumed."""
-    while queue.waiters.size and queue.ready.size and not queue.paused:
-        spec = _first_ready(state, queue)
-        if spec is None:
-            return
+    while queue.waiters.size and queue.ready.size and _is_open(state, queue):
         waiter = state.waiting[queue.waiters.first()]
-        state.waiting.remove(waiter)
-        state.effects.append(WorkqAnswer(waiter.client, _give(state, spec, queue)))
+        reply = _lease_from(state, (queue,), waiter.max_jobs, waiter.worker)
+        if reply is None:
+            return
+        state.answer(waiter, reply)
 
 
 def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
     """The job to be leased next; those before it that have expired are ended."""
-    cleared = 0
+    cleared = held = 0
     while queue.ready.size:
         spec = queue.ready.first()
         if not state.is_expired(spec):
-            return spec
-        if cleared == EXPIRED_LIMIT:
+            if queue.limits is NO_LIMITS or not queue.is_saturated(spec):
+                return spec
+            queue.hold(spec)
+            held += 1
+            if held < HELD_LIMIT:
+                continue
+        if cleared == EXPIRED_LIMIT or held == HELD_LIMIT:
             state.starved.add(queue)
             return None
         job_id = job_id_of(spec)
@@ -144,7 +203,7 @@ def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
     return None
 
 
-def _give(state: WorkqState, spec: Spec, queue: JobQueue) -> Leased:
+def _give(state: WorkqState, spec: Spec, queue: JobQueue, worker: str) -> Leased:
     """Lease the ready job to the client that gets the reply."""
     job_id, _, ttr_ms = lease_fields_of(spec)
     entry = state.jobs.get(job_id)
@@ -152,7 +211,38 @@ def _give(state: WorkqState, spec: Spec, queue: JobQueue) -> Leased:
     state.jobs.lease_ready(job_id, entry, begin_lease(entry, ttr_ms, state.now_ns), queue)
     if not is_run(spec):
         state.records.append(JobEvent(state.instant, job_id, _START))
+    if queue.limits.rate:
+        state.extensions.note_start(queue, state.now_ns)
+    if worker:
+        state.extensions.put(state.extensions.workers, job_id, worker)
+    elif state.extensions.workers:
+        state.extensions.drop(state.extensions.workers, job_id)
     return Leased(job_id, queue.name, ttr_ms, shown_payload_of(spec))
+
+
+def _give_more(state: WorkqState, spec: Spec, queue: JobQueue, worker: str) -> LeasedMore:
+    leased = _give(state, spec, queue, worker)
+    entry = state.jobs.get(leased.job_id)
+    assert entry is not None
+    _, _, attempts, fails, _, _, _ = opened(entry)
+    return LeasedMore(*leased, attempts, fails, max_fails_of(limits_of(spec)[1]))
+
+
+def touch(state: WorkqState, command: Touch, _client: Client) -> Reply:
+    job_id = command.job_id
+    entry = state.find(job_id)
+    if entry is None:
+        return NOT_FOUND
+    spec, stage, attempts, *_ = opened(entry)
+    if stage != LEASED or isinstance(entry, bytes):
+        return _NOT_LEASED
+    ttr_ms = lease_fields_of(spec)[2] if command.ttr_ms is None else command.ttr_ms
+    ends_ns = state.now_ns + ttr_ms * NS_PER_MS
+    state.jobs.replace(job_id, entry, move_lease_end(entry, ends_ns))
+    options = state.extensions.options.get(job_id, JobOptions())
+    if state.extensions.is_allowed and not is_run(spec) and options.touched != attempts:
+        state.set_options(job_id, options._replace(touched=attempts))
+    return DONE
 
 
 def time_out(state: WorkqState, job_id: bytes, entry: Entry) -> None:
@@ -170,6 +260,7 @@ def _after_attempt(state: WorkqState, job_id: bytes, entry: Entry, after: Progre
     spec, stage, _, _, _, ready_ns, _ = after
     if stage != PENDING:
         state.tell(job_id, Finished(job_id, False, b""))
+        state.note_end(job_id, FAILED)
     elif not ready_ns:
         match(state, state.queues.by_number[queue_of(spec)])
 
@@ -198,23 +289,35 @@ def fail(state: WorkqState, command: Fail, _client: Client) -> Reply:
     if stage not in UNFINISHED:
         return _DUPLICATE
     if _may_retry(spec, attempts, fails):
+        has_delay = command.delay_ms is not None and not is_run(spec)
+        if has_delay and not state.extensions.is_allowed:
+            return _NO_LEDGER
         retried = JobFinished(state.instant, job_id, _FAIL, command.result, hidden=True)
         state.records += (retried, retry_of(retried, is_leased=stage == LEASED))
-        _after_attempt(state, job_id, entry, try_again(entry, state.now_ns))
+        after = try_again(entry, state.now_ns, command.delay_ms)
+        if has_delay:
+            _keep_delay(state, job_id, after[5])
+        _after_attempt(state, job_id, entry, after)
     else:
         finished = JobFinished(state.instant, job_id, _FAIL, command.result)
         _finish(state, entry, finished, FAILED)
     return DONE
 
 
+def _keep_delay(state: WorkqState, job_id: bytes, ready_ns: int) -> None:
+    options = state.extensions.options.get(job_id, JobOptions())
+    now_ns = state.now_ns
+    state.set_options(job_id, options._replace(failed_ns=now_ns, ready_ns=ready_ns or now_ns))
+
+
 def result(state: WorkqState, command: AwaitResult, client: Client) -> Reply | None:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
-        return NOT_FOUND
-    _, stage, _, _, _, _, outcome = opened(entry)
-    if outcome is not None:
-        return Finished(job_id, stage == COMPLETED, outcome)
+        if job_id not in state.extensions.children:
+            return NOT_FOUND
+    elif (outcome := opened(entry)[6]) is not None:
+        return Finished(job_id, opened(entry)[1] == COMPLETED, outcome)
     if not command.wait_ms:
         return TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
@@ -233,6 +336,7 @@ def _finish(state: WorkqState, entry: Entry, finished: JobFinished, stage: int) 
         state.records.append(finished)
     if state.waiting.awaits(job_id):
         state.tell(job_id, Finished(job_id, stage == COMPLETED, result))
+    state.note_end(job_id, stage)
 
 
 def _may_retry(spec: Spec, attempts: int, fails: int) -> bool:
@@ -252,6 +356,7 @@ def delete(state: WorkqState, command: Delete, _client: Client) -> Reply:
     if not is_run(spec_of(entry)):
         state.record_event(job_id, Command.DELETE)
     state.tell(job_id, NOT_FOUND)
+    state.note_end(job_id, opened(entry)[1], is_gone=True)
     return DONE
 
 
@@ -260,6 +365,7 @@ def expire(state: WorkqState, job_id: bytes, entry: Entry) -> None:
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.EXPIRE)
     state.tell(job_id, NOT_FOUND)
+    state.note_end(job_id, opened(entry)[1], is_gone=True)
     if opened(entry)[1] in UNFINISHED:
         state.evicted += 1
 
@@ -267,6 +373,7 @@ def expire(state: WorkqState, job_id: bytes, entry: Entry) -> None:
 def give_up_run(state: WorkqState, job_id: bytes, entry: Entry) -> None:
     """It was not finished in time."""
     state.jobs.replace(job_id, entry, None)
+    state.note_end(job_id, FAILED, is_gone=True)
     for waiter in state.waiting.of_job(job_id):
         state.answer(waiter, TIMED_OUT if waiter.is_run else NOT_FOUND)
 
@@ -294,22 +401,55 @@ def next_due_ns(state: WorkqState) -> int | None:
     firsts = [moment_of(order.first()) for order in (jobs.expiries, jobs.leases, jobs.due) if order]
     if state.waiting.deadlines:
         firsts.append(state.waiting.deadlines.first()[0])
+    firsts += [queue.opens_ns() for queue in state.gated]
+    if state.extensions.forgetting:
+        firsts.append(state.extensions.forget_at_ns)
+    if state.starved or state.loosened or state.extensions.settling:
+        firsts.append(state.now_ns)
     return min(firsts, default=None)
 
 
 def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
-    steps = (_end_lives, _end_attempts, _wake_up, _end_waits)
+    steps = (_end_lives, _end_attempts, _wake_up, _end_waits, _drain_held)
     left = command.limit
     share = max(left // len(steps), 1)
     for limit in (share, left):  # first each its share; then what the others have left
         for step in steps:
             left -= step(state, min(limit, left))
+    for queue in [queue for queue in state.gated if queue.opens_ns() <= state.now_ns]:
+        state.gated.discard(queue)
+        match(state, queue)
+    _forget_options(state)
     while state.starved:
         queue = state.starved.pop()
         match(state, queue)
         if queue in state.starved:
             break
     return DONE
+
+
+def _drain_held(state: WorkqState, limit: int) -> int:
+    done = 0
+    while state.loosened and done < limit:
+        queue = next(iter(state.loosened))
+        if queue.drain_one():
+            done += 1
+            if done == limit:
+                match(state, queue)
+        else:
+            state.loosened.discard(queue)
+            match(state, queue)
+    return done
+
+
+def _forget_options(state: WorkqState) -> None:
+    """What the ledger need not have any more, many at a time."""
+    extensions = state.extensions
+    if not extensions.forgetting or state.now_ns < extensions.forget_at_ns:
+        return
+    for job_id in list(islice(extensions.forgetting, FORGET_LIMIT)):
+        extensions.drop(extensions.forgetting, job_id)
+        state.ledger.append(JobOptionsRemoved(state.instant, id_text(job_id)))
 
 
 def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:

@@ -12,6 +12,10 @@ The fold (journeyman.folds.workq) says where a job stands. What is added here is
     leased                   until the end of its TTR, counted from its start-attempt. If that is
                              past, the first WorkqDue ends the attempt, and a timeout is written
 
+and what the ledger says (extensions.py): keys, delays of single retries, leases that were touched,
+jobs that wait for others, limits of queues. The rates of queues count the start-attempts of the
+log. Ids that the ledger knows are left to the fold.
+
 So TTLs and leases go on through a restart with what was left of them. Orphans are dropped: when
 the log is at its end, no add of theirs can come.
 
@@ -23,10 +27,13 @@ of loading agree (tests/property/test_workq_loading.py).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq import dependencies
 from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
 from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
@@ -49,6 +56,7 @@ from journeyman.engines.workq.job import (
     lease_fields_of,
     limits_of,
     moment_key,
+    move_lease_end,
     opened,
     queue_of,
     try_again,
@@ -56,6 +64,7 @@ from journeyman.engines.workq.job import (
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
 from journeyman.formats.workq import Command, JobAdded, Record
+from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = int(Command.COMPLETE), int(Command.FAIL)
 _START, _TIMEOUT = int(Command.START_ATTEMPT), int(Command.TIMEOUT_ATTEMPT)
@@ -65,8 +74,18 @@ _ENDS = (int(Command.DELETE), int(Command.EXPIRE))
 class Assembly:
     """Builds a WorkqEngine out of jobs as they were when the log ended."""
 
-    def __init__(self, now_ns: int, paused: Iterable[str], seed: int) -> None:
+    def __init__(
+        self,
+        now_ns: int,
+        paused: Iterable[str],
+        seed: int,
+        extensions: LoadedExtensions | None = None,
+    ) -> None:
         self.now_ns = now_ns
+        self.extensions = extensions or LoadedExtensions()
+        self._rates = self.extensions.rates
+        self._starts: dict[str, list[int]] = {}  # of leases, by queue
+        self._completed: set[bytes] = set()  # jobs that have expired after that
         self._paused = frozenset(paused)
         self._state = WorkqState(seed)
         self.jobs = self._state.jobs
@@ -99,7 +118,12 @@ class Assembly:
                 entry = spec if is_plain else (spec, stage, attempts, fails, started_ns, 0, None)
                 ready.append(spec)
         elif stage == LEASED:
+            options = self.extensions.options.get(job_id)
+            if options is not None and options.touched == attempts:
+                moment_ns = max(moment_ns, self.now_ns + lease_fields_of(spec)[2] * NS_PER_MS)
+                entry = move_lease_end(progress, moment_ns)
             self._leases.append(moment_key(moment_ns, job_id))
+            self._state.queues.by_number[queue_of(spec)].count_lease(spec, 1)
         elif stage != COMPLETED:
             dead.append(spec)
         self.jobs.lay(job_id, entry)
@@ -108,7 +132,11 @@ class Assembly:
     def put_job(self, job: FoldedJob, timeout_ns: int) -> None:
         """One job as the fold has it, and the time of its last timeout-attempt."""
         added = job.added
-        self.put(added.job_id, entry_of(job, self.number_of(added.name), timeout_ns))
+        options = self.extensions.options.get(added.job_id, JobOptions())
+        entry = entry_of(job, self.number_of(added.name), timeout_ns, options.key)
+        if job.state == PENDING and options.failed_ns and options.failed_ns == timeout_ns:
+            entry = move_lease_end(opened(entry), options.ready_ns)
+        self.put(added.job_id, entry)
         self.note_latest(added.created.unix_ns)
 
     def put_ready(self, queue: int, specs: Sequence[Spec]) -> None:
@@ -123,6 +151,16 @@ class Assembly:
         """A job was created then; new ones come after it."""
         self._latest_ns = max(self._latest_ns, created_ns)
 
+    def note_start(self, number: int, logged_ns: int) -> None:
+        """A job of this queue was leased then."""
+        name = self._state.queues.by_number[number].name
+        if name in self._rates:
+            self._starts.setdefault(name, []).append(logged_ns)
+
+    def note_completed(self, job_id: bytes) -> None:
+        """A job that has expired, but has completed before."""
+        self._completed.add(job_id)
+
     def finish(self) -> WorkqEngine:
         state = self._state
         queues, jobs = state.queues, state.jobs
@@ -136,7 +174,22 @@ class Assembly:
         for name in sorted(self._paused):
             queues.set_paused(queues.use(name), True)
         state.begin(self._latest_ns)
+        self._finish_extensions()
         return WorkqEngine(state)
+
+    def _finish_extensions(self) -> None:
+        state, loaded = self._state, self.extensions
+        for name, limits in loaded.limits.items():
+            queue = state.queues.use(name)
+            state.extensions.set_limits(queue, limits)
+            queue.starts.extend(sorted(self._starts.get(name, ()))[-limits.rate :])
+        for job_id, options in loaded.options.items():
+            entry = state.jobs.get(job_id)
+            if entry is not None and opened(entry)[1] != COMPLETED:
+                state.extensions.options[job_id] = options
+            elif entry is not None or job_id not in loaded.children:
+                state.extensions.forget(job_id, self.now_ns)
+        dependencies.load(state, loaded.children, self._completed)
 
     def _lists(self, number: int) -> tuple[list[Spec], list[Spec], list[Spec]]:
         lists = self._waiting.get(number)
@@ -148,7 +201,10 @@ class Assembly:
 class WorkqLoader:
     """Takes the records of a log in order; ``finish`` ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, extensions: LoadedExtensions | None = None) -> None:
+        self._extensions = extensions or LoadedExtensions()
+        self._rates = self._extensions.rates
+        self._starts: dict[str, deque[int]] = {}  # of queues with a rate
         self._states: dict[bytes, FoldedJob | Orphans] = {}
         self._timeouts_ns: dict[bytes, int] = {}  # of the last timeout-attempt
         self._names: dict[str, None] = {}
@@ -167,9 +223,16 @@ class WorkqLoader:
             self._states[job_id] = state
         if record.command == Command.TIMEOUT_ATTEMPT:
             self._timeouts_ns[job_id] = record.logged.unix_ns
+        elif self._rates and record.command == Command.START_ATTEMPT:
+            self._note_start(state, record.logged.unix_ns)
+
+    def _note_start(self, state: FoldedJob | Orphans, logged_ns: int) -> None:
+        name = state.added.name if isinstance(state, FoldedJob) else ""
+        if rate := self._rates.get(name, 0):
+            self._starts.setdefault(name, deque(maxlen=rate)).append(logged_ns)
 
     def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkqEngine:
-        assembly = Assembly(now_ns, paused, seed)
+        assembly = Assembly(now_ns, paused, seed, self._extensions)
         self.give(assembly)
         return assembly.finish()
 
@@ -178,8 +241,15 @@ class WorkqLoader:
         for name in self._names:
             assembly.number_of(name)
         for job_id, job in self._states.items():
-            if isinstance(job, FoldedJob) and visible(job, assembly.now_ns):
+            if not isinstance(job, FoldedJob):
+                continue
+            if visible(job, assembly.now_ns):
                 assembly.put_job(job, self._timeouts_ns.get(job_id, 0))
+            elif job.state == COMPLETED:
+                assembly.note_completed(job_id)
+        for name, starts in self._starts.items():
+            for logged_ns in starts:
+                assembly.note_start(assembly.number_of(name), logged_ns)
 
 
 class BulkLoader:
@@ -188,13 +258,23 @@ class BulkLoader:
     ``odd`` are the ids that are left to the fold; ``finish`` takes a loader with all their records.
     """
 
-    def __init__(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> None:
-        self._assembly = Assembly(now_ns, paused, seed)
+    def __init__(
+        self,
+        *,
+        now_ns: int,
+        paused: Iterable[str] = (),
+        seed: int = 0,
+        extensions: LoadedExtensions | None = None,
+    ) -> None:
+        self._assembly = Assembly(now_ns, paused, seed, extensions)
+        self._has_rates = bool(self._assembly.extensions.rates)
         self._jobs = self._assembly.jobs
         self._ready: dict[int, list[Spec]] = {}
         self._keys: list[bytes] = []
         self._touched: set[bytes] = set()  # ids that are, or were, more than ready
         self.odd: set[bytes] = set()
+        for job_id in self._assembly.extensions.known_ids:
+            self.mark_odd(job_id)
 
     @property
     def now_ns(self) -> int:
@@ -230,6 +310,8 @@ class BulkLoader:
         after = None if entry is None else _apply_row(entry, command, logged_ns, result)
         self._touched.add(job_id)
         if after is not None:
+            if self._has_rates and command == _START:
+                self._assembly.note_start(queue_of(after[0]), logged_ns)
             self._jobs.lay(job_id, after)
         elif entry is not None and command in _ENDS:
             self._jobs.lift(job_id)

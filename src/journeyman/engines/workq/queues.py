@@ -5,6 +5,15 @@
     dead        failed jobs, until their TTL
     waiters     numbers of the clients that wait for a job, longest first
 
+    held        ready jobs whose key has as many jobs leased as it may; see limits below
+
+**Limits** (protocols.workq.commands.Limits): ``starts`` are the times of the last leases, as many
+as the rate allows; ``leased`` counts the leases, ``key_leased`` those of each key. A ready job
+that is found while its key has no room moves from ``ready`` to ``held``. Whenever a job of the key
+leaves ``ready`` or ends its lease, the first that is held goes back. So while jobs of a key are
+held, one of them is in ``ready`` or the key has no room: none is forgotten. Where a job stands is
+no state: it need not be undone. When limits change, all that was held drains back, a few at a time.
+
 A queue is made by the first add, schedule, run or pause of its name, and stays. One that was made
 by a lease which waits, and never had a job, is released with the last client that waits for it, and
 its number is given to another. Specs know a queue by its number. A paused queue takes jobs in,
@@ -23,13 +32,17 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq.job import Spec
+from journeyman.engines.workq.job import Spec, key_of
 from journeyman.engines.workq.messages import Client
+from journeyman.protocols.workq.commands import NO_LIMITS
+from journeyman.units import NS_PER_MS
 
 NO_JOB = b""
 
@@ -43,6 +56,8 @@ class Waiter(NamedTuple):
     queues: tuple[JobQueue, ...] = ()
     job_id: bytes = NO_JOB
     is_run: bool = False
+    max_jobs: int = 0
+    worker: str = ""
 
 
 _Change: TypeAlias = tuple[Waiter, bool]  # whether it was added
@@ -96,7 +111,7 @@ class Waiting:
     def add(self, waiter: Waiter) -> None:
         if self._changes is not None:
             self._changes.append((waiter, True))
-        number, client, until_ns, queues, job_id, _ = waiter
+        number, client, until_ns, queues, job_id, *_ = waiter
         assert client not in self._by_client, "a client waits for one thing at a time"
         self._by_client[client] = waiter
         self._by_number[number] = waiter
@@ -110,7 +125,7 @@ class Waiting:
     def remove(self, waiter: Waiter) -> None:
         if self._changes is not None:
             self._changes.append((waiter, False))
-        number, client, until_ns, queues, job_id, _ = waiter
+        number, client, until_ns, queues, job_id, *_ = waiter
         del self._by_client[client], self._by_number[number]
         for queue in queues:
             queue.waiters.remove(number)
@@ -144,7 +159,23 @@ class Waiting:
 class JobQueue:
     """The waiting and the dead jobs of one name, and who waits for them."""
 
-    __slots__ = ("dead", "is_used", "name", "number", "paused", "ready", "scheduled", "waiters")
+    __slots__ = (
+        "_draining",
+        "_held",
+        "dead",
+        "held_size",
+        "is_used",
+        "key_leased",
+        "leased",
+        "limits",
+        "name",
+        "number",
+        "paused",
+        "ready",
+        "scheduled",
+        "starts",
+        "waiters",
+    )
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -155,6 +186,112 @@ class JobQueue:
         self.waiters: SortedSet[int] = SortedSet()
         self.paused = False
         self.is_used = False  # by more than leases: it stays
+        self.limits = NO_LIMITS
+        self.starts: deque[int] = deque()
+        self.leased = 0
+        self.key_leased: dict[str, int] = {}
+        self.held_size = 0
+        self._held: dict[str, SortedSet[Spec]] = {}
+        self._draining: list[dict[str, SortedSet[Spec]]] = []
+
+    @property
+    def ready_size(self) -> int:
+        """Of jobs that wait for nothing but a worker and the limits."""
+        return self.ready.size + self.held_size
+
+    def waiting_page(self, offset: int, limit: int) -> list[Spec]:
+        """Ready jobs in their order; then those that are held, by key."""
+        found = self.ready.page(offset, limit)
+        if len(found) < limit and self.held_size:
+            skip = max(offset - self.ready.size, 0)
+            held = (s for table in self._tables() for specs in table.values() for s in specs)
+            found += islice(held, skip, skip + limit - len(found))
+        return found
+
+    # -- limits --
+
+    def opens_ns(self) -> int:
+        """When the rate allows another lease; in the past: now."""
+        limits = self.limits
+        if not limits.rate or len(self.starts) < limits.rate:
+            return 0
+        return self.starts[0] + limits.per_ms * NS_PER_MS
+
+    def count_lease(self, spec: Spec, change: int) -> None:
+        """A lease of this job has begun (1) or ended (-1)."""
+        self.leased += change
+        if key := key_of(spec):
+            count = self.key_leased.get(key, 0) + change
+            if count:
+                self.key_leased[key] = count
+            else:
+                del self.key_leased[key]
+
+    def is_saturated(self, spec: Spec) -> bool:
+        """Whether the key of this job has no room."""
+        most = self.limits.key_concurrency
+        return most > 0 and bool(key := key_of(spec)) and self.key_leased.get(key, 0) >= most
+
+    def hold(self, spec: Spec) -> None:
+        """A ready job waits for room of its key."""
+        self.ready.remove(spec)
+        self._held.setdefault(key_of(spec), SortedSet()).add(spec)
+        self.held_size += 1
+
+    def leave_ready(self, spec: Spec) -> bool:
+        """A job is not ready any more; whether another one has become so."""
+        key = key_of(spec)
+        if not key or not self.held_size:
+            self.ready.remove(spec)
+            return False
+        for table in self._tables():
+            specs = table.get(key)
+            if specs is not None and specs.first_from(spec) == spec:
+                self._take_held(table, key, spec)
+                return False
+        self.ready.remove(spec)
+        return self.release_one(key)
+
+    def release_one(self, key: str) -> bool:
+        """There may be room for a job of this key."""
+        specs = self._held.get(key)
+        if specs is None:
+            return False
+        spec = specs.first()
+        self._take_held(self._held, key, spec)
+        self.ready.add(spec)
+        return True
+
+    def drain(self) -> None:
+        """The limits have changed: let all that is held be looked at again, by ``drain_one``."""
+        if self._held:
+            self._draining.append(self._held)
+            self._held = {}
+
+    def drain_one(self) -> bool:
+        """Whether there was one."""
+        while self._draining:
+            table = self._draining[-1]
+            if not table:
+                self._draining.pop()
+                continue
+            key, specs = next(iter(table.items()))
+            spec = specs.first()
+            self._take_held(table, key, spec)
+            self.ready.add(spec)
+            return True
+        return False
+
+    def _take_held(self, table: dict[str, SortedSet[Spec]], key: str, spec: Spec) -> None:
+        specs = table[key]
+        specs.remove(spec)
+        self.held_size -= 1
+        if not specs.size:
+            del table[key]
+
+    def _tables(self) -> Iterator[dict[str, SortedSet[Spec]]]:
+        yield self._held
+        yield from self._draining
 
 
 class _QueueChange(Enum):
@@ -231,7 +368,7 @@ class Queues:
         return queue
 
     def _forget(self, queue: JobQueue) -> None:
-        assert not any((queue.ready, queue.scheduled, queue.dead, queue.waiters))
+        assert not any((queue.ready_size, queue.scheduled, queue.dead, queue.waiters))
         del self._by_name[queue.name]
         self._names.remove(_key(queue.name))
         self.by_number[queue.number] = _RELEASED

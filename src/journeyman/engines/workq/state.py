@@ -2,6 +2,7 @@
 
     jobs                       WorkqJobTable, below
     queues, waiting            see queues.py
+    extensions                 see extensions.py
     now_ns, instant            the moment of the decision, and the same for a record
     records, effects           the outcome so far
     ledger                     what of it belongs in the ledger; taken once a batch
@@ -22,6 +23,12 @@ from typing import TypeAlias
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.browsing import CreationOrder
+from journeyman.engines.workq.extensions import (
+    Extensions,
+    JobOptions,
+    child_body,
+    options_body,
+)
 from journeyman.engines.workq.job import (
     COMPLETED,
     LEASED,
@@ -31,6 +38,7 @@ from journeyman.engines.workq.job import (
     Spec,
     expires_ns_of,
     is_run,
+    key_of,
     moment_key,
     moment_of,
     queue_of,
@@ -38,9 +46,11 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
+from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
-from journeyman.protocols.workq.replies import Reply
+from journeyman.protocols.workq.commands import NO_LIMITS
+from journeyman.protocols.workq.replies import Reply, id_text
 from journeyman.units import NS_PER_S
 
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
@@ -74,6 +84,7 @@ class WorkqJobTable:
         "calm_until_ns",
         "due",
         "expiries",
+        "freed",
         "get",
         "leases",
         "runs",
@@ -89,6 +100,7 @@ class WorkqJobTable:
         self.expiries: SortedSet[bytes] = SortedSet()
         self.leases: SortedSet[bytes] = SortedSet()
         self.due: SortedSet[bytes] = SortedSet()
+        self.freed: list[JobQueue] = []  # limits of theirs may have room again
         self.runs = 0  # jobs without a TTL
         self.calm_until_ns = 0  # no job expires before; see look_for_calm
 
@@ -121,7 +133,12 @@ class WorkqJobTable:
         if self._changes is not None:
             self._changes.append((job_id, ready))
         self._shard_of(job_id)[job_id] = leased
-        queue.ready.remove(leased[0])
+        spec = leased[0]
+        if queue.held_size:
+            self._leave_ready(queue, spec)
+        else:
+            queue.ready.remove(spec)
+        queue.count_lease(spec, 1)
         self.leases.add(moment_key(leased[5], job_id))
 
     def look_for_calm(self) -> int:
@@ -194,6 +211,7 @@ class WorkqJobTable:
         spec, stage, _, _, _, moment_ns, _ = entry
         if stage == LEASED:
             self.leases.add(moment_key(moment_ns, job_id))
+            self._queues.by_number[queue_of(spec)].count_lease(spec, 1)
         elif stage in WAITING:
             queue = self._queues.by_number[queue_of(spec)]
             if moment_ns:
@@ -206,20 +224,32 @@ class WorkqJobTable:
 
     def _leave(self, job_id: bytes, entry: Entry) -> None:
         if isinstance(entry, bytes):
-            self._queues.by_number[queue_of(entry)].ready.remove(entry)
+            self._leave_ready(self._queues.by_number[queue_of(entry)], entry)
             return
         spec, stage, _, _, _, moment_ns, _ = entry
         if stage == LEASED:
             self.leases.remove(moment_key(moment_ns, job_id))
+            self._end_lease(self._queues.by_number[queue_of(spec)], spec)
         elif stage in WAITING:
             queue = self._queues.by_number[queue_of(spec)]
             if moment_ns:
                 queue.scheduled.remove(spec)
                 self.due.remove(moment_key(moment_ns, job_id))
             else:
-                queue.ready.remove(spec)
+                self._leave_ready(queue, spec)
         elif stage != COMPLETED:
             self._queues.by_number[queue_of(spec)].dead.remove(spec)
+
+    def _leave_ready(self, queue: JobQueue, spec: Spec) -> None:
+        if queue.leave_ready(spec):
+            self.freed.append(queue)
+
+    def _end_lease(self, queue: JobQueue, spec: Spec) -> None:
+        queue.count_lease(spec, -1)
+        if queue.held_size:
+            queue.release_one(key_of(spec))
+        if queue.limits is not NO_LIMITS:
+            self.freed.append(queue)
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -252,9 +282,12 @@ class WorkqState:
         "_saved",
         "effects",
         "evicted",
+        "extensions",
+        "gated",
         "instant",
         "jobs",
         "ledger",
+        "loosened",
         "now_ns",
         "queues",
         "records",
@@ -267,14 +300,17 @@ class WorkqState:
         self.jobs = WorkqJobTable(self.queues)
         self.waiting = Waiting()
         self.evicted = 0  # unfinished jobs that their TTL has ended
-        self.starved: set[JobQueue] = set()  # see leasing.py
+        self.extensions = Extensions()
+        self.starved: set[JobQueue] = set()  # see lifecycle.py
+        self.gated: set[JobQueue] = set()  # the rate had no room for a lease
+        self.loosened: set[JobQueue] = set()  # limits have changed: jobs drain back
         self.records: list[Record] = []
         self.ledger: list[LedgerRecord] = []
         self.effects: list[Effect] = []
         self.now_ns = latest_ns
         self.instant = Instant(latest_ns)
         self._chance = seed & _MASK64
-        self._saved = self.evicted, self.starved
+        self._saved = self.evicted, self.starved, self.gated
 
     def pick(self, count: int) -> int:
         """A number below ``count``, each as likely as another: chance that comes from the seed."""
@@ -316,6 +352,57 @@ class WorkqState:
     def record_event(self, job_id: bytes, command: Command) -> None:
         self.records.append(JobEvent(self.instant, job_id, command))
 
+    # -- extensions --
+
+    def set_options(self, job_id: bytes, options: JobOptions) -> None:
+        extensions = self.extensions
+        extensions.put(extensions.options, job_id, options)
+        extensions.drop(extensions.forgetting, job_id)
+        body = options_body(options, extensions.added_now.get(job_id))
+        self.ledger.append(JobOptionsSet(self.instant, id_text(job_id), body))
+
+    def note_end(self, job_id: bytes, stage: int, *, is_gone: bool = False) -> None:
+        """A job has come to this stage, or is gone from it: for its options and its children."""
+        extensions = self.extensions
+        if extensions.is_idle:
+            return
+        extensions.drop(extensions.workers, job_id)
+        children = extensions.children_of.get(job_id, ())
+        for each in children:
+            self._note_parent(each, job_id, stage, is_gone)
+        if is_gone:
+            self._drop_options(job_id)
+        elif stage == COMPLETED and job_id in extensions.options:
+            extensions.drop(extensions.options, job_id)
+            extensions.forget(job_id, self.now_ns)
+
+    def _note_parent(self, job_id: bytes, parent: bytes, stage: int, is_gone: bool) -> None:
+        extensions = self.extensions
+        before = extensions.children[job_id]
+        succeeded = stage == COMPLETED
+        if parent in before.left:
+            child = before.without(parent, succeeded=succeeded)
+            extensions.put(extensions.children, job_id, child)
+            if child.is_settled:
+                extensions.put(extensions.settling, job_id, None)
+        elif is_gone and succeeded and not before.is_settled:
+            # A start could not tell any more that it has completed.
+            left = tuple(each for each in before.parents if each in before.left)
+            self.ledger.append(
+                JobOptionsSet(self.instant, id_text(job_id), child_body(before.job, left))
+            )
+
+    def _drop_options(self, job_id: bytes) -> None:
+        extensions = self.extensions
+        if job_id not in extensions.options and job_id not in extensions.forgetting:
+            return
+        extensions.drop(extensions.options, job_id)
+        if job_id in extensions.added_now:
+            extensions.forget(job_id, self.now_ns)
+        else:
+            extensions.drop(extensions.forgetting, job_id)
+            self.ledger.append(JobOptionsRemoved(self.instant, id_text(job_id)))
+
     # -- waiting clients --
 
     def answer(self, waiter: Waiter, reply: Reply) -> None:
@@ -335,17 +422,21 @@ class WorkqState:
     # -- batches ---------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
-        self._saved = self.evicted, self.starved.copy()
-        for part in (self.jobs, self.waiting, self.queues):
+        self._saved = self.evicted, self.starved.copy(), self.gated.copy()
+        for part in (self.jobs, self.waiting, self.queues, self.extensions):
             part.begin_batch()
 
     def commit_batch(self) -> None:
-        for part in (self.jobs, self.waiting, self.queues):
+        for part in (self.jobs, self.waiting, self.queues, self.extensions):
             part.commit_batch()
 
     def undo_batch(self) -> None:
         self.ledger = []
-        self.evicted, self.starved = self._saved
+        self.evicted, self.starved, self.gated = self._saved
+        self.loosened.update(self.extensions.limited.values())  # their limits may be others again
+        self.extensions.undo_batch()
+        self.loosened.update(self.extensions.limited.values())
         for part in (self.jobs, self.waiting, self.queues):
             part.undo_batch()
-        self.waiting.unwatched.clear()  # the queues exist again, or no longer
+        self.jobs.freed.clear()
+        self.waiting.unwatched.clear()  # the queues are there again, or gone

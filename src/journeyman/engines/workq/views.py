@@ -12,14 +12,17 @@ from heapq import nlargest
 
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.browsing import oldest_ns
+from journeyman.engines.workq.extensions import Child
 from journeyman.engines.workq.job import (
     EXHAUSTED,
     FAILED,
-    HEAD_BYTES,
+    LEASED,
+    NEW,
     Entry,
     fields_of,
     job_id_of,
     opened,
+    payload_bytes_of,
     queue_of,
     spec_of,
 )
@@ -28,6 +31,7 @@ from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import WorkqState
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import (
+    NO_LIMITS,
     InspectDeadJobs,
     InspectJob,
     InspectJobs,
@@ -51,12 +55,17 @@ from journeyman.protocols.workq.replies import (
 
 def job(state: WorkqState, command: InspectJob, _client: Client) -> Reply:
     entry = state.find(command.job_id)
-    return NOT_FOUND if entry is None else _job_list(state, (entry,))
+    if entry is not None:
+        return _job_list(state, (entry,))
+    child = state.extensions.children.get(command.job_id)
+    return NOT_FOUND if child is None else JobList((_child_view(child),))
 
 
 def jobs(state: WorkqState, command: InspectJobs, _client: Client) -> Reply:
     queue = state.queues.get(command.name)
-    return NOT_FOUND if queue is None else _page(state, queue.ready, command)
+    if queue is None:
+        return NOT_FOUND
+    return _listed(state, queue.waiting_page(command.offset, command.limit))
 
 
 def scheduled_jobs(state: WorkqState, command: InspectScheduledJobs, _client: Client) -> Reply:
@@ -91,7 +100,7 @@ def server(state: WorkqState, _command: InspectServer, _client: Client) -> Reply
 def stats(state: WorkqState) -> WorkqStats:
     ready = scheduled = failed = 0
     for queue in state.queues.by_number:
-        ready += len(queue.ready)
+        ready += queue.ready_size
         scheduled += len(queue.scheduled)
         failed += len(queue.dead)
     leased = len(state.jobs.leases)
@@ -114,29 +123,36 @@ def largest_queues(state: WorkqState, most: int) -> tuple[list[QueueFigures], Qu
     shown = nlargest(most, queues, key=lambda queue: (_waiting_in(queue), queue.number))
     figures = [_figures(queue) for queue in sorted(shown, key=lambda queue: queue.name)]
     ready, scheduled, dead = (
-        sum(len(getattr(queue, part)) for queue in queues)
-        - sum(getattr(figure, part) for figure in figures)
-        for part in ("ready", "scheduled", "dead")
+        sum(sizes) - sum(getattr(figure, part) for figure in figures)
+        for part, sizes in (
+            ("ready", [queue.ready_size for queue in queues]),
+            ("scheduled", [queue.scheduled.size for queue in queues]),
+            ("dead", [queue.dead.size for queue in queues]),
+        )
     )
     return figures, QueueFigures("", ready, scheduled, dead, None)
 
 
 def _waiting_in(queue: JobQueue) -> int:
-    return len(queue.ready) + len(queue.scheduled) + len(queue.dead)
+    return queue.ready_size + len(queue.scheduled) + len(queue.dead)
 
 
 def _figures(queue: JobQueue) -> QueueFigures:
     return QueueFigures(
-        queue.name, len(queue.ready), len(queue.scheduled), len(queue.dead), oldest_ns(queue.ready)
+        queue.name, queue.ready_size, len(queue.scheduled), len(queue.dead), oldest_ns(queue.ready)
     )
 
 
 def _page(
     state: WorkqState,
     order: SortedSet[bytes],
-    command: InspectJobs | InspectScheduledJobs | InspectDeadJobs,
+    command: InspectScheduledJobs | InspectDeadJobs,
 ) -> JobList:
-    entries = (state.find(job_id_of(spec)) for spec in order.page(command.offset, command.limit))
+    return _listed(state, order.page(command.offset, command.limit))
+
+
+def _listed(state: WorkqState, specs: Iterable[bytes]) -> JobList:
+    entries = (state.find(job_id_of(spec)) for spec in specs)
     return _job_list(state, [entry for entry in entries if entry is not None])
 
 
@@ -145,11 +161,12 @@ def _job_list(state: WorkqState, entries: Sequence[Entry]) -> JobList:
     makers = []
     for entry in entries:
         name = state.queues.by_number[queue_of(spec_of(entry))].name
-        makers.append(partial(_job_view, name, entry))
-    return JobList(JobViews(makers, sum(len(spec_of(entry)) - HEAD_BYTES for entry in entries)))
+        worker = state.extensions.workers.get(job_id_of(spec_of(entry)), "")
+        makers.append(partial(_job_view, name, entry, worker))
+    return JobList(JobViews(makers, sum(payload_bytes_of(spec_of(entry)) for entry in entries)))
 
 
-def _job_view(queue: str, entry: Entry) -> JobView:
+def _job_view(queue: str, entry: Entry, worker: str) -> JobView:
     spec, stage, attempts, fails, _, _, _ = opened(entry)
     fields = fields_of(spec)
     return JobView(
@@ -166,10 +183,39 @@ def _job_view(queue: str, entry: Entry) -> JobView:
         FAILED if stage == EXHAUSTED else stage,
         fields.created_ns,
         fields.time_ns,
+        worker if stage == LEASED else "",
+        fields.key,
+    )
+
+
+def _child_view(child: Child) -> JobView:
+    """A job that waits for others: new, created when the time comes."""
+    job = child.job
+    return JobView(
+        job.job_id,
+        job.name,
+        job.ttr_ms,
+        job.ttl_ms,
+        job.payload,
+        job.max_attempts,
+        0,
+        job.max_fails,
+        0,
+        job.priority,
+        NEW,
+        0,
+        None,
+        key="" if job.options is None else job.options.key,
+        after=len(child.left),
     )
 
 
 def _queue_list(queues: Iterable[JobQueue]) -> QueueList:
     return QueueList(
-        tuple(QueueView(q.name, len(q.ready), len(q.scheduled), q.paused) for q in queues)
+        tuple(
+            QueueView(q.name, q.ready_size, len(q.scheduled), q.paused)
+            if q.limits is NO_LIMITS
+            else QueueView(q.name, q.ready_size, len(q.scheduled), q.paused, q.leased, q.limits)
+            for q in queues
+        )
     )

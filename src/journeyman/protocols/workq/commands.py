@@ -19,6 +19,12 @@
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
+    -key= -replace= -after= -even-failed= on add             their ``options``
+    lease NAME... WAIT [-max=N] [-worker=NAME]               Lease with ``max_jobs``, ``worker``
+    touch ID [TTR]                                           Touch
+    fail ID SIZE [-delay=MS]  + result                       Fail with ``delay_ms``
+    requeue-all NAME LIMIT                                   RequeueAll
+    limit NAME [-rate=] [-concurrency=] [-key-concurrency=]  SetLimits
 
 Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
 ``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
@@ -51,10 +57,17 @@ MAX_COUNT = 255  # of max-attempts and max-fails
 MIN_PRIORITY, MAX_PRIORITY = -(2**31), 2**31 - 1
 MAX_CURSOR_OFFSET = 2**32 - 1
 MAX_LISTED = 100
+MAX_LEASED = 100  # jobs of one lease
+MAX_REQUEUED = 1000  # of one requeue-all
+MAX_PARENTS = 1000  # of a job that waits for others
+MAX_CHILD_BYTES = 512 * 1024  # payload of such a job: it waits in a record of the ledger
+MAX_RATE = 10_000
+MAX_RATE_PERIOD_MS = 86_400_000
+MAX_CONCURRENCY = 1_000_000
 
 
 class Complaint(StrEnum):
-    """The text after ``-CLIENT-ERROR``. The last four depend on the state, not on the line."""
+    """The text after ``-CLIENT-ERROR``. From TIME on they depend on the state, not on the line."""
 
     UNKNOWN_COMMAND = "Unknown command"
     ARGS = "Invalid command args"
@@ -72,11 +85,46 @@ class Complaint(StrEnum):
     RETRY_DELAY = "Invalid Retry Delay"  # new
     CURSOR_OFFSET = "Invalid cursor offset"
     LIMIT = "Invalid limit"
+    KEY = "Invalid Key"  # new, and so are the next nine
+    WORKER = "Invalid Worker"
+    DELAY = "Invalid Delay"
+    MAX_JOBS = "Invalid Max"
+    REPLACE = "Invalid Replace"
+    PARENTS = "Invalid Parents"
+    EVEN_FAILED = "Invalid Even Failed"
+    RATE = "Invalid Rate"
+    CONCURRENCY = "Invalid Concurrency"
     TIME = "Invalid Time"
     DUPLICATE_JOB = "Duplicate job"
     DUPLICATE_RESULT = "Duplicate result"
     NOT_DEAD = "Job is not dead"  # new, of requeue
+    NOT_LEASED = "Job is not leased"  # new, of touch
+    NO_PARENT = "Unknown parent"  # new, of -after
+    TOO_MANY_CHILDREN = "Too many jobs wait for others"  # new, of -after
+    TOO_MANY_LIMITS = "Too many queues have limits"  # new, of limit
+    NO_LEDGER = "Not available without a ledger"  # new
     SCOPE = "Insufficient namespace scope"  # new, of a token
+
+
+class AddOptions(NamedTuple):
+    """What the original has no flag for."""
+
+    key: str = ""  # jobs of the same key share a limit of their queue
+    replaces_finished: bool = False  # a completed or failed job of the same id makes room
+    after: tuple[bytes, ...] = ()  # ids of the jobs it waits for
+    even_failed: bool = False  # and is added even if they fail
+
+
+class Limits(NamedTuple):
+    """Of a queue; 0: none."""
+
+    rate: int = 0  # starts within ``per_ms``
+    per_ms: int = 0
+    concurrency: int = 0  # leased at the same time
+    key_concurrency: int = 0  # the same, of each key
+
+
+NO_LIMITS = Limits()
 
 
 class Add(NamedTuple):
@@ -94,6 +142,7 @@ class Add(NamedTuple):
     max_attempts: int = 0
     max_fails: int = 0
     retry_delay_ms: int = 0
+    options: AddOptions | None = None
 
 
 class ScheduleJob(NamedTuple):
@@ -109,6 +158,7 @@ class ScheduleJob(NamedTuple):
     max_attempts: int = 0
     max_fails: int = 0
     retry_delay_ms: int = 0
+    options: AddOptions | None = None
 
 
 class Run(NamedTuple):
@@ -130,10 +180,15 @@ class AwaitResult:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A job of one of these queues. A name may come twice, and then counts once."""
+    """A job of one of these queues. A name may come twice, and then counts once.
+
+    ``max_jobs`` 0: one job, answered as the original does; otherwise up to so many.
+    """
 
     names: tuple[str, ...]  # at least one
     wait_ms: int
+    max_jobs: int = 0
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +199,19 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
+    """``delay_ms``: instead of the job's own delay before a retry."""
+
     job_id: bytes
     result: bytes
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """The lease ends ``ttr_ms`` from now; None: the job's own TTR."""
+
+    job_id: bytes
+    ttr_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +283,22 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
+class RequeueAll:
+    """The same for up to ``limit`` dead jobs of a queue."""
+
+    name: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    """Instead of all limits that the queue had. It need not exist yet."""
+
+    name: str
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
 class PauseQueue:
     """Lease nothing from this queue until it is resumed. It need not exist yet."""
 
@@ -246,6 +328,9 @@ Command: TypeAlias = (
     | InspectDeadJobs
     | InspectPausedQueues
     | Requeue
+    | RequeueAll
+    | SetLimits
+    | Touch
     | PauseQueue
     | ResumeQueue
 )

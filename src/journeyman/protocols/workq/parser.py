@@ -106,11 +106,12 @@ _NO_FLAGS: dict[bytes, bytes] = {}
 
 
 class _Line(NamedTuple):
-    """A command that is a line and takes no flags."""
+    """A command that is a line; with flags only if it has ``read_flagged``."""
 
     words: int  # how many, the command included; or at least so many, if ``or_more``
     read: readers.LineReader
     or_more: bool = False
+    read_flagged: readers.FlagReader | None = None
 
     def fits(self, words: list[bytes]) -> bool:
         return len(words) == self.words or (self.or_more and len(words) > self.words)
@@ -133,6 +134,10 @@ class _Pending(NamedTuple):
     flags: dict[bytes, bytes] | None  # None: they were wrong
 
 
+def _flagged(words: int, read: readers.FlagReader, *, or_more: bool = False) -> _Line:
+    return _Line(words, lambda found: read(found, _NO_FLAGS), or_more, read)
+
+
 _ANSWERED = _Pending(0, None, [], None)
 _INSPECT = _Line(2, lambda _: _UNKNOWN)
 _KINDS: dict[bytes, _Line | _WithPayload] = {
@@ -141,10 +146,13 @@ _KINDS: dict[bytes, _Line | _WithPayload] = {
     b"run": _WithPayload(6, readers.run),
     b"complete": _WithPayload(3, readers.complete),
     b"fail": _WithPayload(3, readers.fail, commands.RefusedLine(commands.Complaint.RESULT_SIZE)),
-    b"lease": _Line(3, readers.lease, or_more=True),
+    b"lease": _flagged(3, readers.lease, or_more=True),
     b"result": _Line(3, readers.result),
     b"delete": _Line(2, readers.of_an_id(commands.Delete)),
     b"inspect": _INSPECT,
+    b"touch": _Line(2, readers.touch, or_more=True),
+    b"requeue-all": _Line(3, readers.requeue_all),
+    b"limit": _flagged(2, readers.limit),
     b"requeue": _Line(2, readers.of_an_id(commands.Requeue)),
     b"pause": _Line(2, readers.of_a_name(commands.PauseQueue)),
     b"resume": _Line(2, readers.of_a_name(commands.ResumeQueue)),
@@ -296,10 +304,14 @@ class WorkqParser:
             events.append(_BAD_FLAGS)
         elif kind is None:
             events.append(_UNKNOWN)
-        elif type(kind) is not _Line or flags or not kind.fits(words):
+        elif type(kind) is not _Line or not kind.fits(words):
             events.append(_BAD_ARGS)
-        else:
+        elif not flags:
             events.append(kind.read(words))
+        elif kind.read_flagged is not None:
+            events.append(kind.read_flagged(words, flags))
+        else:
+            events.append(_BAD_ARGS)
 
     def _await_payload(
         self,

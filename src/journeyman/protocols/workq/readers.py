@@ -111,11 +111,19 @@ def read_flags(pieces: Iterable[bytes]) -> dict[bytes, bytes] | None:
 Words: TypeAlias = list[bytes]
 Flags: TypeAlias = dict[bytes, bytes]
 LineReader: TypeAlias = Callable[[Words], commands.Event]
+FlagReader: TypeAlias = Callable[[Words, Flags], commands.Event]
 PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], commands.Event]
 
-MAX_JOB_FLAGS = 3  # and -retry-delay, which the original does not know
+MAX_JOB_FLAGS = 3  # and those below, which the original does not know
 MAX_RUN_FLAGS = 1
 RETRY_DELAY = b"retry-delay"
+_OPTIONS = frozenset({b"key", b"replace", b"after", b"even-failed"})
+_NEW_FLAGS = _OPTIONS | {RETRY_DELAY}
+_LEASE_FLAGS = frozenset({b"max", b"worker"})
+_LIMIT_FLAGS = frozenset({b"rate", b"concurrency", b"key-concurrency"})
+_RATE = re.compile(rb"([0-9]{1,9})/([0-9]{0,9})(ms|s|m|h|d)")
+_UNITS_MS = {b"ms": 1, b"s": 1000, b"m": 60_000, b"h": 3_600_000, b"d": 86_400_000}
+_ID_CHARACTERS = 36  # in a list only as it is printed: with dashes
 _MAX_U32 = 2**32 - 1
 _MAX_U64 = 2**64 - 1
 
@@ -135,6 +143,7 @@ class _Options(NamedTuple):
     max_attempts: int = 0
     max_fails: int = 0
     retry_delay_ms: int = 0
+    options: commands.AddOptions | None = None
 
 
 _NO_OPTIONS = _Options()
@@ -153,6 +162,11 @@ def add(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     options = _read_options(flags) if flags else _NO_OPTIONS
     if isinstance(options, commands.RefusedLine):
         return options
+    if options.options is not None and options.options.after:
+        if len(payload) > commands.MAX_CHILD_BYTES:
+            return _NO[commands.Complaint.PAYLOAD_SIZE]
+        if numbers.job_id in options.options.after:
+            return _NO[commands.Complaint.PARENTS]
     return _out_of_range(name, numbers) or commands.Add(
         numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms, payload, *options
     )
@@ -172,13 +186,15 @@ def schedule(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     options = _read_options(flags) if flags else _NO_OPTIONS
     if isinstance(options, commands.RefusedLine):
         return options
+    if options.options is not None and options.options.after:
+        return _NO[commands.Complaint.PARENTS]  # it waits for a time, or for jobs
     refused = _out_of_range(name, numbers)
     if refused is not None:
         return refused
-    job = (numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms)
+    job_id, ttr_ms, ttl_ms = numbers
     if time_ns == NO_TIME_NS:
-        return commands.Add(*job, payload, *options)
-    return commands.ScheduleJob(*job, time_ns, payload, *options)
+        return commands.Add(job_id, name.decode(), ttr_ms, ttl_ms, payload, *options)
+    return commands.ScheduleJob(job_id, name.decode(), ttr_ms, ttl_ms, time_ns, payload, *options)
 
 
 def run(words: Words, flags: Flags, payload: bytes) -> commands.Event:
@@ -207,14 +223,24 @@ def complete(words: Words, flags: Flags, payload: bytes) -> commands.Event:
 
 
 def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
+    delay_ms = None
+    if flags.keys() == {b"delay"}:
+        delay_ms = _read_up_to(flags[b"delay"], commands.MAX_RETRY_DELAY_MS)
+        if delay_ms is None:
+            return _NO[commands.Complaint.DELAY]
+        flags = {}
     read = complete(words, flags, payload)
-    return commands.Fail(read.job_id, payload) if isinstance(read, commands.Complete) else read
+    if not isinstance(read, commands.Complete):
+        return read
+    return commands.Fail(read.job_id, payload, delay_ms)
 
 
 # -- commands that are a line ---------------------------------------------------------------------
 
 
-def lease(words: Words) -> commands.Event:
+def lease(words: Words, flags: Flags) -> commands.Event:
+    if not flags.keys() <= _LEASE_FLAGS:
+        return _NO[commands.Complaint.ARGS]
     wait_ms = _read_wait(words[-1])
     if wait_ms is None:
         return _NO[commands.Complaint.WAIT]
@@ -224,7 +250,54 @@ def lease(words: Words) -> commands.Event:
         if name is None:
             return _NO[commands.Complaint.NAME]
         names.append(name)
-    return commands.Lease(tuple(names), wait_ms)
+    if not flags:
+        return commands.Lease(tuple(names), wait_ms)
+    max_jobs = _read_up_to(flags.get(b"max", b"0"), commands.MAX_LEASED)
+    if max_jobs is None or (not max_jobs and b"max" in flags):
+        return _NO[commands.Complaint.MAX_JOBS]
+    worker = read_name(flags[b"worker"]) if b"worker" in flags else ""
+    if worker is None:
+        return _NO[commands.Complaint.WORKER]
+    return commands.Lease(tuple(names), wait_ms, max_jobs, worker)
+
+
+def touch(words: Words) -> commands.Event:
+    if len(words) > 3:
+        return _NO[commands.Complaint.ARGS]
+    job_id = read_id(words[1])
+    if job_id is None:
+        return _NO[commands.Complaint.ID]
+    if len(words) == 2:
+        return commands.Touch(job_id)
+    ttr_ms = _read_up_to(words[2], commands.MAX_TTR_MS)
+    return commands.Touch(job_id, ttr_ms) if ttr_ms else _NO[commands.Complaint.TTR]
+
+
+def requeue_all(words: Words) -> commands.Event:
+    name = read_name(words[1])
+    if name is None:
+        return _NO[commands.Complaint.NAME]
+    limit = _read_up_to(words[2], commands.MAX_REQUEUED)
+    return commands.RequeueAll(name, limit) if limit else _NO[commands.Complaint.LIMIT]
+
+
+def limit(words: Words, flags: Flags) -> commands.Event:
+    """Without flags: no limits."""
+    name = read_name(words[1])
+    if name is None:
+        return _NO[commands.Complaint.NAME]
+    if not flags.keys() <= _LIMIT_FLAGS:
+        return _NO[commands.Complaint.ARGS]
+    rate = _read_rate(flags[b"rate"]) if b"rate" in flags else (0, 0)
+    if rate is None:
+        return _NO[commands.Complaint.RATE]
+    counts = []
+    for flag in (b"concurrency", b"key-concurrency"):
+        count = _read_up_to(flags.get(flag, b"0"), commands.MAX_CONCURRENCY)
+        if count is None or (not count and flag in flags):
+            return _NO[commands.Complaint.CONCURRENCY]
+        counts.append(count)
+    return commands.SetLimits(name, commands.Limits(*rate, *counts))
 
 
 def result(words: Words) -> commands.Event:
@@ -282,7 +355,7 @@ def of_a_page_of(command: Callable[[str, int, int], commands.Event]) -> LineRead
 
 
 def _too_many(flags: Flags) -> bool:
-    return len(flags) - (RETRY_DELAY in flags) > MAX_JOB_FLAGS
+    return len(flags) > MAX_JOB_FLAGS and len(flags.keys() - _NEW_FLAGS) > MAX_JOB_FLAGS
 
 
 def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | commands.RefusedLine:
@@ -324,7 +397,40 @@ def _read_options(flags: Flags) -> _Options | commands.RefusedLine:
     retry_delay_ms = _read_up_to(flags.get(RETRY_DELAY, b"0"), commands.MAX_RETRY_DELAY_MS)
     if retry_delay_ms is None:
         return _NO[commands.Complaint.RETRY_DELAY]
-    return _Options(priority, max_attempts, max_fails, retry_delay_ms)
+    if _OPTIONS.isdisjoint(flags):
+        return _Options(priority, max_attempts, max_fails, retry_delay_ms)
+    options = _read_new_options(flags)
+    if isinstance(options, commands.RefusedLine):
+        return options
+    return _Options(priority, max_attempts, max_fails, retry_delay_ms, options)
+
+
+def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLine:
+    key = read_name(flags[b"key"]) if b"key" in flags else ""
+    if key is None:
+        return _NO[commands.Complaint.KEY]
+    if flags.get(b"replace", b"finished") != b"finished":
+        return _NO[commands.Complaint.REPLACE]
+    after: tuple[bytes, ...] = ()
+    if b"after" in flags:
+        texts = flags[b"after"].split(b",", commands.MAX_PARENTS)
+        ids = [read_id(text) for text in texts if len(text) == _ID_CHARACTERS]
+        if None in ids or len(ids) != len(texts) or len(texts) > commands.MAX_PARENTS:
+            return _NO[commands.Complaint.PARENTS]
+        after = tuple(dict.fromkeys(each for each in ids if each is not None))
+    if flags.get(b"even-failed", b"1") != b"1" or (b"even-failed" in flags and not after):
+        return _NO[commands.Complaint.EVEN_FAILED]
+    return commands.AddOptions(key, b"replace" in flags, after, b"even-failed" in flags)
+
+
+def _read_rate(text: bytes) -> tuple[int, int] | None:
+    """``10/m``, ``1/30s``: starts, and milliseconds in which there are no more than these."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        return None
+    rate, per_ms = int(match[1]), int(match[2] or b"1") * _UNITS_MS[match[3]]
+    is_usable = 1 <= rate <= commands.MAX_RATE and 1 <= per_ms <= commands.MAX_RATE_PERIOD_MS
+    return (rate, per_ms) if is_usable else None
 
 
 def _read_wait(text: bytes) -> int | None:

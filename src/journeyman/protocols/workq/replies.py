@@ -10,6 +10,10 @@
     +OK N / ID 12|13 / key value ...             JobList of JobView
     +OK N / NAME 2 / key value ...               QueueList of QueueView
     +OK 1 / server 3 / key value ...             ServerView
+    +OK N / ID NAME TTR SIZE ATTEMPT FAILS MAX-FAILS / payload ...   LeasedJobs (new)
+    +OK 1 / NAME 1 / requeued N                  Requeued (new)
+
+Blocks of jobs and queues have more keys if they have what the original does not know.
 
 Every line ends with CR LF. Payloads and results are raw, after their size.
 ``reply_bytes`` words any of them. A time is shown in whole seconds, as the original does.
@@ -22,7 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias, overload
 
-from journeyman.protocols.workq.commands import RefusedLine
+from journeyman.protocols.workq.commands import Limits, RefusedLine
 from journeyman.units import NS_PER_S
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,6 +67,34 @@ class Leased(NamedTuple):
     payload: bytes | memoryview  # a view of the job's own bytes if it is large
 
 
+class LeasedMore(NamedTuple):
+    """A job of ``LeasedJobs``: as ``Leased``, and what a worker likes to know."""
+
+    job_id: bytes
+    name: str
+    ttr_ms: int
+    payload: bytes | memoryview
+    attempt: int  # 1 is the first
+    fails: int  # before this attempt
+    max_fails: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedJobs:
+    """To a lease of several: at least one."""
+
+    jobs: tuple[LeasedMore, ...]
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(len(job.payload) for job in self.jobs)
+
+
+class Requeued(NamedTuple):
+    name: str
+    jobs: int  # how many
+
+
 class Finished(NamedTuple):
     """To run and result: how the job went."""
 
@@ -87,6 +119,9 @@ class JobView(NamedTuple):
     state: int  # folds.workq_job.JobState
     created_ns: int
     time_ns: int | None  # None: not scheduled
+    worker: str = ""  # that has leased it
+    key: str = ""
+    after: int = 0  # jobs it waits for
 
 
 class JobViews(Sequence[JobView]):
@@ -140,6 +175,8 @@ class QueueView(NamedTuple):
     ready: int
     scheduled: int
     paused: bool = False  # not shown by the original's commands
+    leased: int = 0  # shown with limits
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +196,8 @@ Reply: TypeAlias = (
     | JobMissing
     | RefusedLine
     | Leased
+    | LeasedJobs
+    | Requeued
     | Finished
     | JobList
     | QueueList
@@ -192,6 +231,10 @@ def _rarer_reply_bytes(reply: Reply) -> bytes:
         return b"".join(job_list_parts(reply))
     if isinstance(reply, QueueList):
         return b"+OK %d\r\n" % len(reply.queues) + b"".join(map(_queue_block, reply.queues))
+    if isinstance(reply, LeasedJobs):
+        return b"".join(leased_parts(reply))
+    if isinstance(reply, Requeued):
+        return f"+OK 1\r\n{reply.name} 1\r\nrequeued {reply.jobs}\r\n".encode()
     assert isinstance(reply, ServerView)
     return _server_block(reply)
 
@@ -201,6 +244,14 @@ def job_list_parts(reply: JobList) -> Iterator[bytes]:
     yield b"+OK %d\r\n" % len(reply.jobs)
     for job in reply.jobs:
         yield _job_block(job)
+
+
+def leased_parts(reply: LeasedJobs) -> Iterator[bytes]:
+    """In pieces as well."""
+    yield b"+OK %d\r\n" % len(reply.jobs)
+    for job_id, name, ttr_ms, payload, attempt, fails, max_fails in reply.jobs:
+        head = f"{id_text(job_id)} {name} {ttr_ms} {len(payload)} {attempt} {fails} {max_fails}\r\n"
+        yield b"".join((_encoded(head), payload, b"\r\n"))
 
 
 def id_text(job_id: bytes) -> str:
@@ -217,7 +268,9 @@ def time_text(unix_ns: int) -> str:
 
 
 def _job_block(job: JobView) -> bytes:
-    keys = _JOB_KEYS + (job.time_ns is not None)
+    more = {"worker": job.worker, "key": job.key, "after": job.after}
+    more = {key: value for key, value in more.items() if value}
+    keys = _JOB_KEYS + (job.time_ns is not None) + len(more)
     head = (
         f"{id_text(job.job_id)} {keys}\r\nname {job.name}\r\nttr {job.ttr_ms}\r\n"
         f"ttl {job.ttl_ms}\r\npayload-size {len(job.payload)}\r\npayload "
@@ -229,14 +282,28 @@ def _job_block(job: JobView) -> bytes:
     )
     if job.time_ns is not None:
         tail += f"time {time_text(job.time_ns)}\r\n"
+    tail += "".join(f"{key} {value}\r\n" for key, value in more.items())
     return _encoded(head) + job.payload + tail.encode()
 
 
 def _queue_block(queue: QueueView) -> bytes:
+    more = "" if queue.limits is None else _limit_lines(queue.limits, queue.leased)
     return _encoded(
-        f"{queue.name} {_QUEUE_KEYS}\r\nready-len {queue.ready}\r\n"
-        f"scheduled-len {queue.scheduled}\r\n"
+        f"{queue.name} {_QUEUE_KEYS + more.count(' ')}\r\nready-len {queue.ready}\r\n"
+        f"scheduled-len {queue.scheduled}\r\n{more}"
     )
+
+
+def _limit_lines(limits: Limits, leased: int) -> str:
+    rate, per_ms, concurrency, key_concurrency = limits
+    lines = f"leased-len {leased}\r\n"
+    if rate:
+        lines += f"rate {rate}/{per_ms}ms\r\n"
+    if concurrency:
+        lines += f"concurrency {concurrency}\r\n"
+    if key_concurrency:
+        lines += f"key-concurrency {key_concurrency}\r\n"
+    return lines
 
 
 def _server_block(server: ServerView) -> bytes:

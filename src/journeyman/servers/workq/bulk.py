@@ -25,6 +25,7 @@ from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.disk import Disk, RealDisk
 from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.engines.workq.extensions import LoadedExtensions
 from journeyman.engines.workq.job import BIAS, HAS_TIME, HEAD_BYTES, IS_SCHEDULE, TOP_PRIORITY
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.formats.framing import Buffer, Stop
@@ -62,10 +63,16 @@ _REPLACED = "\ufffd"  # in a name: bytes that are not text
 
 
 def read_all(
-    disk: Disk, files: list[str], *, now_ns: int, paused: frozenset[str], seed: int
+    disk: Disk,
+    files: list[str],
+    *,
+    now_ns: int,
+    paused: frozenset[str],
+    seed: int,
+    extensions: LoadedExtensions | None = None,
 ) -> tuple[WorkqEngine, RecoveryReport] | None:
     """None if a file does not end where its last record does."""
-    loader = BulkLoader(now_ns=now_ns, paused=paused, seed=seed)
+    loader = BulkLoader(now_ns=now_ns, paused=paused, seed=seed, extensions=extensions)
     reports = []
     for file in files:
         view = disk.view(file)
@@ -76,7 +83,7 @@ def read_all(
             _load_rows(chunk.batch, loader)
             records += chunk.batch.num_rows
         reports.append(FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0))
-    fold = WorkqLoader()
+    fold = WorkqLoader(extensions)
     if loader.odd:
         for file in files:
             _fold_odd(disk.view(file), loader.odd, fold)

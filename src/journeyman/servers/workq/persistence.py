@@ -38,14 +38,16 @@ from journeyman.clock import Clock
 from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.engines.workq.extensions import LoadedExtensions
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import Instant, QueuePaused
+from journeyman.formats.ledger import Instant, JobOptionsSet, QueueLimitsSet, QueuePaused
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog, read_pauses, remove_pauses
+from journeyman.protocols.workq.readers import read_id
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
@@ -75,9 +77,12 @@ def open_log(
     paused: Iterable[str] = (),
     seed: int = 0,
     bulk_bytes: int = BULK_BYTES,
+    extensions: LoadedExtensions | None = None,
 ) -> OpenedWorkq:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
-    reading = _Reading(disk, clock, frozenset(paused), seed, bulk_bytes)
+    reading = _Reading(
+        disk, clock, frozenset(paused), seed, bulk_bytes, extensions or LoadedExtensions()
+    )
     log = WorkqLog.open(
         disk,
         clock,
@@ -94,14 +99,21 @@ class _Reading:
     """Reads a log all at once if that is worth it and works, else record by record."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, paused: frozenset[str], seed: int, bulk_bytes: int
+        self,
+        disk: Disk,
+        clock: Clock,
+        paused: frozenset[str],
+        seed: int,
+        bulk_bytes: int,
+        extensions: LoadedExtensions,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._paused = paused
         self._seed = seed
         self._bulk_bytes = bulk_bytes
-        self._loader = WorkqLoader()
+        self._extensions = extensions
+        self._loader = WorkqLoader(extensions)
         self._queue: WorkqEngine | None = None
 
     @property
@@ -127,15 +139,22 @@ class _Reading:
         except ImportError:
             return None
         return read_all(
-            self._disk, files, now_ns=self._clock.now_ns(), paused=self._paused, seed=self._seed
+            self._disk,
+            files,
+            now_ns=self._clock.now_ns(),
+            paused=self._paused,
+            seed=self._seed,
+            extensions=self._extensions,
         )
 
     def _read_in_child(self, files: list[str]) -> tuple[WorkqEngine, RecoveryReport] | None:
         now_ns = self._clock.now_ns()
-        loader = BulkLoader(now_ns=now_ns, paused=self._paused, seed=self._seed)
+        loader = BulkLoader(
+            now_ns=now_ns, paused=self._paused, seed=self._seed, extensions=self._extensions
+        )
         numbers = {name: loader.number_of(name) for name in self._paused}
         reports: list[FileReport] = []
-        fold = WorkqLoader()
+        fold = WorkqLoader(self._extensions)
         try:
             for message in read(f"{_BULK}:calls_of", files, now_ns, numbers):
                 if message is None:
@@ -363,7 +382,10 @@ class LogKeeping:
             segment_bytes=segment_bytes,
             paused=read_pauses(around.disk, directory) | _pauses_in(around.ledger),
             seed=random.getrandbits(63),
+            extensions=_extensions_in(around),
         )
+        if around.ledger is None:
+            opened.queue.refuse_extensions()
         self._log = opened.log
         if around.ledger is not None:
             _move_pauses(around, around.ledger, directory)
@@ -425,6 +447,24 @@ class LogKeeping:
 
 def _pauses_in(ledger: Ledger | None) -> frozenset[str]:
     return frozenset() if ledger is None else frozenset(ledger.take("queue-pause"))
+
+
+def _extensions_in(around: PersistenceContext) -> LoadedExtensions:
+    """What the ledger says of jobs and queues; what makes no sense is left out, and reported."""
+    extensions = LoadedExtensions()
+    if around.ledger is None:
+        return extensions
+    unread = 0
+    for name, record in around.ledger.take("queue-limits").items():
+        assert isinstance(record, QueueLimitsSet)
+        unread += not extensions.add_limits(name, record.body)
+    for text, record in around.ledger.take("job-options").items():
+        assert isinstance(record, JobOptionsSet)
+        job_id = read_id(text.encode())
+        unread += job_id is None or not extensions.add_options(job_id, record.body)
+    if unread:
+        around.messages.warn(f"{unread} entries of the ledger for the work queue make no sense")
+    return extensions
 
 
 def _move_pauses(around: PersistenceContext, ledger: Ledger, directory: str) -> None:

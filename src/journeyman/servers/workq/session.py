@@ -38,9 +38,11 @@ from journeyman.protocols.workq.replies import (
     Finished,
     JobList,
     Leased,
+    LeasedJobs,
     Reply,
     ServerView,
     job_list_parts,
+    leased_parts,
     reply_bytes,
 )
 from journeyman.servers.core.connection import Answer, Connection, PortContext
@@ -142,6 +144,9 @@ class WorkqSession(Connection):
             return _made_when_sent(reply, len(reply.payload))
         if type(reply) is Finished:
             return _made_when_sent(reply, len(reply.result))
+        if isinstance(reply, LeasedJobs):
+            size = reply.payload_bytes
+            return leased_parts(reply) if size >= LARGE_BYTES else reply_bytes(reply)
         if isinstance(reply, JobList):
             return _jobs(reply)
         if isinstance(reply, ServerView):

@@ -67,6 +67,7 @@ class StoreKeeping:
             self.close()
             raise
         self.queue = loaded.queue
+        self.queue.refuse_extensions()  # a record of the store has no place for them
         if loaded.unreadable:
             around.messages.warn(
                 "records that cannot be read were stepped over; see: journeyman storage check",

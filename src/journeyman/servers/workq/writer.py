@@ -65,6 +65,8 @@ _OF_A_NAME = frozenset(
             commands.Run,
             commands.PauseQueue,
             commands.ResumeQueue,
+            commands.RequeueAll,
+            commands.SetLimits,
         ),
         *(
             commands.InspectQueue,
@@ -82,6 +84,7 @@ _OF_AN_ID = frozenset(
         commands.Delete,
         commands.InspectJob,
         commands.Requeue,
+        commands.Touch,
         SeeJob,
     }
 )
@@ -103,6 +106,10 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     if not prefix:
         return request
     if kind in _OF_A_NAME:
+        if kind is commands.Add and request.options is not None:
+            parents = map(queue.queue_of, request.options.after)
+            if not all(name is None or name.startswith(prefix) for name in parents):
+                return NOT_FOUND
         return request if request.name.startswith(prefix) else _OUTSIDE
     if kind is commands.Lease:
         return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
@@ -200,7 +207,12 @@ MAX_WAITING_BYTES = 32 * 1024 * 1024
 Request: TypeAlias = Command | RefusedLine
 
 CAN_WAIT = frozenset({Lease, AwaitResult, Run})
-_CHANGES = frozenset({Add, ScheduleJob, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue})
+_CHANGES = frozenset(
+    {
+        *(Add, ScheduleJob, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue),
+        *(commands.RequeueAll, commands.SetLimits),
+    }
+)
 _PAYLOADS: dict[type, Callable[[Any], bytes]] = {
     Add: attrgetter("payload"),
     ScheduleJob: attrgetter("payload"),

@@ -1,0 +1,158 @@
+"""Jobs that wait for other jobs: children. A child is no job yet; extensions.py has its record.
+
+    add -after=A,B            A, B unfinished, or children themselves   the child waits
+                              all have completed                        an ordinary add
+                              one has failed                            added, and failed at once
+                              one does not exist                        refused: Unknown parent
+    the last parent ends      completed                                 an ordinary add
+    a parent fails, is gone   added, and failed at once: it is dead, and can be requeued; so is
+                              what waits for it in turn
+    with -even-failed=1       added when all have ended, however they did
+
+Children that a decision settles are added in that decision, up to SETTLE_LIMIT; ``WorkqDue`` goes
+on, at once. A start settles all children again, from what has become of their parents.
+"""
+
+from __future__ import annotations
+
+from journeyman.engines.workq.adding import enqueue
+from journeyman.engines.workq.extensions import (
+    MAX_CHILDREN,
+    MAX_CHILDREN_BYTES,
+    MAX_CHILDREN_OF_ONE,
+    Child,
+    JobOptions,
+    child_body,
+)
+from journeyman.engines.workq.job import COMPLETED, FAILED, UNFINISHED, opened
+from journeyman.engines.workq.messages import Client
+from journeyman.engines.workq.state import WorkqState
+from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet
+from journeyman.formats.workq import retry
+from journeyman.protocols.workq.commands import Add, Complaint, Delete, RefusedLine
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, Reply, id_text
+
+SETTLE_LIMIT = 100
+_UNKNOWN_PARENT = RefusedLine(Complaint.NO_PARENT)
+_TOO_MANY = RefusedLine(Complaint.TOO_MANY_CHILDREN)
+_GONE = -1
+
+
+def add_child(state: WorkqState, job: Add) -> Reply:
+    """A job whose id is free."""
+    child = _child_of(state, job)
+    if child is None:
+        return _UNKNOWN_PARENT
+    extensions = state.extensions
+    if child.is_settled:
+        _settle(state, child)
+        return DONE
+    if (
+        len(extensions.children) >= MAX_CHILDREN
+        or extensions.child_bytes + len(job.payload) > MAX_CHILDREN_BYTES
+        or any(
+            len(extensions.children_of.get(parent, ())) >= MAX_CHILDREN_OF_ONE
+            for parent in child.parents
+        )
+    ):
+        return _TOO_MANY
+    state.queues.use(job.name)
+    extensions.add_child(child)
+    extensions.drop(extensions.forgetting, job.job_id)
+    state.ledger.append(JobOptionsSet(state.instant, id_text(job.job_id), child_body(job)))
+    return DONE
+
+
+def delete_child(state: WorkqState, command: Delete, _client: Client) -> Reply:
+    job_id = command.job_id
+    state.extensions.drop_child(job_id)
+    state.ledger.append(JobOptionsRemoved(state.instant, id_text(job_id)))
+    state.tell(job_id, NOT_FOUND)
+    state.note_end(job_id, FAILED, is_gone=True)
+    return DONE
+
+
+def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
+    """Add, or fail, children that wait no longer; how many they were."""
+    extensions, done = state.extensions, 0
+    while extensions.settling and done < limit:
+        job_id = next(iter(extensions.settling))
+        extensions.drop(extensions.settling, job_id)
+        child = extensions.children.get(job_id)
+        if child is not None and child.is_settled:
+            extensions.drop_child(job_id)
+            extensions.added_now[job_id] = child.job
+            _settle(state, child)
+            if job_id not in extensions.options:
+                extensions.forget(job_id, state.now_ns)
+            done += 1
+    return done
+
+
+def load(state: WorkqState, children: dict[bytes, Add], completed: set[bytes]) -> None:
+    """The children of a ledger; ``completed`` are parents that expired after they completed."""
+    extensions = state.extensions
+    waiting = {job_id: job for job_id, job in children.items() if state.jobs.get(job_id) is None}
+    for job_id in children.keys() - waiting.keys():
+        if job_id not in extensions.options:  # it was added, and has no key
+            extensions.forget(job_id, state.now_ns)
+    for job in waiting.values():
+        state.queues.use(job.name)
+        parents = () if job.options is None else job.options.after
+        extensions.add_child(Child(job, frozenset(parents)))
+    for job_id in waiting:
+        child = extensions.children[job_id]
+        for parent in child.parents:
+            stage = COMPLETED if parent in completed else _stage_of(state, parent)
+            if stage not in UNFINISHED:
+                child = child.without(parent, succeeded=stage == COMPLETED)
+        extensions.put(extensions.children, job_id, child)
+        if child.is_settled:
+            extensions.put(extensions.settling, job_id, None)
+
+
+def _child_of(state: WorkqState, job: Add) -> Child | None:
+    assert job.options is not None
+    child = Child(job, frozenset(job.options.after))
+    for parent in job.options.after:
+        stage = _stage_of(state, parent)
+        if stage == _GONE:
+            return None
+        if stage not in UNFINISHED:
+            child = child.without(parent, succeeded=stage == COMPLETED)
+    return child
+
+
+def _stage_of(state: WorkqState, job_id: bytes) -> int:
+    if job_id in state.extensions.children:
+        return UNFINISHED[0]
+    entry = state.find(job_id)
+    return _GONE if entry is None else opened(entry)[1]
+
+
+def _settle(state: WorkqState, child: Child) -> None:
+    """It waits no longer: an ordinary add; and a failure at once, if a parent has failed."""
+    job, extensions = child.job, state.extensions
+    why = f"parent {id_text(child.failed)} failed or is gone".encode() if child.failed else None
+    key = "" if job.options is None else job.options.key
+    if key and job.job_id in extensions.added_now:
+        extensions.put(extensions.options, job.job_id, JobOptions(key))  # the ledger has it
+    elif key:
+        state.set_options(job.job_id, JobOptions(key))
+    enqueue(
+        state,
+        job.job_id,
+        job.name,
+        job.ttr_ms,
+        job.ttl_ms,
+        job.priority,
+        job.max_attempts,
+        retry.pack(job.max_fails, job.retry_delay_ms),
+        None,
+        job.payload,
+        key,
+        why,
+    )
+    if why is not None:
+        state.tell(job.job_id, Finished(job.job_id, False, why))
+        state.note_end(job.job_id, FAILED)

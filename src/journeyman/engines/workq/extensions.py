@@ -1,0 +1,305 @@
+"""What the command log has no record for, and the ledger keeps: limits, options, jobs that wait.
+
+    limits of a queue      queue-limits-set          rate, concurrency, concurrency of each key
+    options of a job       job-options-set           its key; a delay of its own before a retry;
+                                                     that its lease was touched
+    a job that waits for   job-options-set           the whole job, and the ids of its parents: a
+    others (a child)                                 child; the engine adds it when they have ended
+    who has leased it      nowhere                   shown by inspect, forgotten at a restart
+
+The ledger is written before the command log. So a crash can leave options of a job that was never
+added; they are ignored. For the same reason a child's record is not removed in the batch that adds
+the child, or it could be lost: it is *forgotten* later, and at a start a child whose id is that of
+a job has been added already. Options of jobs that are completed are forgotten in the same way, many
+at a time, so that no completion waits for the ledger.
+
+A delay is known by the time of the timeout-attempt that it follows (``failed_ns``): options that
+outlived a later attempt say nothing. ``touched`` is the number of the attempt whose lease a worker
+has touched; at a start such a lease has its full TTR once more.
+
+All tables change through ``put`` and ``drop``, so that a batch can be undone.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+from journeyman.engines.workq.queues import JobQueue
+from journeyman.formats.ledger import Body
+from journeyman.protocols.workq.commands import NO_LIMITS, Add, AddOptions, Limits
+from journeyman.protocols.workq.replies import id_text
+
+MAX_LIMITED_QUEUES: Final = 10_000
+MAX_CHILDREN: Final = 100_000
+MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # of payloads of all children
+MAX_CHILDREN_OF_ONE: Final = 1000  # that wait for the same parent
+FORGET_LIMIT: Final = 500  # options forgotten in one decision
+FORGET_AFTER_NS: Final = 1_000_000_000
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class JobOptions(NamedTuple):
+    key: str = ""
+    failed_ns: int = 0  # the retry that began then
+    ready_ns: int = 0  # is ready then
+    touched: int = 0  # the attempt whose lease was touched
+
+
+class Child(NamedTuple):
+    """A job that waits for others. ``left``: those that have not ended."""
+
+    job: Add
+    left: frozenset[bytes]
+    failed: bytes = b""  # a parent that failed or is gone
+
+    @property
+    def parents(self) -> tuple[bytes, ...]:
+        return () if self.job.options is None else self.job.options.after
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.left or bool(self.failed)
+
+    def without(self, parent: bytes, *, succeeded: bool) -> Child:
+        """After this parent has ended."""
+        left = self.left - {parent}
+        even_failed = self.job.options is not None and self.job.options.even_failed
+        return Child(self.job, left, self.failed if succeeded or even_failed else parent)
+
+
+@dataclass(slots=True)
+class LoadedExtensions:
+    """What a ledger says, for the loaders."""
+
+    limits: dict[str, Limits] = field(default_factory=dict)
+    options: dict[bytes, JobOptions] = field(default_factory=dict)
+    children: dict[bytes, Add] = field(default_factory=dict)
+
+    @property
+    def rates(self) -> dict[str, int]:
+        return {name: limits.rate for name, limits in self.limits.items() if limits.rate}
+
+    @property
+    def known_ids(self) -> set[bytes]:
+        """Ids that must be folded one by one: their options, or their children, ask for more."""
+        parents = (job.options.after for job in self.children.values() if job.options is not None)
+        return set(self.options).union(self.children, *parents)
+
+    def add_limits(self, name: str, body: Body) -> bool:
+        """False: the record makes no sense."""
+        limits = read_limits(body)
+        if limits is not None:
+            self.limits[name] = limits
+        return limits is not None
+
+    def add_options(self, job_id: bytes, body: Body) -> bool:
+        """False: the record makes no sense."""
+        options, child = read_options(job_id, body)
+        if options is not None and any(options):
+            self.options[job_id] = options
+        if child is not None:
+            self.children[job_id] = child
+        return options is not None
+
+
+class Extensions:
+    """See the module."""
+
+    __slots__ = (
+        "_undo",
+        "added_now",
+        "child_bytes",
+        "children",
+        "children_of",
+        "forget_at_ns",
+        "forgetting",
+        "is_allowed",
+        "limited",
+        "options",
+        "settling",
+        "workers",
+    )
+
+    def __init__(self) -> None:
+        self.is_allowed = True  # there is a ledger, or nothing is kept anyway
+        self.options: dict[bytes, JobOptions] = {}
+        self.workers: dict[bytes, str] = {}
+        self.children: dict[bytes, Child] = {}
+        self.children_of: dict[bytes, tuple[bytes, ...]] = {}
+        self.child_bytes = 0
+        self.settling: dict[bytes, None] = {}  # children to be added, or to fail
+        self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
+        self.forgetting: dict[bytes, None] = {}  # what the ledger still has, and need not
+        self.forget_at_ns = 0
+        self.limited: dict[str, JobQueue] = {}  # queues with limits
+        self._undo: list[Callable[[], object]] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job has anything of this."""
+        return not (self.options or self.workers or self.children_of or self.forgetting)
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def put(self, table: dict[K, V], key: K, value: V) -> None:
+        if self._undo is not None:
+            if key in table:
+                before = table[key]
+                self._undo.append(lambda: table.__setitem__(key, before))
+            else:
+                self._undo.append(lambda: table.pop(key, None))
+        table[key] = value
+
+    def drop(self, table: dict[K, V], key: K) -> None:
+        if key in table:
+            if self._undo is not None:
+                before = table[key]
+                self._undo.append(lambda: table.__setitem__(key, before))
+            del table[key]
+
+    def note_start(self, queue: JobQueue, now_ns: int) -> None:
+        """A lease begins: it counts for the rate."""
+        starts, most = queue.starts, queue.limits.rate
+        starts.append(now_ns)
+        dropped = starts.popleft() if len(starts) > most else None
+        if self._undo is not None:
+            self._undo.append(lambda: _take_back_start(starts, dropped))
+
+    def set_limits(self, queue: JobQueue, limits: Limits) -> None:
+        before, starts = queue.limits, queue.starts
+        if self._undo is not None:
+            self._undo.append(lambda: _put_limits(queue, before, starts))
+        _put_limits(queue, limits, deque(starts, limits.rate) if limits.rate else deque())
+        if limits == NO_LIMITS:
+            self.drop(self.limited, queue.name)
+        else:
+            self.put(self.limited, queue.name, queue)
+
+    def add_child(self, child: Child) -> None:
+        job_id = child.job.job_id
+        self.put(self.children, job_id, child)
+        self._count_bytes(len(child.job.payload))
+        for parent in child.parents:
+            self.put(self.children_of, parent, (*self.children_of.get(parent, ()), job_id))
+
+    def drop_child(self, job_id: bytes) -> None:
+        child = self.children[job_id]
+        self.drop(self.children, job_id)
+        self._count_bytes(-len(child.job.payload))
+        for parent in child.parents:
+            others = tuple(each for each in self.children_of.get(parent, ()) if each != job_id)
+            if others:
+                self.put(self.children_of, parent, others)
+            else:
+                self.drop(self.children_of, parent)
+
+    def forget(self, job_id: bytes, now_ns: int) -> None:
+        """The ledger need not know this job any more, sooner or later."""
+        if not self.forgetting:
+            self.forget_at_ns = now_ns + FORGET_AFTER_NS
+        self.put(self.forgetting, job_id, None)
+
+    def _count_bytes(self, change: int) -> None:
+        self.child_bytes += change
+        if self._undo is not None:
+            self._undo.append(lambda: setattr(self, "child_bytes", self.child_bytes - change))
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        self._undo = []
+
+    def commit_batch(self) -> None:
+        self._undo = None
+        self.added_now.clear()
+
+    def undo_batch(self) -> None:
+        undo, self._undo = self._undo or [], None
+        for step in reversed(undo):
+            step()
+        self.added_now.clear()
+
+
+def _take_back_start(starts: deque[int], dropped: int | None) -> None:
+    starts.pop()
+    if dropped is not None:
+        starts.appendleft(dropped)
+
+
+def _put_limits(queue: JobQueue, limits: Limits, starts: deque[int]) -> None:
+    queue.limits, queue.starts = NO_LIMITS if limits == NO_LIMITS else limits, starts
+    queue.drain()
+
+
+# -- bodies of records in the ledger ---------------------------------------------------------------
+
+
+def limits_body(limits: Limits) -> Body:
+    return {name: number for name, number in limits._asdict().items() if number}
+
+
+def read_limits(body: Body) -> Limits | None:
+    """None: not limits that this version knows."""
+    values = _numbers(body, Limits._fields)
+    if values is None or set(body) - set(Limits._fields):
+        return None
+    limits = Limits(**values)
+    return limits if bool(limits.rate) == bool(limits.per_ms) else None
+
+
+def options_body(options: JobOptions, added: Add | None = None) -> Body:
+    """``added``: a child that this batch adds; its record must not be lost before."""
+    body = {name: value for name, value in options._asdict().items() if value}
+    return body if added is None else child_body(added) | body
+
+
+def child_body(job: Add, after: tuple[bytes, ...] | None = None) -> Body:
+    """``after``: parents that still count, if not all do."""
+    options = job.options or AddOptions()
+    numbers = {name: getattr(job, name) for name in _CHILD_NUMBERS}
+    return {
+        "after": [id_text(parent) for parent in (options.after if after is None else after)],
+        "even_failed": int(options.even_failed),
+        "key": options.key,
+        "name": job.name,
+        "payload": b64encode(job.payload).decode(),
+        **numbers,
+    }
+
+
+_CHILD_NUMBERS = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "retry_delay_ms")
+
+
+def read_options(job_id: bytes, body: Body) -> tuple[JobOptions | None, Add | None]:
+    """The options of a job, and the job itself if it waits for others. None: it makes no sense."""
+    key = body.get("key", "")
+    numbers = _numbers(body, ("failed_ns", "ready_ns", "touched"))
+    if not isinstance(key, str) or numbers is None:
+        return None, None
+    options = JobOptions(key, **numbers)
+    if "after" not in body:
+        return options, None
+    try:
+        after = tuple(bytes.fromhex(text.replace("-", "")) for text in body["after"])
+        payload = b64decode(body["payload"], validate=True)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None, None
+    name, fields = body.get("name"), _numbers(body, _CHILD_NUMBERS)
+    if not isinstance(name, str) or not name or fields is None or not fields.get("ttr_ms"):
+        return None, None
+    if not fields.get("ttl_ms") or any(len(parent) != 16 for parent in after):
+        return None, None
+    more = AddOptions(key, False, after, bool(body.get("even_failed")))
+    job = Add(job_id, name, payload=payload, options=more, **fields)
+    return options, job
+
+
+def _numbers(body: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, int] | None:
+    found = {name: body[name] for name in names if name in body}
+    return found if all(type(value) is int for value in found.values()) else None

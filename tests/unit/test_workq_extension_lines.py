@@ -1,0 +1,91 @@
+"""Lines that the original does not know: what they become, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from journeyman.protocols.workq import WorkqParser
+from journeyman.protocols.workq.commands import (
+    Add,
+    AddOptions,
+    Fail,
+    Lease,
+    Limits,
+    RefusedLine,
+    RequeueAll,
+    ScheduleJob,
+    SetLimits,
+    Touch,
+)
+
+ID = "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
+RAW, RAW_OTHER = (bytes.fromhex(text.replace("-", "")) for text in (ID, OTHER))
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("lease a b 5 -max=100 -worker=host-1.2", Lease(("a", "b"), 5, 100, "host-1.2")),
+        ("lease a 5 -worker=w", Lease(("a",), 5, 0, "w")),
+        (f"touch {ID}", Touch(RAW)),
+        (f"touch {ID} 5", Touch(RAW, 5)),
+        ("requeue-all q 1000", RequeueAll("q", 1000)),
+        ("limit q", SetLimits("q", Limits())),
+        ("limit q -rate=10/m", SetLimits("q", Limits(10, 60_000))),
+        ("limit q -rate=1/30s -concurrency=2", SetLimits("q", Limits(1, 30_000, 2))),
+        ("limit q -key-concurrency=3", SetLimits("q", Limits(0, 0, 0, 3))),
+        (f"fail {ID} 0 -delay=7\r\n", Fail(RAW, b"", 7)),
+        (f"fail {ID} 0\r\n", Fail(RAW, b"", None)),
+        (
+            f"add {ID} q 1 2 0 -key=k -replace=finished -after={OTHER},{OTHER} -even-failed=1\r\n",
+            Add(RAW, "q", 1, 2, b"", options=AddOptions("k", True, (RAW_OTHER,), True)),
+        ),
+        (
+            f"add {ID} q 1 2 0 -priority=1 -max-attempts=2 -max-fails=3 -retry-delay=4 -key=k\r\n",
+            Add(RAW, "q", 1, 2, b"", 1, 2, 3, 4, AddOptions("k")),
+        ),
+        (
+            f"schedule {ID} q 1 2 1970-01-01T00:00:01Z 0 -key=k\r\n",
+            ScheduleJob(RAW, "q", 1, 2, 10**9, b"", options=AddOptions("k")),
+        ),
+    ],
+)
+def test_lines_become_commands(line: str, command: object):
+    assert WorkqParser().feed(f"{line}\r\n".encode()) == [command]
+
+
+@pytest.mark.parametrize(
+    ("line", "refusal"),
+    [
+        (f"schedule {ID} q 1 2 1970-01-01T00:00:01Z 0 -after={OTHER}\r\n", "Invalid Parents"),
+        (f"add {ID} q 1 1 0 -after={ID}\r\n", "Invalid Parents"),
+        (f"add {ID} q 1 1 0 -after={','.join([OTHER] * 1001)}\r\n", "Invalid Parents"),
+        (f"add {ID} q 1 1 600000 -after={OTHER}\r\n" + "x" * 600_000, "Invalid payload size"),
+        ("lease q 0 -max=0", "Invalid Max"),
+        ("lease q 0 -max=101", "Invalid Max"),
+        ("lease q 0 -worker=a/b", "Invalid Worker"),
+        ("lease q 0 -what=1", "Invalid command args"),
+        ("touch x", "Invalid ID"),
+        (f"touch {ID} 0", "Invalid TTR"),
+        (f"touch {ID} 5 6", "Invalid command args"),
+        ("limit q -rate=0/s", "Invalid Rate"),
+        ("limit q -rate=10/2d", "Invalid Rate"),
+        ("limit q -rate=m", "Invalid Rate"),
+        ("limit q -concurrency=0", "Invalid Concurrency"),
+        ("limit q -other=1", "Invalid command args"),
+        ("limit q/ -concurrency=1", "Invalid Name"),
+        ("requeue-all q 0", "Invalid limit"),
+        ("requeue-all q 1001", "Invalid limit"),
+        (f"fail {ID} 0 -delay=x\r\n", "Invalid Delay"),
+        (f"fail {ID} 0 -other=1\r\n", "Invalid command args"),
+        (f"add {ID} q 1 1 0 -key=a/b\r\n", "Invalid Key"),
+        (f"add {ID} q 1 1 0 -replace=all\r\n", "Invalid Replace"),
+        (f"add {ID} q 1 1 0 -after=x\r\n", "Invalid Parents"),
+        (f"add {ID} q 1 1 0 -even-failed=1\r\n", "Invalid Even"),
+    ],
+)
+def test_wrong_lines_are_refused(line: str, refusal: str):
+    (found,) = WorkqParser().feed(line.encode() + b"\r\n")
+    assert isinstance(found, RefusedLine)
+    assert found.complaint.startswith(refusal)
