@@ -5,6 +5,7 @@
     python scripts/ledger.py --door workq --store --cycles 200
     python scripts/ledger.py --door workq --soak 600
     python scripts/ledger.py --door kestrel --cycles 200
+    python scripts/ledger.py --door timetables --cycles 100
 
 The loops of tests/crash/test_*_ledger.py for as long as wanted.
 When the ledger does not agree the exit code is 1, and the directory is left for inspection.
@@ -24,13 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.crash.fanout_ledger_cycles import FanCycles
 from tests.support.crash.schedule_ledger_cycles import Cycles
+from tests.support.crash.timetable_cycles import TimetableCycles
 from tests.support.crash.work_ledger_cycles import WorkCycles
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill a server under load and check its memory.")
     parser.add_argument(
-        "--door", choices=("ztick", "workq", "kestrel"), default="ztick", help="which one"
+        "--door",
+        choices=("ztick", "workq", "kestrel", "timetables"),
+        default="ztick",
+        help="which one",
     )
     parser.add_argument("--cycles", type=int, default=200, help="how many kills (200)")
     parser.add_argument("--soak", type=float, help="workq: no kills, but load for so many seconds")
@@ -44,11 +49,13 @@ def main() -> int:
     out = sys.stdout
     out.write(f"seed {seed}, {options.cycles} cycles in {directory}\n")
     begin = time.monotonic()
-    cycles: Cycles | WorkCycles | FanCycles
+    cycles: Cycles | WorkCycles | FanCycles | TimetableCycles
     if options.door == "workq":
         cycles = WorkCycles(directory, seed=seed, in_store=options.store)
     elif options.door == "kestrel":
         cycles = FanCycles(directory, seed=seed)
+    elif options.door == "timetables":
+        cycles = TimetableCycles(directory, seed=seed)
     else:
         cycles = Cycles(directory, seed=seed, jobs=options.jobs)
     done = 0

@@ -2,10 +2,12 @@
 
 Every decision is a batch: ledger first, then log, as the server writes them. ``crash`` loses what
 was not written and loads everything from the two; ``cut`` stops a batch at any record of the two.
+``DiskWorld`` keeps them on a disk whose power can be cut.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,8 +26,17 @@ from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import CODEC as LEDGER_CODEC
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet, Shell, Status
-from journeyman.protocols.ztick.commands import GetTimetable, SetTimetable
+from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ztick.log import ZtickLog
+from journeyman.protocols.ztick.commands import (
+    GetTimetable,
+    PauseTimetable,
+    RemoveTimetable,
+    RunTimetable,
+    SetTimetable,
+)
 from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.units import NS_PER_S
 
 FAMILIES = ("timetable", "timetable-plan", "timetable-pause", "run-retry")
@@ -35,8 +46,11 @@ class Crash(Exception):
     """The process has ended in the middle of a batch."""
 
 
+NOON = "2026-11-16T12:00:00+00:00"
+
+
 class TimetableWorld:
-    def __init__(self, now: str = "2026-11-16T12:00:00+00:00") -> None:
+    def __init__(self, now: str = NOON) -> None:
         self.now_ns = int(datetime.fromisoformat(now).timestamp()) * NS_PER_S
         self.log: list[Record] = [RuleSet("all", "n", Shell("true"))]
         self.ledger: list[LedgerRecord] = []
@@ -51,6 +65,7 @@ class TimetableWorld:
     # -- process --
 
     def load(self) -> None:
+        self._read()
         loader = ZtickLoader()
         for record in self.log:
             loader.add(record)
@@ -66,21 +81,12 @@ class TimetableWorld:
         self.cut = None
         self.load()
 
-    def decide(self, command: Decidable, *, undo: bool = False) -> Reply | None:
+    def decide(self, command: Decidable) -> Reply | None:
         engine = self.engine
         engine.begin_batch()
         outcome = engine.decide(command, self.now_ns)
         ledger = engine.take_ledger()
-        if undo:
-            engine.undo_batch()
-            return None
-        for record in ledger:
-            self._may_end()
-            self.ledger.append(LEDGER_CODEC.decode(LEDGER_CODEC.encode(record), 0).record)  # type: ignore[union-attr]
-        for each in outcome.records:
-            self._may_end()
-            self.log.append(each)
-        self._may_end()
+        self._write(ledger, outcome.records)
         engine.commit_batch()
         for effect in outcome.effects:
             self.running[effect.run_id] = effect
@@ -88,6 +94,37 @@ class TimetableWorld:
         if isinstance(outcome.reply, NotRun):
             self.missed += [(each.job.identifier, each.reason) for each in outcome.reply.missed]
         return outcome.reply
+
+    def decide_and_undo(self, name: str, fields: dict[str, Any]) -> None:
+        """A batch with a bit of everything that cannot be written."""
+        commands: list[Decidable] = [
+            SetTimetable(b"", name, *read_timetable(fields)),
+            RunTimetable(b"", name),
+            TriggerDue(),
+            *(RunFinished(run_id, False) for run_id in self.running),
+            PauseTimetable(b"", name),
+            TriggerDue(),
+            RemoveTimetable(b"", name),
+        ]
+        self.engine.begin_batch()
+        for command in commands:
+            self.engine.decide(command, self.now_ns + NS_PER_S)
+        self.engine.take_ledger()
+        self.engine.undo_batch()
+
+    def _read(self) -> None:
+        """``log`` and ``ledger`` as they are kept."""
+
+    def _write(self, ledger: Sequence[LedgerRecord], records: Sequence[Record]) -> None:
+        for record in ledger:
+            self._may_end()
+            entry = LEDGER_CODEC.decode(LEDGER_CODEC.encode(record), 0)
+            assert entry is not None
+            self.ledger.append(entry.record)
+        for each in records:
+            self._may_end()
+            self.log.append(each)
+        self._may_end()
 
     def _may_end(self) -> None:
         if self.cut is not None:
@@ -156,3 +193,35 @@ class TimetableWorld:
             elif isinstance(record, JobRemoved):
                 found.pop(record.identifier, None)
         return found
+
+
+class DiskWorld(TimetableWorld):
+    def __init__(self, disk: SimulatedDisk, now: str = NOON) -> None:
+        self.disk = disk
+        self._files: tuple[LedgerLog, ZtickLog] | None = None
+        super().__init__(now)
+
+    def _read(self) -> None:
+        rule, self.log = self.log[:1], []
+        ledger = LedgerLog.open(self.disk, ManualClock(), "data/ledger", segment_bytes=600)
+        log = ZtickLog.open(self.disk, ManualClock(), "data/schedule.log", each=self.log.append)
+        self.ledger = list(ledger.states.values())
+        self._files = ledger, log
+        if not self.log:
+            log.append(rule)
+            self.log = rule
+
+    def _write(self, ledger: Sequence[LedgerRecord], records: Sequence[Record]) -> None:
+        assert self._files is not None
+        side, log = self._files
+
+        def write_log() -> None:
+            if records:
+                log.append(records)
+
+        if ledger:
+            side.append(ledger, then=write_log)
+        else:
+            write_log()
+        self.log += records
+        self.ledger += ledger

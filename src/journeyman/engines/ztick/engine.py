@@ -407,6 +407,7 @@ def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
     """Queue the interrupted jobs again. They are triggered in the log, so only those that have
     failed are written."""
     state.timetables.check_all()
+    occurrences.resume(state)
     if command.skip_overdue:
         state.overdue = state.jobs.present_bound(state.now_ns)
     run_again: list[str] = []

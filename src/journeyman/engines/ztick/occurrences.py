@@ -27,9 +27,11 @@ clock was set back: is the job there, is it at the right moment by the zone's ru
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from journeyman.engines.ztick.jobs import (
+    FAILED,
     PLANNED,
     STATUS_AT,
     TRIGGERED,
@@ -39,7 +41,13 @@ from journeyman.engines.ztick.jobs import (
 )
 from journeyman.engines.ztick.messages import Ended, Missed, StartRun
 from journeyman.engines.ztick.timetables import Occurrence, Read, TimetableRow, read_body
-from journeyman.formats.ledger import Instant, RunRetried, RunSettled, TimetablePlanned
+from journeyman.formats.ledger import (
+    Instant,
+    RunRetried,
+    RunSettled,
+    TimetablePlanned,
+    TimetableUnplanned,
+)
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
 from journeyman.timetables.zones import seconds
 from journeyman.units import NS_PER_S
@@ -197,9 +205,11 @@ def plan_next(
 
 def unplan(state: ZtickState, name: str, row: TimetableRow) -> None:
     """Take the planned occurrence out of the schedule, unless it has been triggered."""
-    if row.planned is None:
-        return
-    identifier = row.planned.job(name)
+    if row.planned is not None:
+        remove_planned(state, row.planned.job(name))
+
+
+def remove_planned(state: ZtickState, identifier: str) -> None:
     job = state.jobs.get(identifier)
     if job is not None and job[STATUS_AT] == PLANNED:
         state.jobs.remove(identifier)
@@ -245,6 +255,23 @@ def failed(state: ZtickState, identifier: str) -> None:
     state.ledger.append(RunRetried(Instant(state.now_ns), identifier, attempt))
     delay_ns = read.timetable.backoff.delay_s(attempt) * NS_PER_S
     plan(state, identifier, state.now_ns + delay_ns)
+
+
+def resume(state: ZtickState) -> None:
+    """After a start: the ledger may know of changes that the log has lost. A job that has failed is
+    to be planned again; one whose timetable was removed is not to run."""
+    for name, planned in state.timetables.take_orphans().items():
+        if planned is not None:
+            remove_planned(state, planned.job(name))
+        state.ledger.append(TimetableUnplanned(Instant(state.now_ns), name))
+    for identifier, attempt in state.timetables.all_retries():
+        job = state.jobs.get(identifier)
+        status = None if job is None else job[STATUS_AT]
+        if status == FAILED and state.timetables.owner(identifier) is not None:
+            state.timetables.set_retries(identifier, attempt - 1)
+            failed(state, identifier)
+        elif status not in (PLANNED, TRIGGERED):
+            settled(state, identifier)
 
 
 def settled(state: ZtickState, identifier: str) -> None:
@@ -341,22 +368,33 @@ def _may_be_nearer(state: ZtickState, row: TimetableRow) -> bool:
 
 
 def _plan_again(state: ZtickState, name: str, row: TimetableRow) -> None:
+    """At the moment that is right by the rules and the clock of today."""
     read = read_body(row.body)
     if read is None:
         return
     assert row.planned is not None
-    at_s = first_after_now(state, row, read)
-    if row.planned.at_s <= state.now_ns // NS_PER_S:
-        # It is due, or was missed: it stays so at the moment that it has now.
-        at_s = row.planned.at_s if row.done is None else _after(state, read, row.done.at_s)
-    if at_s is not None and row.done is not None and _is_the_same_wall(read, row.done, at_s):
-        at_s = _after(state, read, at_s)
-    if at_s == row.planned.at_s and not state.timetables.has_new_rules(row):
-        if state.jobs.get(row.planned.job(name)) is None:
-            plan_next(state, name, row, read, at_s)
-        return
+    if state.timetables.has_new_rules(row):
+        at_s = _by_new_rules(state, row.planned, row.done, read)
+    else:
+        at_s = first_after_now(state, row, read)
+        if at_s == row.planned.at_s and state.jobs.get(row.planned.job(name)) is not None:
+            return
     unplan(state, name, row)
     plan_next(state, name, row, read, at_s)
+
+
+def _by_new_rules(
+    state: ZtickState, planned: Occurrence, done: Occurrence | None, read: Read
+) -> int | None:
+    """When the wall shows now what it was to show then. That may be over: then it was missed."""
+    wall = datetime.fromtimestamp(planned.at_s + planned.offset_s, UTC).replace(tzinfo=None)
+    start_s = min(read.occurrences.zone.first_moment(wall), planned.at_s) - 1
+    if done is None:
+        return _after(state, read, start_s)
+    at_s = _after(state, read, max(start_s, done.at_s))
+    if at_s is not None and _is_the_same_wall(read, done, at_s):
+        return _after(state, read, at_s)
+    return at_s
 
 
 def _is_the_same_wall(read: Read, done: Occurrence, at_s: int) -> bool:

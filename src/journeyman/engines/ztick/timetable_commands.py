@@ -41,6 +41,7 @@ from journeyman.engines.ztick.occurrences import (
     first_after_now,
     plan,
     plan_next,
+    remove_planned,
     settled,
     unplan,
 )
@@ -62,9 +63,8 @@ from journeyman.formats.ledger import (
     TimetableRemoved,
     TimetableResumed,
     TimetableSet,
-    TimetableUnplanned,
 )
-from journeyman.formats.ztick import JobRemoved, Status
+from journeyman.formats.ztick import Status
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
@@ -210,25 +210,18 @@ def _remove_timetable(state: ZtickState, command: RemoveTimetable, prefix: str) 
     if not isinstance(row, TimetableRow):
         return row
     now = Instant(state.now_ns)
-    state.ledger += [TimetableRemoved(now, name), TimetableUnplanned(now, name)]
+    state.ledger.append(TimetableRemoved(now, name))  # the next start forgets what was planned
     if row.paused:
         state.ledger.append(TimetableResumed(now, name))
     unplan(state, name, row)
     for identifier in book.retried(name):
         settled(state, identifier)
-        _remove_planned(state, identifier)
+        remove_planned(state, identifier)
     while (held := book.release(name)) is not None:
         if state.jobs.holds(held):
-            _remove_planned(state, identifier_of(held))
+            remove_planned(state, identifier_of(held))
     book.put(name, None)
     return DONE
-
-
-def _remove_planned(state: ZtickState, identifier: str) -> None:
-    job = state.jobs.get(identifier)
-    if job is not None and job[STATUS_AT] == PLANNED:
-        state.jobs.remove(identifier)
-        state.records.append(JobRemoved(identifier))
 
 
 def _run_timetable(state: ZtickState, command: RunTimetable, prefix: str) -> Reply:

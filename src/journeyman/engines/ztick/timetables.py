@@ -121,6 +121,7 @@ class TimetableBook:
 
     __slots__ = (
         "_held",
+        "_orphans",
         "_retries",
         "_retrying",
         "_rows",
@@ -144,6 +145,7 @@ class TimetableBook:
         self._held: dict[str, tuple[Job, ...]] = {}  # by name
         self._retries: dict[str, int] = {}  # by job: how often it was tried again
         self._retrying: dict[str, int] = {}  # by name: how many of these jobs
+        self._orphans: dict[str, Occurrence | None] = {}  # planned by timetables that are gone
         self.catching_up: dict[str, int] = {}  # by name: run everything up to this moment
         self.total = 0
         self.paused = 0
@@ -170,6 +172,9 @@ class TimetableBook:
             self._rows.shard_of(name)[name] = row.pack()
             self.total += 1
             self.paused += row.paused
+        for name, record in plans.items():
+            if name not in timetables and isinstance(record, TimetablePlanned):
+                self._orphans[name] = _read_label(record.planned)
         for job, record in retries.items():
             if isinstance(record, RunRetried):
                 self.set_retries(job, record.attempt)
@@ -283,6 +288,14 @@ class TimetableBook:
             jobs = self._retrying.get(name, 0) + (1 if attempt else -1)
             self._set(self._retrying, name, jobs or None)
         self._set(self._retries, job_identifier, attempt or None)
+
+    def take_orphans(self) -> dict[str, Occurrence | None]:
+        """What timetables that were removed had planned, by their names. They are given once."""
+        orphans, self._orphans = self._orphans, {}
+        return orphans
+
+    def all_retries(self) -> list[tuple[str, int]]:
+        return list(self._retries.items())
 
     def retried(self, name: str) -> list[str]:
         """The jobs of this timetable that wait to be tried again, or are."""
