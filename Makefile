@@ -13,7 +13,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services demo test core spark quick check lock format bench fuzz clean
+.PHONY: help setup services demo test core spark quick check site lock format bench fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ check: $(STAMP) ## Lint, strict types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+site: $(STAMP) ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+
 lock: $(STAMP) ## Write the versions that are installed to constraints.txt
 	$(BIN)/python scripts/lock.py
 
@@ -75,4 +78,4 @@ fuzz: $(STAMP) ## A million inputs a format, guided by coverage (needs a wheel o
 	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis

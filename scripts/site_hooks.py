@@ -1,0 +1,50 @@
+"""What MkDocs cannot do by itself: pages from outside of docs/, links to files that are no page.
+
+README.md                                 the first page of the site
+CHANGELOG.md, CONTRIBUTING.md, SECURITY.md  pages beside it
+[the log](../src/journeyman/logs.py)      plain text: sources are not part of the site
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+PAGES = {"README.md": "index.md"} | {
+    name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+}
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_SCHEME = re.compile(r"[a-z]+:")
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
+    """Links relative to the repository become links of the site."""
+    source = page.file.src_uri
+    outside = {uri: name for name, uri in PAGES.items()}
+    here = outside.get(source, posixpath.join("docs", source))  # where it is in the repository
+
+    def link(match: re.Match[str]) -> str:
+        image, text, target = match.groups()
+        path, hash_, anchor = target.partition("#")
+        if not path or _SCHEME.match(path):
+            return match[0]
+        there = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
+        uri = PAGES.get(there, there.removeprefix("docs/"))
+        is_page = there in PAGES or there.startswith("docs/")
+        if not is_page or files.get_file_from_path(uri) is None:
+            return match[0] if is_page else text  # a page that is missing must fail
+        relative = posixpath.relpath(uri, posixpath.dirname(source) or ".")
+        return f"{image}[{text}]({relative}{hash_}{anchor})"
+
+    return _LINK.sub(link, markdown)
