@@ -9,6 +9,8 @@ does not undo what was done.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +68,14 @@ class Actions:
             "run-now": _Kind("Run scheduled jobs now", False, self._run_now),
             "unschedule": _Kind("Remove scheduled jobs", True, self._unschedule),
             "plan": _Kind("Plan a job", False, self._plan, ("execution",)),
+            "run-timetable": _Kind("Run timetables now", False, self._run_timetable),
+            "pause-timetable": _Kind("Pause timetables", False, self._pause_timetable),
+            "resume-timetable": _Kind("Resume timetables", False, self._resume_timetable),
+            "remove-timetable": _Kind("Remove timetables", True, self._remove_timetable),
+            "backfill": _Kind("Backfill a timetable", False, self._backfill, ("from", "until")),
+            "redrive": _Kind(
+                "Send dead jobs of the past again", False, self._redrive, ("at", "queue", "error")
+            ),
             "delete-reader": _Kind("Delete readers", True, self._delete_reader),
             "delete-queue": _Kind("Delete fan-out queues", True, self._delete_queue),
             "verify": _Kind("Verify all logs", False, self._verify),
@@ -88,6 +98,9 @@ class Actions:
 
     async def preview(self, call: Call, action: Action) -> list[str]:
         """What it would be done to, in words."""
+        if action.name == "redrive":
+            jobs = await self._dead_then(call, action, MOST_IDS)
+            return [f"{job.id}  {job.queue}  {job.result or ''}"[:120] for job in jobs.jobs]
         if action.name != "requeue-all":
             return action.ids
         query = values.WorkJobsQuery(
@@ -167,6 +180,61 @@ class Actions:
             await self._v1.schedule.remove_job(Call(call.request, {"id": identifier}, None, None))
         return f"removed {len(action.ids)}"
 
+    async def _run_timetable(self, call: Call, action: Action) -> str:
+        jobs = [(await self._v1.timetables.run(_of(call, each))).job for each in action.ids]
+        return f"planned {', '.join(jobs)}"
+
+    async def _pause_timetable(self, call: Call, action: Action) -> str:
+        for each in action.ids:
+            await self._v1.timetables.pause(_of(call, each))
+        return f"paused {', '.join(action.ids)}"
+
+    async def _resume_timetable(self, call: Call, action: Action) -> str:
+        for each in action.ids:
+            await self._v1.timetables.resume(_of(call, each))
+        return f"resumed {', '.join(action.ids)}"
+
+    async def _remove_timetable(self, call: Call, action: Action) -> str:
+        for each in action.ids:
+            await self._v1.timetables.remove(_of(call, each))
+        return f"removed {', '.join(action.ids)}"
+
+    async def _backfill(self, call: Call, action: Action) -> str:
+        done = 0
+        body = values.BackfillBody(
+            begin=action.fields.get("from", ""), until=action.fields.get("until", ""), preview=False
+        )
+        for each in action.ids:
+            asked = Call(call.request, {"timetable": each}, None, body)
+            done += sum(row.runs for row in (await self._v1.timetables.backfill(asked)).rows)
+        return f"{done} occurrences run again"
+
+    async def _redrive(self, call: Call, action: Action) -> str:
+        """As new jobs, whose ids follow from the old ones: sent twice, they are there once."""
+        jobs = await self._dead_then(call, action, MOST_IDS)
+        sent = 0
+        for job in jobs.jobs:
+            body = values.AddJob(
+                queue=job.queue, payload=job.payload or "", payload_base64=job.payload_base64,
+                id=_id_of_redrive(job.id, action.fields["at"]), ttr_ms=job.ttr_ms,
+                ttl_ms=job.ttl_ms, priority=job.priority, max_attempts=job.max_attempts,
+                max_fails=job.max_fails,
+            )  # fmt: skip
+            try:
+                await self._v1.work.add(_with(call, body))
+                sent += 1
+            except ApiError as error:
+                if error.code != "duplicate_job":
+                    raise
+        return f"sent {sent} of {len(jobs.jobs)}; the others had been sent before"
+
+    async def _dead_then(self, call: Call, action: Action, limit: int) -> values.WorkJobs:
+        query = values.WorkJobsQuery(
+            at=action.fields.get("at", ""), state="dead", queue=action.fields.get("queue", ""),
+            error=action.fields.get("error", ""), limit=limit,
+        )  # fmt: skip
+        return await self._v1.work.jobs(Call(call.request, {}, query, None))
+
     async def _delete_reader(self, call: Call, action: Action) -> str:
         for each in action.ids:
             queue, _, reader = each.partition("+")
@@ -229,6 +297,15 @@ class Actions:
             if len(found) >= limit:
                 break
         return found[:limit]
+
+
+def _id_of_redrive(job_id: str, at: str) -> str:
+    digest = hashlib.blake2b(f"redrive {job_id} {at}".encode(), digest_size=16).digest()
+    return str(uuid.UUID(bytes=digest, version=4))
+
+
+def _of(call: Call, timetable: str) -> Call:
+    return Call(call.request, {"timetable": timetable}, None, None)
 
 
 def _with(call: Call, body: Any) -> Call:

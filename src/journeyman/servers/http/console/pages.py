@@ -63,6 +63,9 @@ NAVIGATION = (
 )
 
 
+SHOWS_THEN: Final = ("jobs", "queues", "time")  # the others show now, whatever ``at`` says
+
+
 def is_console(path: str) -> bool:
     return path == "/" or path.startswith("/console/")
 
@@ -113,6 +116,8 @@ class Console:
     # -- pages --
 
     async def overview(self, request: web.Request) -> web.StreamResponse:
+        if at := request.query.get("at", ""):
+            raise web.HTTPSeeOther(shown.link("/console/time", at=at))
         figures = await self._v1.server.figures(_call(request))
         failed_runs = await self._v1.schedule.runs(
             _call(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS))
@@ -145,7 +150,7 @@ class Console:
         schedule = work = fan_out = None
         problem = ""
         try:
-            if search.wants("schedule") and (not is_paged or cursors["schedule"]):
+            if search.wants("schedule") and not at and (not is_paged or cursors["schedule"]):
                 schedule = await self._scheduled(request, search, cursors["schedule"], at)
             if (
                 self._backend.work is not None
@@ -167,7 +172,8 @@ class Console:
                         ),
                     )
                 )
-            if self._backend.fan_out is not None and search.wants("fan-out") and not is_paged:
+            wants_fan_out = search.wants("fan-out") and not is_paged and not at
+            if self._backend.fan_out is not None and wants_fan_out:
                 prefix = search.queue or search.text
                 asked = values.NamesQuery(prefix=prefix, limit=10)
                 fan_out = await self._v1.fan_out.queues(_call(request, asked))
@@ -263,15 +269,61 @@ class Console:
         )
 
     async def timetables(self, request: web.Request) -> web.StreamResponse:
-        return self._page(request, "timetables.html", "timetables", timetables=[])
+        query = values.NamesQuery(cursor=request.query.get("cursor", ""), limit=20)
+        page = await self._v1.timetables.timetables(_call(request, query))
+        shown_ = []
+        for each in page.timetables:
+            path = {"timetable": each.id}
+            asked = _call(request, values.CountQuery(5), path=path)
+            firings = (await self._v1.timetables.next(asked)).firings
+            runs = values.ScheduledJobsQuery(prefix=f"{each.id}@", order="-time", limit=60)
+            past = (await self._v1.schedule.jobs(_call(request, runs))).jobs
+            shown_.append((each, firings, past[::-1]))
+        return self._page(
+            request,
+            "timetables.html",
+            "timetables",
+            timetables=shown_,
+            next=page.next,
+            backfill=await self._backfill(request),
+        )
+
+    async def _backfill(self, request: web.Request) -> dict[str, Any] | None:
+        """A preview, if one is asked for."""
+        name, begin = request.query.get("backfill", ""), request.query.get("from", "")
+        if not name or not begin:
+            return None
+        until = request.query.get("until", "") or str(self._backend.clock.now_ns())
+        body = values.BackfillBody(begin=begin, until=until, preview=True)
+        try:
+            found = await self._v1.timetables.backfill(
+                Call(request, {"timetable": name}, None, body)
+            )
+        except ApiError as error:
+            return {"name": name, "problem": error.message, "rows": [], "from": begin}
+        return {"name": name, "problem": "", "rows": found.rows, "from": begin, "until": until}
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
         prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
-        page = None
-        if self._backend.work is not None:
+        page, at = None, request.query.get("at", "")
+        if self._backend.work is not None and at:
+            page = await self._queues_then(request, at, prefix)
+        elif self._backend.work is not None:
             asked = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
             page = await self._v1.work.queues(_call(request, asked))
         return self._page(request, "queues.html", "queues", page=page, prefix=prefix)
+
+    async def _queues_then(self, request: web.Request, at: str, prefix: str) -> values.WorkQueues:
+        _for_all(request)
+        counts = await self._v1.past.counts(_call(request, values.AtQuery(at)))
+        found = [each for each in counts.queues if each.queue.startswith(prefix)]
+        seen = [
+            values.WorkQueueSeen(
+                each.queue, each.ready, each.scheduled, each.leased, each.dead, None, False, 0
+            )
+            for each in found[:500]
+        ]
+        return values.WorkQueues(seen, None)
 
     async def fan_out(self, request: web.Request) -> web.StreamResponse:
         prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
@@ -302,7 +354,32 @@ class Console:
 
     async def time_machine(self, request: web.Request) -> web.StreamResponse:
         _for_all(request)
-        return self._page(request, "time.html", "time")
+        found: dict[str, Any] = {"span": None, "counts": None, "changes": None, "dead": None}
+        problem = ""
+        at, since = request.query.get("at", ""), request.query.get("since", "")
+        queue, error = request.query.get("queue", ""), request.query.get("error", "")
+        try:
+            first_ns, last_ns = await self._v1.past.span()
+            found["span"] = (first_ns, last_ns, time_text(first_ns), time_text(last_ns))
+            if at:
+                found["counts"] = await self._v1.past.counts(_call(request, values.AtQuery(at)))
+                asked = values.WorkJobsQuery(
+                    at=at, state="dead", queue=queue, error=error, limit=PAGE
+                )
+                found["dead"] = await self._v1.work.jobs(_call(request, asked))
+            if at and since:
+                span = values.SpanQuery(begin=since, until=at)
+                found["changes"] = await self._v1.past.changes(_call(request, span))
+        except ApiError as refused:
+            problem = refused.message
+        return self._page(
+            request, "time.html", "time", problem=problem, since=since, queue=queue, error=error,
+            can_send=self._may_send(request), **found,
+        )  # fmt: skip
+
+    def _may_send(self, request: web.Request) -> bool:
+        token: Token | None = request["token"]
+        return token is None or token.may_write
 
     async def reports(self, request: web.Request) -> web.StreamResponse:
         _for_all(request)
@@ -420,6 +497,7 @@ class Console:
             address=request.path_qs,
             host=request.host,
             at=at,
+            shows_then=here in SHOWS_THEN,
             said=request.query.get("said", "")[:500],
             now_ns=now_ns,
             now=time_text(now_ns),

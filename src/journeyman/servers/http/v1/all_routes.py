@@ -12,8 +12,10 @@ from journeyman.servers.http.routes import Route, Routes
 from journeyman.servers.http.v1.backend import Backend
 from journeyman.servers.http.v1.fan_out import FanOutRoutes
 from journeyman.servers.http.v1.log import LogRoutes
+from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.http.v1.schedule import ScheduleRoutes
 from journeyman.servers.http.v1.server import ServerRoutes
+from journeyman.servers.http.v1.timetables import TimetableRoutes
 from journeyman.servers.http.v1.work import WorkRoutes
 
 V1_DOCUMENT_PATH = "/v1/openapi.json"
@@ -26,21 +28,36 @@ class VersionOne:
     schedule: ScheduleRoutes
     work: WorkRoutes
     fan_out: FanOutRoutes
+    timetables: TimetableRoutes
+    past: PastRoutes
     log: LogRoutes
     server: ServerRoutes
 
     @classmethod
     def of(cls, backend: Backend) -> VersionOne:
+        past = PastRoutes(backend)
         return cls(
             ScheduleRoutes(backend),
-            WorkRoutes(backend),
+            WorkRoutes(backend, past),
             FanOutRoutes(backend),
+            TimetableRoutes(backend),
+            past,
             LogRoutes(backend),
             ServerRoutes(backend),
         )
 
     def routes(self) -> list[Route]:
-        parts = (self.server, self.schedule, self.work, self.fan_out, self.log)
+        parts = (
+            *(
+                self.server,
+                self.schedule,
+                self.timetables,
+                self.work,
+                self.fan_out,
+                self.log,
+                self.past,
+            ),
+        )
         return [route for part in parts for route in part.routes()]
 
 
@@ -55,6 +72,7 @@ def add_version_1(app: web.Application, version: VersionOne) -> None:
     Routes(routes).add_to(app)
 
     async def close(_: web.Application) -> None:
+        version.past.close()
         version.log.tail.close()
         version.server.figures_live.close()
 

@@ -14,6 +14,7 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import Call, Route
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.past import NO_TIMES
 from journeyman.servers.http.v1.values import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.units import NS_PER_MS
@@ -30,7 +31,7 @@ class ScheduleRoutes:
         jobs, rules = "/v1/schedule/jobs", "/v1/schedule/rules"
         return [
             _route("GET", jobs, self.jobs, "Jobs by time", values.ScheduledJobs,
-                   query=values.ScheduledJobsQuery),
+                   query=values.ScheduledJobsQuery, errors=(501,)),
             _route("PUT", f"{jobs}/{{id}}", self.set_job, "Plan a job", values.ScheduledJob,
                    body=values.SetJob),
             _route("GET", f"{jobs}/{{id}}", self.job, "A job", values.ScheduledJob, errors=(404,)),
@@ -48,6 +49,8 @@ class ScheduleRoutes:
 
     async def jobs(self, call: Call) -> values.ScheduledJobs:
         query: values.ScheduledJobsQuery = call.query
+        if query.at:
+            raise ApiError(501, NO_TIMES, "no_times")
         page = await self._backend.page_jobs(
             call,
             PageJobs(

@@ -118,6 +118,87 @@ class RunsQuery(Struct):
     cursor: Cursor = ""
 
 
+# -- timetables --
+
+
+class TimetableBody(Body, rename={"begin": "from"}):
+    """One of cron, every and at; see docs/timetables.md for the rest."""
+
+    cron: Text | None = None
+    every: Text | None = None
+    at: Text | None = None
+    tz: Text | None = None
+    anchor: Text | None = None
+    begin: Text | None = None
+    until: Text | None = None
+    calendar: Text | None = None
+    exclude: list[Text] = []
+    jitter: Text | None = None
+    catch_up: Text | None = None
+    catch_up_limit: int | None = None
+    grace: Text | None = None
+    overlap: Text | None = None
+    retries: int | None = None
+    backoff: Text | None = None
+    runner: list[str] = []
+
+
+class TimetableSeen(Struct):
+    """``next`` has the jitter in it; ``next_local`` and ``last_local`` are times of its zone."""
+
+    id: str
+    state: str
+    fields: dict[str, Any]
+    words: str
+    next: Time | None
+    next_ns: Nanoseconds | None
+    next_local: str
+    last_local: str
+    running: int
+    waiting: int
+
+
+class Timetables(Struct):
+    timetables: list[TimetableSeen]
+    next: str | None
+
+
+class CountQuery(Struct):
+    count: Annotated[int, Meta(ge=1, le=100)] = 5
+
+
+class FiringSeen(Struct):
+    time: Time
+    local: str
+    warning: str
+
+
+class Firings(Struct):
+    firings: list[FiringSeen]
+
+
+class RunPlanned(Struct):
+    job: str
+
+
+class BackfillBody(Body, rename={"begin": "from"}):
+    begin: Moment
+    until: Moment
+    preview: bool = True
+
+
+class BackfillRow(Struct):
+    job: str
+    execution: Time
+    status: str | None
+    runs: bool
+
+
+class BackfillAnswer(Struct):
+    preview: bool
+    rows: list[BackfillRow]
+
+
 # -- the work queue --
 
 
@@ -307,6 +388,51 @@ class ItemAnswer(Struct, omit_defaults=True):
     read: str | None = None
     data: str | None = None
     data_base64: str | None = None
+
+
+# -- the past --
+
+
+class AtQuery(Struct):
+    at: At
+
+
+class SpanQuery(Struct, rename={"begin": "from"}):
+    begin: Text
+    until: Text
+
+
+class PastQueue(Struct):
+    queue: str
+    ready: int
+    scheduled: int
+    leased: int
+    completed: int
+    dead: int
+
+
+class PastCounts(Struct):
+    at: Time
+    at_ns: Nanoseconds
+    queues: list[PastQueue]
+
+
+class ChangedJob(Struct):
+    """``before`` and ``after`` are states; null: the job did not exist."""
+
+    id: str
+    queue: str
+    before: str | None
+    after: str | None
+
+
+class PastChanges(Struct):
+    """``changed`` jobs have another state; the newest of them are listed."""
+
+    before: list[PastQueue]
+    after: list[PastQueue]
+    changed: int
+    jobs: list[ChangedJob]
 
 
 # -- the log --

@@ -28,6 +28,7 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import Call, Route
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.http.v1.values import (
     cursor_of,
     read_bytes,
@@ -42,8 +43,9 @@ _FINISH_ERRORS = (404, 409)
 
 
 class WorkRoutes:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, past: PastRoutes) -> None:
         self._backend = backend
+        self._past = past
 
     def routes(self) -> list[Route]:
         jobs, queues = "/v1/work/jobs", "/v1/work/queues"
@@ -80,6 +82,8 @@ class WorkRoutes:
 
     async def jobs(self, call: Call) -> values.WorkJobs:
         query: values.WorkJobsQuery = call.query
+        if query.at:
+            return await self._past.jobs(call, query)
         since_ns = read_moment(query.since, "since") if query.since else 0
         found = await self._backend.browse_jobs(
             call,

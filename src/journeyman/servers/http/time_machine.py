@@ -1,0 +1,85 @@
+"""Asks a child process what the work queue was like at a moment (past_child.py).
+
+The child starts with the first question and ends when it was not asked for IDLE_S. One question at
+a time; those that wait are bounded. A child that ends, or takes too long, is started anew with the
+next question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import sys
+from typing import Any
+
+from journeyman.servers.http import past_child
+from journeyman.servers.http.errors import ApiError
+
+IDLE_S = 300.0
+ANSWER_S = 120.0
+MOST_WAITING = 20
+_CHILD = f"from {past_child.__name__} import main; main()"
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+
+class TimeMachine:
+    def __init__(self) -> None:
+        self._child: asyncio.subprocess.Process | None = None
+        self._asking = asyncio.Lock()
+        self._waiting = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def ask(self, directory: str, kind: str, *arguments: Any) -> Any:
+        """What ``past_child.Past`` answers. ApiError if it cannot."""
+        if self._waiting >= MOST_WAITING:
+            raise ApiError(503, "too many ask for the past; try again")
+        self._waiting += 1
+        try:
+            async with self._asking:
+                async with asyncio.timeout(ANSWER_S):
+                    return await self._ask(directory, kind, arguments)
+        except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError) as error:
+            self.close()
+            raise ApiError(503, f"the past could not be read: {error!r}") from error
+        except asyncio.CancelledError:
+            self.close()  # its answer would be taken for that of the next question
+            raise
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._child is not None and self._child.returncode is None:
+            self._child.kill()
+        self._child = None
+
+    async def _ask(self, directory: str, kind: str, arguments: tuple[Any, ...]) -> Any:
+        child = await self._running()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        asked = pickle.dumps((os.path.abspath(directory), kind, arguments))
+        child.stdin.write(asked)
+        await child.stdin.drain()
+        size = int.from_bytes(await child.stdout.readexactly(8))
+        if size > MAX_ANSWER_BYTES:
+            raise OSError("the answer is too large")
+        done, answer = pickle.loads(await child.stdout.readexactly(size))
+        if not done:
+            raise ApiError(503, f"the past could not be read: {answer}")
+        return answer
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(IDLE_S, self.close)
+        if self._child is None or self._child.returncode is not None:
+            environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-c", _CHILD,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL, env=environment, limit=MAX_ANSWER_BYTES,
+            )  # fmt: skip
+        return self._child
