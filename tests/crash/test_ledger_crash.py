@@ -132,7 +132,7 @@ def list_of_a_server_without_a_ledger() -> Run:
 
 
 def open_work_queue(run: Run) -> frozenset[str]:
-    ledger = Ledger(open_ledger(run.disk), quiet())
+    ledger = Ledger(open_ledger(run.disk), run.disk, ManualClock(), quiet())
     around = PersistenceContext(run.disk, ManualClock(), quiet(), ledger)
     keeping = LogKeeping(WorkqSettings(), "data/workq", around)
     paused = keeping.queue.paused

@@ -42,7 +42,7 @@ class LedgerBench(Bench):
         self.disk = SimulatedDisk()
         self.schedule = NotingEngine()
         self.log = LedgerLog.open(self.disk, CLOCK, "ledger")
-        self.ledger = Ledger(self.log, quiet(CLOCK))
+        self.ledger = Ledger(self.log, self.disk, CLOCK, quiet(CLOCK))
         self.journal_write = self.journal.write
         self.ledger_at_write: list[list[str]] = []
         self.journal.write = self.write  # type: ignore[method-assign]
@@ -178,7 +178,9 @@ def test_a_family_is_given_away_once():
     async def test(bench: LedgerBench) -> None:
         bench.log.append([QueuePaused(NOW, "a"), QueuePaused(NOW, "b")])
         bench.log.close()
-        ledger = Ledger(LedgerLog.open(bench.disk, CLOCK, "ledger"), quiet(CLOCK))
+        ledger = Ledger(
+            LedgerLog.open(bench.disk, CLOCK, "ledger"), bench.disk, CLOCK, quiet(CLOCK)
+        )
         assert list(ledger.take("queue-pause")) == ["a", "b"]
         assert ledger.take("queue-pause") == {}
 

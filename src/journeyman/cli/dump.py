@@ -15,7 +15,7 @@ memory, as a server holds it; records that are not part of it are not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import click
@@ -40,7 +40,8 @@ from journeyman.folds import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
-from journeyman.logs.detection import LogFinder
+from journeyman.logs.detection import LogFinder, ztick_files
+from journeyman.logs.ledger.times import FileTimes, ledger_beside, times_of
 
 
 @click.command()
@@ -56,6 +57,12 @@ from journeyman.logs.detection import LogFinder
     help="Only what was recorded up to this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
+    "--ledger",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="ztick: the ledger that --as-of takes times from. [default: ledger/ beside the log]",
+)
+@click.option(
     "--salvage", is_flag=True, help="Also show what merely looks like a record inside damage."
 )
 @click.option("--seals", is_flag=True, help="Also show the seals.")
@@ -69,6 +76,7 @@ def dump(
     compact: bool,
     follow: bool,
     as_of: int | None,
+    ledger: str | None,
     salvage: bool,
     seals: bool,
     quiet: bool,
@@ -80,8 +88,6 @@ def dump(
     """
     disk = RealDisk()
     logs = LogFinder(disk, warn).find(paths, dialect=dialect, queue=queue)
-    if as_of is not None and any(log.dialect == ZTICK for log in logs):
-        raise UsageError("--as-of needs times, and ztick records carry none of when they were set")
     json = as_json(format_, json_)
     if seals and (compact or follow):
         raise UsageError("--seals shows what stands in the files; it goes with no other view")
@@ -95,7 +101,12 @@ def dump(
         no_bar = quiet or sys.stdout.isatty()
         with Output() as output, progress(title, mapped.size, quiet=no_bar) as advance:
             source = LogReading(
-                mapped, as_of_ns=as_of, salvage=salvage, advance=advance, seals=seals
+                mapped,
+                as_of_ns=as_of,
+                salvage=salvage,
+                advance=advance,
+                seals=seals,
+                times=None if as_of is None else _times(disk, log, ledger, as_of),
             )
             if compact:
                 as_of_ns = SystemClock().now_ns() if as_of is None else as_of
@@ -104,6 +115,25 @@ def dump(
                 lines = _plain(mapped.log, source, json)
             for line in lines:
                 output.line(line)
+
+
+def _times(
+    disk: RealDisk, log: Log, ledger: str | None, as_of_ns: int
+) -> Mapping[str, FileTimes] | None:
+    """When the records of a ztick log were written."""
+    if log.dialect != ZTICK:
+        return None
+    where = ledger or ledger_beside(log.where)
+    times = times_of(disk, where, ztick_files(disk, log.where))
+    if not times:
+        raise UsageError(
+            f"--as-of needs the times of {log.where}, and {where} has none: "
+            "name the ledger of its server with --ledger DIR"
+        )
+    first_ns = next(iter(times.values())).time_ns(0)
+    if first_ns is not None and first_ns > as_of_ns:
+        warn(f"{log.where}: known from {iso(first_ns)} on, because of a compaction or a new ledger")
+    return times
 
 
 def _follow(

@@ -25,7 +25,7 @@ without.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +38,7 @@ from journeyman.formats.framing import Buffer, Entry
 from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import relist
+from journeyman.logs.ledger.times import FileTimes
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
 from journeyman.units import NS_PER_MS
@@ -120,7 +121,10 @@ class LogReading:
         salvage: bool,
         advance: Advance,
         seals: bool = False,
+        times: Mapping[str, FileTimes] | None = None,
     ) -> None:
+        """``times``: when records of a ztick log were written, by path, for ``as_of_ns``."""
+        self._times = times or {}
         self._views = mapped.views
         self._as_of_ns = as_of_ns
         self._salvage = salvage
@@ -137,9 +141,16 @@ class LogReading:
             for number, entry in enumerate(self._entries(file, data)):
                 if number % _ADVANCE_EVERY == 0:
                     self._advance(self._done + entry.offset)
-                if self._as_of_ns is None or _recorded_ns(file, entry.record) <= self._as_of_ns:
+                if self._as_of_ns is None or self._is_before(file, entry, self._as_of_ns):
                     yield file, entry
             self._done += len(data)
+
+    def _is_before(self, file: LogFile, entry: Entry[Any], as_of_ns: int) -> bool:
+        if file.dialect != ZTICK:
+            return _recorded_ns(file, entry.record) <= as_of_ns
+        times = self._times.get(file.path)
+        time_ns = None if times is None else times.time_ns(entry.offset)
+        return time_ns is not None and time_ns <= as_of_ns
 
     def _entries(self, file: LogFile, data: Buffer) -> Iterator[Entry[Any]]:
         found_all = read_file(

@@ -166,6 +166,9 @@ class DataSettings:
 class LedgerSettings:
     enabled: bool = setting(Flag(), True, "whether there is a ledger; see above for its default")
     path: str = setting(Text(), default_place("ledger.path"), "directory of the ledger")
+    audit_days: int = setting(
+        Integer(0, 36_500), 365, "how long audit records are kept; 0 is for ever"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,15 @@ class Appender:
         with self._lock:
             return self._tail.end if self._tail.is_open else None
 
+    def look(self, see: Callable[[Position, int], None]) -> None:
+        """Call ``see`` between two appends, with where the log ends and the number of its file.
+
+        The number counts the files that were opened; before the first one nothing is called.
+        """
+        with self._lock:
+            if self._tail.is_open:
+                see(self._tail.end, self._tail.files)
+
     @property
     def has_begun(self) -> bool:
         """Whether an append has nothing to sync but what it writes."""
@@ -254,6 +263,7 @@ class LogTail:
         self._plan = plan
         self._sync_headers = sync_headers
         self._file: AppendFile | None = None
+        self.files = 0  # that were opened
         self._size = 0  # bytes in the active file
         self._has_records = False  # something but its header and an opening seal is in it
         self._gathered: list[bytes] = []
@@ -449,6 +459,7 @@ class LogTail:
         except BaseException:
             file.close()
             raise
+        self.files += 1
         self._size = size
         self._has_records = size > len(self._plan.header)
         self.unsynced = not self._sync_headers

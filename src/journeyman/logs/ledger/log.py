@@ -127,8 +127,7 @@ class LedgerLog:
 
     def records(self) -> Iterator[Record]:
         """Every record in order; a compaction may remove a segment meanwhile."""
-        for path in self._segments():
-            yield from _readable(self._disk, path)
+        return peek_records(self._disk, self._directory)
 
     def compact(self, keeps: Callable[[Record], bool] = lambda _: True) -> None:
         """Replace all segments but a new active one by their snapshot.
@@ -179,11 +178,13 @@ class LedgerLog:
 
 def peek(disk: Disk, directory: str) -> dict[fold.Key, Record]:
     """The states of a ledger that another process may have open; none if there is no ledger."""
-    states: dict[fold.Key, Record] = {}
+    return fold.replay(peek_records(disk, directory))
+
+
+def peek_records(disk: Disk, directory: str) -> Iterator[Record]:
+    """The same, every record in order."""
     for path in _segments(disk, directory):
-        for record in _readable(disk, path):
-            fold.add(states, record)
-    return states
+        yield from _readable(disk, path)
 
 
 def _readable(disk: Disk, path: str) -> Iterator[Record]:

@@ -18,34 +18,61 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import Record
+from journeyman.formats.ledger import ActionAudited, Record, TimesMarked
 from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger.times import Head, heads_of
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
+from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
 
+COMPACTION_PAUSE_NS: Final = 60 * NS_PER_S  # between two, also after one that failed
+_NEVER_NS: Final = 2**63
+_HISTORIES: Final = frozenset({"audit", "times"})
 NO_LEDGER = "this needs the ledger: set data.directory, or ledger.path"
 
 
 class Ledger:
     """See the module's docstring. ``write`` is safe from any thread."""
 
-    def __init__(self, log: LedgerLog, messages: ServerLog) -> None:
+    def __init__(
+        self, log: LedgerLog, disk: Disk, clock: Clock, messages: ServerLog, *, audit_days: int = 0
+    ) -> None:
+        """``audit_days``: how long audits are kept; 0 is for ever."""
         self._log = log
+        self._disk = disk
+        self._clock = clock
         self._messages = messages
+        self._audit_ns = audit_days * DAY_MS * NS_PER_MS
+        self._timed_files: tuple[str, ...] = ()
         self._compaction: threading.Thread | None = None
+        self._compactions = threading.Lock()
+        self._no_compaction_before_ns = -_NEVER_NS  # monotonic
         self._families: dict[str, dict[str, Record]] = {}
         for (family, key), record in log.states.items():
-            self._families.setdefault(family, {})[key] = record
+            if family not in _HISTORIES:
+                self._families.setdefault(family, {})[key] = record
         log.states.clear()
 
     def take(self, family: str) -> dict[str, Record]:
-        """The state of a family by key, in the order of the ledger. It is given away once."""
+        """The state of a family by key, in the order of the ledger. It is given away once.
+
+        Histories are not in memory: ``records`` reads them.
+        """
         return self._families.pop(family, {})
+
+    def records(self) -> Iterator[Record]:
+        """Every record on disk, in order. Blocks."""
+        return self._log.records()
+
+    def keeps_times_of(self, files: Iterable[str]) -> None:
+        """Marks of these files are kept, and no others."""
+        self._timed_files = tuple(files)
 
     def write(
         self,
@@ -56,9 +83,8 @@ class Ledger:
     ) -> None:
         """Returns when they are durable and ``then`` has been done; JourneymanError: neither is."""
         self._log.append(records, sync=sync, then=then)
-        if self._log.is_bloated and self._compaction is None:
-            self._compaction = threading.Thread(target=self._compact, name="journeyman-ledger")
-            self._compaction.start()
+        if self._log.is_bloated:
+            self._begin_compaction()
 
     async def note(self, records: Sequence[Record]) -> None:
         """The same from the event loop, for what belongs to no batch."""
@@ -66,17 +92,45 @@ class Ledger:
 
     def close(self) -> None:
         """Blocks. All services are closed."""
-        if (compaction := self._compaction) is not None:
+        with self._compactions:
+            self._no_compaction_before_ns = _NEVER_NS
+            compaction = self._compaction
+        if compaction is not None:
             compaction.join()
         self._log.close()
 
+    # -- compaction --
+
+    def _begin_compaction(self) -> None:
+        with self._compactions:
+            is_running = self._compaction is not None and self._compaction.is_alive()
+            if is_running or self._clock.monotonic_ns() < self._no_compaction_before_ns:
+                return
+            self._no_compaction_before_ns = self._clock.monotonic_ns() + COMPACTION_PAUSE_NS
+            self._compaction = threading.Thread(target=self._compact, name="journeyman-ledger")
+            self._compaction.start()
+
     def _compact(self) -> None:
         try:
-            self._log.compact()
+            self._log.compact(self._keeping())
         except (OSError, JourneymanError) as error:
-            self._messages.warn("the ledger was not compacted", reason=error)
-        else:
-            self._compaction = None
+            self._messages.warn("the ledger was not compacted; it is whole", reason=error)
+
+    def _keeping(self) -> Callable[[Record], bool]:
+        oldest_ns = self._clock.now_ns() - self._audit_ns if self._audit_ns else None
+        heads: dict[int, set[Head]] = {}
+
+        def keeps(record: Record) -> bool:
+            if isinstance(record, ActionAudited):
+                return oldest_ns is None or record.logged.unix_ns >= oldest_ns
+            if isinstance(record, TimesMarked):
+                size = record.head_bytes
+                if size not in heads:
+                    heads[size] = heads_of(self._disk, self._timed_files, size)
+                return Head(size, record.head_crc) in heads[size]
+            return True
+
+        return keeps
 
 
 def open_ledger(settings: Settings, disk: Disk, clock: Clock, messages: ServerLog) -> Ledger | None:
@@ -87,7 +141,7 @@ def open_ledger(settings: Settings, disk: Disk, clock: Clock, messages: ServerLo
     log = LedgerLog.open(disk, clock, path)
     tell_recovery(messages, log.recovery)
     messages.info(f"loaded {len(log.states)} entries of the ledger", ledger=path)
-    return Ledger(log, messages)
+    return Ledger(log, disk, clock, messages, audit_days=settings.ledger.audit_days)
 
 
 def is_used(settings: Settings) -> bool:

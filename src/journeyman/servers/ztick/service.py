@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from journeyman.clock import Clock
@@ -35,6 +36,8 @@ from journeyman.engines.ztick.messages import (
 )
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.catalog import load_order
+from journeyman.logs.ledger.times import MarkWriter
 from journeyman.logs.ztick.compaction import Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import Metrics
@@ -268,7 +271,9 @@ class ZtickServer(Service):
 
     def _build(self, schedule: ZtickEngine) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
-        recorder = ZtickRecorder(self._ztick_log) if self._ztick_log is not None else None
+        recorder, marks = None, self._build_marks()
+        if self._ztick_log is not None:
+            recorder = ZtickRecorder(self._ztick_log, marks)
         self._load_timetables(schedule)
         access = self._context.access
         self.runs = self._build_runs()
@@ -280,6 +285,7 @@ class ZtickServer(Service):
             recorder,
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
+            marks=marks,
         )
         self._build_ticker(schedule.next_due_ns, settings.database.framerate)
         if self._ztick_log is not None:
@@ -296,7 +302,7 @@ class ZtickServer(Service):
                     self._ztick_log is not None and self._ztick_log.appender.poisoned is not None
                 ),
                 on_failure=self.on_failure,
-                on_end=self.figures.compaction_ended,
+                on_end=self._compaction_ended,
             )
         self.around = self._port_context(ZtickContext, metrics=self._metrics)
         self.facts = ServerFacts(
@@ -317,6 +323,20 @@ class ZtickServer(Service):
                 self._clock,
                 self._messages,
             )
+
+    def _build_marks(self) -> MarkWriter | None:
+        ledger, log = self._context.ledger, self._ztick_log
+        if ledger is None or log is None:
+            return None
+        ledger.keeps_times_of(load_order(self._settings.database.logfile_path))
+        write = partial(ledger.write, sync=False)
+        marks = MarkWriter(self._disk, self._clock, log.appender, write)
+        marks.note()  # what an earlier process could not mark was there at this start
+        return marks
+
+    def _compaction_ended(self, success: bool) -> None:
+        self.figures.compaction_ended(success)
+        self.writer.mark_soon()
 
     def _build_runs(self) -> Runs:
         history, database = self._settings.history, self._settings.database
@@ -367,6 +387,10 @@ class ZtickServer(Service):
             self.figures.run_missed()
         if self._history is not None:
             self._history.without_rule(run)
+
+    def on_batch(self) -> None:
+        super().on_batch()
+        self.writer.flush_later()
 
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
         self.figures.count(requests, outcomes)

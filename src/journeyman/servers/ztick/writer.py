@@ -29,6 +29,7 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.logs.appender import in_blocks
+from journeyman.logs.ledger.times import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import (
     SETTLED,
@@ -54,6 +55,7 @@ from journeyman.servers.core.group_commit import (
     WriterOwner,
 )
 from journeyman.servers.core.ledger import Ledger
+from journeyman.units import NS_PER_S
 
 Request: TypeAlias = Command | Settled
 
@@ -78,15 +80,18 @@ class ZtickOwner(WriterOwner, Protocol):
 
 
 class ZtickRecorder:
-    """The log, as the writer sees it."""
+    """The log, as the writer sees it; and when it was written, for the ledger."""
 
-    def __init__(self, log: ZtickLog) -> None:
+    def __init__(self, log: ZtickLog, marks: MarkWriter | None = None) -> None:
         self._append = log.appender.append
+        self._marks = marks
 
     def write(self, records: Sequence[Record]) -> None:
         # Pieces of a block, not one per record: where in the log a record stands is not needed.
         encode = CODEC.encode
         self._append([b"".join(block) for block in in_blocks([encode(each) for each in records])])
+        if self._marks is not None:
+            self._marks.note()
 
 
 class ZtickWriter(GroupCommit):
@@ -102,8 +107,9 @@ class ZtickWriter(GroupCommit):
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
+        marks: MarkWriter | None = None,
     ) -> None:
-        """``recorder`` None: memory only."""
+        """``recorder`` None: memory only. ``marks``: those that the recorder makes."""
         super().__init__(
             owner,
             loop,
@@ -115,6 +121,30 @@ class ZtickWriter(GroupCommit):
         )
         self._schedule = schedule
         self._recorder = recorder
+        self._marks = marks
+        self._flushing: asyncio.TimerHandle | None = None
+
+    def mark_soon(self) -> None:
+        """The log has begun another file."""
+        if self._marks is not None:
+            self.run_between(self._marks.note)
+
+    def flush_later(self) -> None:
+        """Marks that no batch takes along are written a little later."""
+        if self._marks is not None and self._marks.is_waiting and self._flushing is None:
+            self._flushing = self._loop.call_later(FLUSH_NS / NS_PER_S, self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = None
+        assert self._marks is not None
+        self.run_between(self._marks.flush)
+
+    def close(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+        super().close()
+        if self._marks is not None:
+            self._marks.flush()
 
     def _due(self) -> TriggerDue:
         return TriggerDue()
@@ -146,6 +176,11 @@ class ZtickWriter(GroupCommit):
                 records += outcome.records
             if outcome.effects:
                 effects += outcome.effects
+
+    def _write_all(self, batch: Batch) -> None:
+        super()._write_all(batch)
+        if self._marks is not None:
+            self._marks.flush_if_due()
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None

@@ -1,0 +1,280 @@
+"""When records of the schedule's log were written, by marks in the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.disk import RealDisk
+from journeyman.errors import LogFull
+from journeyman.formats.ledger import CODEC, TimesMarked
+from journeyman.formats.ztick import JobSet, Status
+from journeyman.logs.catalog import load_order
+from journeyman.logs.ledger import times as module
+from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger.times import (
+    FLUSH_NS,
+    Head,
+    Mark,
+    MarkWriter,
+    decode_marks,
+    encode_marks,
+    times_of,
+)
+from journeyman.logs.ztick.log import ZtickLog, compact_offline
+from journeyman.testing import ManualClock, SimulatedDisk
+from tests.support.cli_commands import assert_one_line_error, run
+
+LOG = "data/schedule.log"
+SECOND_NS = 10**9
+
+
+class Server:
+    """The schedule's log and its ledger, as a server writes them: a batch a second."""
+
+    def __init__(self, disk: SimulatedDisk, clock: ManualClock, *, seal: bool = True) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.ledger = LedgerLog.open(disk, clock, "data/ledger")
+        self.log = ZtickLog.open(disk, clock, LOG, seal=seal)
+        write = self.ledger.append
+        self.marks = MarkWriter(
+            disk, clock, self.log.appender, lambda records: write(records, sync=False)
+        )
+        self.marks.note()
+
+    def batch(self, *names: str, status: Status = Status.PLANNED) -> int:
+        """When it was written."""
+        self.clock.advance(1)
+        self.log.append([JobSet(name, 0, status) for name in names])
+        self.marks.note()
+        self.marks.flush_if_due()
+        return self.clock.now_ns()
+
+    def compact(self) -> int:
+        self.clock.advance(1)
+        self.log.compact()
+        self.marks.note()
+        return self.clock.now_ns()
+
+    def stop(self) -> None:
+        self.marks.flush()
+        self.log.close()
+        self.ledger.close()
+
+
+def known(disk: SimulatedDisk) -> list[tuple[str, int | None]]:
+    """Every record of the log with its time, in load order."""
+    files = [path for path in load_order(LOG) if disk.exists(path)]
+    times = times_of(disk, "data/ledger", files)
+    found = []
+    with ZtickLog.open(disk, ManualClock(), LOG) as log:
+        views = {path: disk.size(path) for path in files}
+        place = iter(files)
+        path, last = next(place), -1
+        for entry in log.entries():
+            if entry.offset <= last:
+                path = next(place)
+            last = entry.offset
+            assert entry.offset < views[path]
+            at = times[path].time_ns(entry.offset) if path in times else None
+            found.append((entry.record.identifier, at))
+    return found
+
+
+@pytest.mark.parametrize("seal", [True, False])
+def test_every_batch_has_its_time(seal: bool):
+    server = Server(SimulatedDisk(), ManualClock(), seal=seal)
+    first = server.batch("a", "b")
+    second = server.batch("c")
+    server.stop()
+    assert known(server.disk) == [("a", first), ("b", first), ("c", second)]
+
+
+def test_a_restart_goes_on_with_the_same_file():
+    disk, clock = SimulatedDisk(), ManualClock()
+    server = Server(disk, clock)
+    first = server.batch("a")
+    server.stop()
+    server = Server(disk, clock)
+    second = server.batch("b")
+    server.stop()
+    assert known(disk) == [("a", first), ("b", second)]
+
+
+def test_what_lost_its_mark_was_there_at_the_next_start():
+    disk, clock = SimulatedDisk(), ManualClock()
+    server = Server(disk, clock)
+    first = server.batch("a")
+    clock.advance(0)
+    server.log.append([JobSet("b", 0, Status.PLANNED)])  # killed before its mark
+    server.log.close()
+    server.ledger.close()
+    clock.advance(5)
+    start = clock.now_ns()
+    Server(disk, clock).stop()
+    assert known(disk) == [("a", first), ("b", start)]
+
+
+def test_after_the_last_mark_nothing_is_known():
+    server = Server(SimulatedDisk(), ManualClock())
+    first = server.batch("a")
+    server.log.append([JobSet("b", 0, Status.PLANNED)])
+    server.log.close()
+    server.ledger.close()
+    assert known(server.disk) == [("a", first), ("b", None)]
+
+
+def test_what_was_compacted_has_the_time_of_its_compaction():
+    server = Server(SimulatedDisk(), ManualClock())
+    server.batch("a", "b")
+    server.batch("a", status=Status.EXECUTED)
+    compacted = server.compact()
+    later = server.batch("c")
+    again = server.compact()
+    last = server.batch("d")
+    server.stop()
+    assert compacted < later < again < last
+    assert known(server.disk) == [("b", again), ("a", again), ("c", again), ("d", last)]
+
+
+def test_without_a_batch_after_it_a_compaction_is_known_from_the_next_start():
+    disk, clock = SimulatedDisk(), ManualClock()
+    server = Server(disk, clock)
+    server.batch("a")
+    server.compact()
+    server.stop()
+    clock.advance(1)
+    start = clock.now_ns()
+    server = Server(disk, clock)
+    last = server.batch("b")
+    server.stop()
+    assert known(disk) == [("a", start), ("b", last)]
+
+
+def test_a_file_that_the_ledger_does_not_know_has_no_times():
+    disk, clock = SimulatedDisk(), ManualClock()
+    server = Server(disk, clock)
+    server.batch("a")
+    server.batch("a")
+    server.stop()
+    compact_offline(disk, LOG, now_ns=clock.now_ns())
+    assert known(disk) == [("a", None)]
+
+
+def test_a_lost_or_damaged_ledger_loses_times_and_nothing_else():
+    server = Server(SimulatedDisk(), ManualClock())
+    server.batch("a")
+    server.batch("b")
+    server.stop()
+    path = "data/ledger/000000001.ledger"
+    data = server.disk.read_bytes(path)
+    server.disk.plant(path, data[: len(data) // 2])
+    assert [name for name, _ in known(server.disk)] == ["a", "b"]
+    server.disk.remove(path)
+    assert known(server.disk) == [("a", None), ("b", None)]
+
+
+def test_marks_within_a_second_are_one_record():
+    server = Server(SimulatedDisk(), ManualClock())
+    server.batch("first")
+    for number in range(10):
+        server.log.append([JobSet(f"job.{number}", 0, Status.PLANNED)])
+        server.marks.note()
+        server.marks.flush_if_due()
+    before = len(list(server.ledger.records()))
+    server.clock.advance(FLUSH_NS / SECOND_NS)
+    server.marks.flush_if_due()
+    assert len(list(server.ledger.records())) == before + 1
+
+
+def test_marks_that_cannot_be_written_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MOST_WAITING", 10)
+    disk, clock = SimulatedDisk(), ManualClock()
+    log = ZtickLog.open(disk, clock, LOG)
+    refused: list[int] = []
+    written: list[object] = []
+
+    def write(records: object) -> None:
+        if len(refused) < 40:
+            refused.append(1)
+            raise LogFull("ledger", "no room")
+        written.append(records)
+
+    marks = MarkWriter(disk, clock, log.appender, write)
+    for number in range(40):
+        clock.advance(1)
+        log.append([JobSet(f"job.{number}", 0, Status.PLANNED)])
+        marks.note()
+        marks.flush_if_due()
+        assert len(marks._records) <= 10
+    marks.flush()
+    assert len(written) == 1
+    assert not marks.is_waiting
+
+
+def test_marks_beyond_a_cut_do_not_count():
+    disk, clock = SimulatedDisk(), ManualClock()
+    disk.plant("f", b"x" * 300)
+    head = Head.of(disk, "f")
+    with LedgerLog.open(disk, clock, "ledger") as ledger:
+        ledger.append([encode_marks(head, [Mark(100, 1), Mark(200, 2)])])
+        ledger.append([encode_marks(head, [Mark(150, 3), Mark(300, 4)])])
+    times = times_of(disk, "ledger", ["f"])["f"]
+    assert [times.time_ns(at) for at in (0, 99, 100, 149, 150, 299, 300)] == [
+        *(1, 1, 3, 3, 4, 4),
+        None,
+    ]
+
+
+MARKS = st.lists(st.builds(Mark, st.integers(0, 10**6), st.integers(0, 2 * 10**18)), min_size=1)
+
+
+@given(MARKS)
+def test_marks_survive_the_codec(marks: list[Mark]):
+    record = encode_marks(Head(7, 2**32 - 1), marks)
+    entry = CODEC.decode(CODEC.encode(record), 0)
+    assert entry is not None
+    assert isinstance(entry.record, TimesMarked)
+    assert list(decode_marks(entry.record)) == marks
+
+
+# -- dump -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[int]]:
+    """A real log in which ``a`` was planned, then ended; and when."""
+    monkeypatch.chdir(tmp_path)
+    server = Server(RealDisk(), ManualClock())  # type: ignore[arg-type]
+    moments = [server.batch("a"), server.batch("b"), server.batch("a", status=Status.EXECUTED)]
+    server.stop()
+    return tmp_path / LOG, moments
+
+
+def test_dump_shows_the_schedule_as_of_a_time(schedule: tuple[Path, list[int]]):
+    path, (first, second, third) = schedule
+    shown = {
+        moment: run("dump", "--compact", "--as-of", moment, path).stdout.split("\n")[:-1]
+        for moment in (first - 1, first, second, third)
+    }
+    assert shown == {
+        first - 1: [],
+        first: ["SET a 0 planned"],
+        second: ["SET a 0 planned", "SET b 0 planned"],
+        third: ["SET b 0 planned", "SET a 0 executed"],
+    }
+    early = run("dump", "--as-of", first - 1, path)
+    assert "known from" in early.stderr
+
+
+def test_dump_without_a_ledger_says_what_is_missing(schedule: tuple[Path, list[int]]):
+    path, (first, *_) = schedule
+    moved = path.parent / "elsewhere"
+    (path.parent / "ledger").rename(moved)
+    assert_one_line_error(run("dump", "--as-of", first, path), 2, "--as-of needs", "--ledger")
+    given = run("dump", "--as-of", first, "--ledger", moved, path)
+    assert given.stdout == "SET a 0 planned\n"
