@@ -187,7 +187,7 @@ def test_the_command_prints_json_and_tables(spark, logs):
     assert f"# ztick.jobs: {jobs:,}, the first 3" in shown.stdout
     refused = run("pipeline", "replay", log, "--as-of", "2026-01-01")
     assert refused.exit_code == 2
-    assert "give FILE:OFFSET" in refused.stderr
+    assert "no ledger with times" in refused.stderr
 
 
 def test_what_was_there_comes_back_if_it_cannot_be_replaced(tmp_path):

@@ -27,43 +27,10 @@ from journeyman.logs.ledger.times import (
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.cli_commands import assert_one_line_error, run
+from tests.support.marked_schedule import MarkedSchedule
 
 LOG = "data/schedule.log"
 SECOND_NS = 10**9
-
-
-class Server:
-    """The schedule's log and its ledger, as a server writes them: a batch a second."""
-
-    def __init__(self, disk: SimulatedDisk, clock: ManualClock, *, seal: bool = True) -> None:
-        self.disk = disk
-        self.clock = clock
-        self.ledger = LedgerLog.open(disk, clock, "data/ledger")
-        self.log = ZtickLog.open(disk, clock, LOG, seal=seal)
-        write = self.ledger.append
-        self.marks = MarkWriter(
-            disk, clock, self.log.appender, lambda records: write(records, sync=False)
-        )
-        self.marks.note()
-
-    def batch(self, *names: str, status: Status = Status.PLANNED) -> int:
-        """When it was written."""
-        self.clock.advance(1)
-        self.log.append([JobSet(name, 0, status) for name in names])
-        self.marks.note()
-        self.marks.flush_if_due()
-        return self.clock.now_ns()
-
-    def compact(self) -> int:
-        self.clock.advance(1)
-        self.log.compact()
-        self.marks.note()
-        return self.clock.now_ns()
-
-    def stop(self) -> None:
-        self.marks.flush()
-        self.log.close()
-        self.ledger.close()
 
 
 def known(disk: SimulatedDisk) -> list[tuple[str, int | None]]:
@@ -87,19 +54,20 @@ def known(disk: SimulatedDisk) -> list[tuple[str, int | None]]:
 
 @pytest.mark.parametrize("seal", [True, False])
 def test_every_batch_has_its_time(seal: bool):
-    server = Server(SimulatedDisk(), ManualClock(), seal=seal)
+    disk = SimulatedDisk()
+    server = MarkedSchedule(disk, ManualClock(), seal=seal)
     first = server.batch("a", "b")
     second = server.batch("c")
     server.stop()
-    assert known(server.disk) == [("a", first), ("b", first), ("c", second)]
+    assert known(disk) == [("a", first), ("b", first), ("c", second)]
 
 
 def test_a_restart_goes_on_with_the_same_file():
     disk, clock = SimulatedDisk(), ManualClock()
-    server = Server(disk, clock)
+    server = MarkedSchedule(disk, clock)
     first = server.batch("a")
     server.stop()
-    server = Server(disk, clock)
+    server = MarkedSchedule(disk, clock)
     second = server.batch("b")
     server.stop()
     assert known(disk) == [("a", first), ("b", second)]
@@ -107,7 +75,7 @@ def test_a_restart_goes_on_with_the_same_file():
 
 def test_what_lost_its_mark_was_there_at_the_next_start():
     disk, clock = SimulatedDisk(), ManualClock()
-    server = Server(disk, clock)
+    server = MarkedSchedule(disk, clock)
     first = server.batch("a")
     clock.advance(0)
     server.log.append([JobSet("b", 0, Status.PLANNED)])  # killed before its mark
@@ -115,21 +83,23 @@ def test_what_lost_its_mark_was_there_at_the_next_start():
     server.ledger.close()
     clock.advance(5)
     start = clock.now_ns()
-    Server(disk, clock).stop()
+    MarkedSchedule(disk, clock).stop()
     assert known(disk) == [("a", first), ("b", start)]
 
 
 def test_after_the_last_mark_nothing_is_known():
-    server = Server(SimulatedDisk(), ManualClock())
+    disk = SimulatedDisk()
+    server = MarkedSchedule(disk, ManualClock())
     first = server.batch("a")
     server.log.append([JobSet("b", 0, Status.PLANNED)])
     server.log.close()
     server.ledger.close()
-    assert known(server.disk) == [("a", first), ("b", None)]
+    assert known(disk) == [("a", first), ("b", None)]
 
 
 def test_what_was_compacted_has_the_time_of_its_compaction():
-    server = Server(SimulatedDisk(), ManualClock())
+    disk = SimulatedDisk()
+    server = MarkedSchedule(disk, ManualClock())
     server.batch("a", "b")
     server.batch("a", status=Status.EXECUTED)
     compacted = server.compact()
@@ -138,18 +108,18 @@ def test_what_was_compacted_has_the_time_of_its_compaction():
     last = server.batch("d")
     server.stop()
     assert compacted < later < again < last
-    assert known(server.disk) == [("b", again), ("a", again), ("c", again), ("d", last)]
+    assert known(disk) == [("b", again), ("a", again), ("c", again), ("d", last)]
 
 
 def test_without_a_batch_after_it_a_compaction_is_known_from_the_next_start():
     disk, clock = SimulatedDisk(), ManualClock()
-    server = Server(disk, clock)
+    server = MarkedSchedule(disk, clock)
     server.batch("a")
     server.compact()
     server.stop()
     clock.advance(1)
     start = clock.now_ns()
-    server = Server(disk, clock)
+    server = MarkedSchedule(disk, clock)
     last = server.batch("b")
     server.stop()
     assert known(disk) == [("a", start), ("b", last)]
@@ -157,7 +127,7 @@ def test_without_a_batch_after_it_a_compaction_is_known_from_the_next_start():
 
 def test_a_file_that_the_ledger_does_not_know_has_no_times():
     disk, clock = SimulatedDisk(), ManualClock()
-    server = Server(disk, clock)
+    server = MarkedSchedule(disk, clock)
     server.batch("a")
     server.batch("a")
     server.stop()
@@ -166,20 +136,22 @@ def test_a_file_that_the_ledger_does_not_know_has_no_times():
 
 
 def test_a_lost_or_damaged_ledger_loses_times_and_nothing_else():
-    server = Server(SimulatedDisk(), ManualClock())
+    disk = SimulatedDisk()
+    server = MarkedSchedule(disk, ManualClock())
     server.batch("a")
     server.batch("b")
     server.stop()
     path = "data/ledger/000000001.ledger"
-    data = server.disk.read_bytes(path)
-    server.disk.plant(path, data[: len(data) // 2])
-    assert [name for name, _ in known(server.disk)] == ["a", "b"]
-    server.disk.remove(path)
-    assert known(server.disk) == [("a", None), ("b", None)]
+    data = disk.read_bytes(path)
+    disk.plant(path, data[: len(data) // 2])
+    assert [name for name, _ in known(disk)] == ["a", "b"]
+    disk.remove(path)
+    assert known(disk) == [("a", None), ("b", None)]
 
 
 def test_marks_within_a_second_are_one_record():
-    server = Server(SimulatedDisk(), ManualClock())
+    disk = SimulatedDisk()
+    server = MarkedSchedule(disk, ManualClock())
     server.batch("first")
     for number in range(10):
         server.log.append([JobSet(f"job.{number}", 0, Status.PLANNED)])
@@ -249,7 +221,7 @@ def test_marks_survive_the_codec(marks: list[Mark]):
 def schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[int]]:
     """A real log in which ``a`` was planned, then ended; and when."""
     monkeypatch.chdir(tmp_path)
-    server = Server(RealDisk(), ManualClock())  # type: ignore[arg-type]
+    server = MarkedSchedule(RealDisk(), ManualClock())
     moments = [server.batch("a"), server.batch("b"), server.batch("a", status=Status.EXECUTED)]
     server.stop()
     return tmp_path / LOG, moments

@@ -40,6 +40,7 @@ ARCHIVE_PREFIX = "archive~"
 LOCK_SUFFIX = ".lock"
 READ_LOCK = "read.lock"
 LEDGER_LOCK = "ledger.lock"
+COMPACTED_SUFFIX = ".compressed"
 APPEND_LOCK = "append.lock"
 MAX_SEQUENCE = 999_999_999  # what nine digits hold; a tenth would hide the file from readers
 MAX_NAME_BYTES = 200  # of a queue or a reader; file names end at 255 on common file systems
@@ -117,7 +118,7 @@ class ZtickNames:
 
     @property
     def compressed(self) -> str:
-        return self.active + ".compressed"
+        return self.active + COMPACTED_SUFFIX
 
     @property
     def compressed_tmp(self) -> str:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from journeyman.cli.lines import parse_moment
 from journeyman.cli.output import Output
 from journeyman.cli.pipeline.answers import Answer, answer_options
 from journeyman.cli.pipeline.log_paths import is_small, logs_by_dialect, pipeline_dialect_option
@@ -92,23 +91,9 @@ def replay(
     asked = _Asked(as_of, payloads, limit)
     with pipeline_session(options, logs) as spark:
         found = logs_by_dialect(logs, dialect)
-        _check_as_of(found, as_of)
         several = len(found) > 1
         for each, paths in found.items():
             _replay(spark, each, paths, asked, options, answer, several=several)
-
-
-def _check_as_of(found: dict[str, list[str]], as_of: str | None) -> None:
-    if as_of is None:
-        return
-    try:
-        parse_moment(as_of)
-    except (ValueError, OverflowError):
-        return  # a position, or nothing: the source knows
-    if "ztick" in found:
-        raise UsageError(
-            "--as-of: ztick records do not say when they were written; give FILE:OFFSET"
-        )
 
 
 def _replay(

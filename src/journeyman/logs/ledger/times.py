@@ -89,6 +89,11 @@ class FileTimes:
     times_ns: tuple[int, ...]
     whole_ns: int | None = None
 
+    def between(self, begin: int, end: int) -> FileTimes:
+        """As much as the records that begin between these places need."""
+        first, last = bisect_right(self.ends, begin), bisect_right(self.ends, end) + 1
+        return FileTimes(self.ends[first:last], self.times_ns[first:last], self.whole_ns)
+
     def time_ns(self, offset: int) -> int | None:
         """Of the record at ``offset``; None if that is not known."""
         at = bisect_right(self.ends, offset)

@@ -32,7 +32,7 @@ from journeyman.spark.tables import packets, tables_of
 
 _PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
 _COLUMNS = {
-    ZTICK: (*_PLACE, "identifier", "execution_ns", "status"),
+    ZTICK: (*_PLACE, "time", "identifier", "execution_ns", "status"),
     WORKQ: (
         *(*_PLACE, "key", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
         *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),

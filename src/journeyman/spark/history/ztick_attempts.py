@@ -6,9 +6,11 @@
 The two meet on (log, job, time planned for). A run that the log no longer knows (compaction keeps
 the last record of a job alone) is a row all the same; so is a plan of which no run is known, with
 the times null and one of these outcomes. A recorded failure without a rule has an end and no start.
+With a ledger beside the log, ``created_ns`` is when a job was planned, and ``ended_ns`` of what
+ended without a known run is when that was written.
 
     planned triggered       as the log says, and nothing has come since
-    executed failed         it ended, and no server recorded when
+    executed failed         it ended, and no server recorded its run
     replanned removed       before it ran
 """
 
@@ -23,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.errors import UsageError
+from journeyman.logs.segments import COMPACTED_SUFFIX
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, SUFFIX
 from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.history.columns import as_attempts
@@ -141,6 +144,7 @@ def attempts(records: DataFrame, runs: DataFrame) -> DataFrame:
                 "attempt": F.coalesce("attempt", F.lit(1)),
                 "first": F.coalesce(F.col("attempt") == 1, F.lit(True)),
                 "outcome": F.coalesce("run_outcome", "outcome"),
+                "ended_ns": F.coalesce("ended_ns", "written_ns"),
             }
         )
     )
@@ -150,13 +154,17 @@ def grouped(records: DataFrame) -> DataFrame:
     """Records by job (or rule) and time planned for; removals are groups of their own.
 
     Columns: _log, key, is_rule, is_set, ready_ns, latest (position of the last record, times four,
-    plus its status), last_length, position (of the first), plans (how often it was planned).
+    plus its status), last_length, position (of the first), plans (how often it was planned),
+    created_ns and last_ns (when the first and the last of them were written, if that is known).
     """
     status = F.lit(0)
     for number, word in enumerate(STATUSES):
         status = F.when(F.col("status") == word, F.lit(number)).otherwise(status)
     # The last status as part of one number, so that Spark hashes instead of sorting every record.
     latest = F.col("_position") * len(STATUSES) + status
+    # What was compacted is known as of its compaction, which is not when it was written.
+    is_own = ~F.col("_file").endswith(COMPACTED_SUFFIX)
+    written_ns = F.when(is_own, F.unix_micros("time") * 1000)
     is_rule = F.col("kind").isin("rule_set", "remove_rule")
     is_set = F.col("kind").isin("set", "rule_set")
     return (
@@ -173,6 +181,8 @@ def grouped(records: DataFrame) -> DataFrame:
             F.max_by(F.col("_length").cast("long"), latest).alias("last_length"),
             F.min("_position").alias("position"),
             F.count_if(F.col("status") == "planned").alias("plans"),
+            F.min(F.when(F.col("status") == "planned", written_ns)).alias("created_ns"),
+            F.max_by(written_ns, latest).alias("last_ns"),
         )
     )
 
@@ -180,7 +190,7 @@ def grouped(records: DataFrame) -> DataFrame:
 def plans_of(groups: DataFrame) -> DataFrame:
     """One row a job and time planned for: what became of it, as far as the log says.
 
-    Columns: _log, key, ready_ns, outcome, plans, position.
+    Columns: _log, key, ready_ns, outcome, plans, position, created_ns, written_ns (of its end).
     """
     # One job's plans, of which there are few; what follows a plan has taken its place.
     next_is_set = F.lead("is_set").over(Window.partitionBy("_log", "key").orderBy("latest"))
@@ -192,5 +202,9 @@ def plans_of(groups: DataFrame) -> DataFrame:
         groups.where(~F.col("is_rule"))
         .withColumn("outcome", outcome)
         .where(F.col("is_set"))
-        .select("_log", "key", "ready_ns", "outcome", "plans", "position")
+        .withColumn("written_ns", F.when(F.col("outcome").isin(*_ENDED), F.col("last_ns")))
+        .select(
+            *("_log", "key", "ready_ns", "outcome", "plans", "position"),
+            *("created_ns", "written_ns"),
+        )
     )

@@ -156,7 +156,7 @@ class LogReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         logs = find_logs(self._options)
         narrowed(_schema_of(self._options, logs), self._schema)
-        return list(plan_partitions(logs, self._options))
+        return list(plan_partitions(logs, self._options, times="time" in self._schema.names))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from journeyman.spark.source.task import read_pieces

@@ -289,6 +289,7 @@ class SourceOptions:
     reduce: str | None = None
     salvage: bool = False
     damage_only: bool = False
+    ledger: str | None = None  # ztick: what says when records were written
 
     @classmethod
     def parse(cls, dialect: str, given: Mapping[str, str]) -> SourceOptions:
@@ -314,6 +315,11 @@ class SourceOptions:
         """The name of the column for damaged bytes; None when there is none."""
         return self.corrupt_record if self.mode == PERMISSIVE else None
 
+    @property
+    def has_moment(self) -> bool:
+        """Whether records are wanted by when they were written."""
+        return not self.start_ns == self.end_ns == self.as_of_ns is None
+
     def _check(self) -> None:
         dialect = self.dialect
         unknown = sorted((self.kinds or frozenset()) - set(KINDS[dialect]))
@@ -321,12 +327,13 @@ class SourceOptions:
             raise UsageError(
                 f"kinds: {dialect} has no {', '.join(unknown)}; it has {', '.join(KINDS[dialect])}"
             )
-        has_moment = not self.start_ns == self.end_ns == self.as_of_ns is None
-        if has_moment and dialect in (ZTICK, KEYSPACE):
+        if self.has_moment and dialect == KEYSPACE:
             raise UsageError(
                 f"records of {dialect} say no time: "
                 "startTime, endTime and a time in asOf cannot be met"
             )
+        if self.ledger is not None and dialect != ZTICK:
+            raise UsageError(f"option ledger is for ztick, not for {dialect}")
         if self.queue is not None and dialect != KESTREL:
             raise UsageError(f"option queue is for kestrel, not for {dialect}")
         if self.reduce is not None and self.reduce != REDUCERS.get(dialect):
@@ -480,6 +487,7 @@ _OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("reduce", "reduce", _text),
     ("salvage", "salvage", _flag),
     ("damageOnly", "damage_only", _flag),
+    ("ledger", "ledger", _text),
     # For streams; a batch read leaves them alone, as it does the two limits of a trigger.
     ("startingOffsets", "starting_offsets", _one_of("earliest", "latest")),
     ("onLostHistory", "on_lost_history", _one_of("fail", "continue")),

@@ -24,17 +24,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 from journeyman.logs.catalog import Log, LogFile
-from journeyman.spark.source.options import AsOfPosition, SourceOptions
+from journeyman.logs.ledger.times import FileTimes, ledger_beside, times_of
+from journeyman.spark.source.options import ZTICK, AsOfPosition, SourceOptions
 
 MAX_SPLIT_BYTES = 256 * 1024 * 1024
 MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
@@ -61,6 +63,7 @@ class SplitContext:
     reader: str | None = None
     partitions: tuple[tuple[str, str | None], ...] = ()
     buckets: int = 1
+    times: FileTimes | None = field(default=None, compare=False)  # ztick: of its records
 
     def constants(self) -> dict[str, Any]:
         """What all rows of the file have in these columns."""
@@ -117,9 +120,14 @@ class LogPartition(InputPartition):
         self.pieces = tuple(pieces)
 
 
-def plan_partitions(logs: Iterable[Log], options: SourceOptions) -> list[LogPartition]:
-    """Partitions for all logs; none when there is nothing to read."""
-    files = list(_whole_files(logs))
+def plan_partitions(
+    logs: Iterable[Log], options: SourceOptions, *, times: bool = False
+) -> list[LogPartition]:
+    """Partitions for all logs; none when there is nothing to read.
+
+    ``times``: when records were written is asked for.
+    """
+    files = list(_whole_files(logs, options, times=times or options.has_moment))
     if options.as_of_position is not None:
         files = _before(files, options.as_of_position)
     # A reducer is shown files without a record too.
@@ -131,8 +139,9 @@ def plan_partitions(logs: Iterable[Log], options: SourceOptions) -> list[LogPart
     return [LogPartition(group) for group in _packed(pieces, split_bytes, least)]
 
 
-def _whole_files(logs: Iterable[Log]) -> Iterator[Piece]:
+def _whole_files(logs: Iterable[Log], options: SourceOptions, *, times: bool) -> Iterator[Piece]:
     for log in logs:
+        known = _times(log, options) if times and log.dialect == ZTICK else {}
         buckets = _buckets(sum(file.size for file in log.files))
         for file in log.files:
             context = SplitContext(
@@ -143,8 +152,22 @@ def _whole_files(logs: Iterable[Log]) -> Iterator[Piece]:
                 reader=file.reader,
                 partitions=log.partitions,
                 buckets=buckets,
+                times=known.get(file.path),
             )
             yield Piece(context, file, 0, file.size)
+
+
+def _times(log: Log, options: SourceOptions) -> Mapping[str, FileTimes]:
+    """What the ledger beside a schedule's log, or the one that was named, says of its files."""
+    ledger = options.ledger or ledger_beside(log.name)
+    is_local = "://" not in log.name and "://" not in ledger
+    known = times_of(RealDisk(), ledger, [file.path for file in log.files]) if is_local else {}
+    if options.has_moment and not known:
+        raise UsageError(
+            f"records of {log.name} say no time, and there is no ledger with times at {ledger}: "
+            "give the option ledger, or a position"
+        )
+    return known
 
 
 def _buckets(log_bytes: int) -> int:
@@ -177,7 +200,11 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
         if begin - anchor > walk_bytes:
             anchor = first_boundary(replace(piece, begin=begin, anchor=anchor), options)
         if anchor < end or anchor == 0:
-            yield replace(piece, begin=max(begin, anchor), end=end, anchor=anchor)
+            part = replace(piece, begin=max(begin, anchor), end=end, anchor=anchor)
+            if (times := piece.context.times) is not None and count > 1:
+                context = replace(piece.context, times=times.between(anchor, end))
+                part = replace(part, context=context)
+            yield part
 
 
 def _packed(pieces: list[Piece], split_bytes: int, least: int) -> Iterator[list[Piece]]:

@@ -130,7 +130,7 @@ class _Task:
         """Wanted chunks, and batches of one row about damage; the others as they are."""
         for item in items:
             if isinstance(item, Chunk):
-                yield self._selection.of(item)
+                yield self._selection.of(item, piece.context)
             elif not isinstance(item, Damage):
                 yield item
             elif self._options.mode == FAILFAST:
@@ -181,25 +181,28 @@ class Selection:
         self._first = self._ceiling(options.start_ns)
         self._behind = self._ceiling(options.end_ns)
         self._as_of = None if options.as_of_ns is None else options.as_of_ns // self._unit_ns
+        self._is_marked = options.dialect == ZTICK and options.has_moment
         limits = (options.kinds, options.start_ns, options.end_ns, options.as_of_ns)
         self.takes_all = all(limit is None for limit in limits)
 
-    def of(self, chunk: Chunk) -> Chunk:
+    def of(self, chunk: Chunk, context: SplitContext) -> Chunk:
         """The chunk with only the rows that are wanted."""
         if self.takes_all:
             return chunk
         wanted = np.ones(chunk.batch.num_rows, np.bool_)
         if self._codes is not None:
             wanted &= np.isin(raw_numbers(kinds_in(chunk.batch)), self._codes)
-        if self._time:
-            wanted &= self._in_time(chunk.batch.column(self._time))
+        if self._is_marked:
+            times, said = marked_times(context, chunk.batch)
+            wanted &= said & self._in_time(times, said)
+        elif self._time:
+            column = chunk.batch.column(self._time)
+            wanted &= self._in_time(raw_numbers(column), valid_rows(column))
         if wanted.all():
             return chunk
         return Chunk(chunk.batch.filter(mask(wanted)), chunk.next_offset, chunk.ending)
 
-    def _in_time(self, column: Any) -> Any:
-        times = raw_numbers(column)
-        said = valid_rows(column)
+    def _in_time(self, times: Any, said: Bools) -> Any:
         wanted = np.ones(len(times), np.bool_)
         if self._first is not None:
             wanted &= said & (times >= self._first)
@@ -250,7 +253,7 @@ class RowMaker:
         if name == "key":
             return _KEYS[self._dialect](chunk)
         if name == "time":
-            return _TIME_COLUMNS[self._dialect](chunk)
+            return _TIME_COLUMNS[self._dialect](context, chunk)
         if name == "kind":
             return self._words[name].take(kinds_in(chunk))
         if name in self._words:
@@ -304,8 +307,23 @@ _ENVELOPE: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = 
 }
 
 
-def _no_time(chunk: pa.RecordBatch) -> Column:
+def _no_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
     return pa.nulls(chunk.num_rows, _TIME)
+
+
+def marked_times(context: SplitContext, chunk: pa.RecordBatch) -> tuple[Any, Bools]:
+    """When ztick records were written, in nanoseconds, and of which that is known."""
+    offsets, times = raw_numbers(chunk.column("offset")), context.times
+    if times is None:
+        return np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.bool_)
+    places = np.searchsorted(np.array(times.ends, np.int64), offsets, side="right")
+    known = np.array([*times.times_ns, times.whole_ns or 0], np.int64)
+    return known[places], (places < len(times.ends)) | (times.whole_ns is not None)
+
+
+def _marked_time(context: SplitContext, chunk: pa.RecordBatch) -> Column:
+    times, said = marked_times(context, chunk)
+    return _moments(times // 1000, said)
 
 
 def _moments(microseconds: Any, valid: Any = None) -> Column:
@@ -316,11 +334,11 @@ def _moments(microseconds: Any, valid: Any = None) -> Column:
     return numbers(microseconds, reached).view(_TIME)
 
 
-def _logged_time(chunk: pa.RecordBatch) -> Column:
+def _logged_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
     return _moments(raw_numbers(chunk.column("logged_ns")) // 1000)
 
 
-def _kestrel_time(chunk: pa.RecordBatch) -> Column:
+def _kestrel_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
     column = chunk.column("add_time_ms")
     added_ms = raw_numbers(column)
     reach = np.clip(added_ms, _FIRST_US // 1000 - 1, _LAST_US // 1000 + 1)
@@ -352,8 +370,8 @@ _KEYS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
     KEYSPACE: _keyspace_key,
     LEDGER: lambda chunk: chunk.column("subject"),
 }
-_TIME_COLUMNS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
-    ZTICK: _no_time,
+_TIME_COLUMNS: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = {
+    ZTICK: _marked_time,
     WORKQ: _logged_time,
     KESTREL: _kestrel_time,
     KEYSPACE: _no_time,
