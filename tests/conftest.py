@@ -13,6 +13,9 @@ pytest.register_assert_rewrite("tests.support")  # before anything of it is impo
 
 from tests.support.effort import cases  # noqa: E402
 
+# Found by itself where this tree is installed as a package; named here for where it is not.
+pytest_plugins = ["journeyman.pytest_plugin"]
+
 # Speed is measured in bench/, not in tests. A run that gates a change must not depend on luck:
 # there the examples are the same every time; at a desk they are new ones. HYPOTHESIS_PROFILE=deep
 # tries ten times as many.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Middleware,
         Retry,
         Task,
+        group,
         job,
     )
 
@@ -53,6 +54,7 @@ __all__ = [
     "Task",
     "UsageError",
     "__version__",
+    "group",
     "job",
 ]
 

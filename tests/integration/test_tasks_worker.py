@@ -65,9 +65,23 @@ def suicide() -> str:
 
 @app.task(name="slow", queue="slow")
 def slow(seconds: float) -> str:
-    note("slow starts")
+    note(f"slow starts {seconds}")
     time.sleep(seconds)
     return "finished"
+
+@app.task(name="total")
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+together = {}
+
+@app.task(name="lonely", queue="lonely", concurrency=1, key="{key}")
+def lonely(key: int) -> int:
+    together[key] = together.get(key, 0) + 1
+    time.sleep(0.05)
+    most = together[key]
+    together[key] -= 1
+    return most
 
 @app.task(name="unwritable")
 def unwritable() -> object:
@@ -88,7 +102,8 @@ def place(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory) -> Iterator[str]:
-    with WorkqProcess(tmp_path_factory.mktemp("server")) as server:
+    where = tmp_path_factory.mktemp("server")
+    with WorkqProcess(where, data__directory=where / "data") as server:
         yield f"journeyman://127.0.0.1:{server.workq_port}"
 
 
@@ -169,6 +184,31 @@ def test_a_worker_that_is_stopped_finishes_what_it_runs(task, url, place):
             time.sleep(0.02)
         assert worker.stop() == 0
     assert job.result(timeout=1) == "finished"
+
+
+def test_a_lease_is_renewed_while_a_long_job_runs(task, url, place):
+    job = task("slow", "long").send(4.5)  # longer than its lease
+    words = ("shop:app", "-q", "long")
+    with WorkerProcess(place, *words, url=url), WorkerProcess(place, *words, url=url):
+        assert job.result(timeout=60) == "finished"
+    assert (place / "notes").read_text().count("slow starts 4") == 1
+
+
+def test_a_group_and_what_follows_it(task, url, place):
+    app = jm.App(url, queue="groups")
+    add = app.task(name="add")(lambda a, b: a + b)
+    total = app.task(name="total")(lambda numbers: sum(numbers, 0))
+    with WorkerProcess(place, "shop:app", "-q", "groups", url=url):
+        job = jm.group(add.call(n, 1) for n in range(10)).then(total).send()
+        assert job.result(timeout=60) == 55
+        assert add.call(1, 2).then(add, 10).send().result(timeout=60) == 13
+    app.close()
+
+
+def test_a_queue_runs_no_more_at_once_than_its_task_allows(task, url, place):
+    jobs = [task("lonely", "lonely", key="{args[0]}").send(n % 2) for n in range(6)]
+    with WorkerProcess(place, "shop:app", "-q", "lonely", "-c", "6", url=url):
+        assert [job.result(timeout=60) for job in jobs] == [1] * 6
 
 
 def test_a_burst_ends_when_nothing_is_ready(task, url, place):

@@ -20,7 +20,7 @@ HEAVY = ("aiohttp", "aiormq", "numba", "numpy", "pandas", "pyarrow", "pyspark", 
 PUBLIC = {
     "journeyman": """
         App Backoff Call Codec CurrentJob FailedJob Failure Job JobFailed JobTimeout JsonCodec
-        LeaseLost Middleware Retry Task job
+        LeaseLost Middleware Retry Task group job
         JourneymanError UsageError __version__
     """,
     "journeyman.client": """

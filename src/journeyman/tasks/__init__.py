@@ -4,6 +4,7 @@
     Backoff         how long to wait before a retry
     Job             a job that was sent; its result
     job()           inside of a task: the job that runs here
+    group(calls)    calls that run at the same time
     Retry           raise it to be tried again
 
 Everything here is also in ``journeyman`` itself: ``import journeyman as jm``. See docs/tasks.md.
@@ -11,6 +12,7 @@ Everything here is also in ``journeyman`` itself: ``import journeyman as jm``. S
 
 from journeyman.tasks.app import App, Middleware
 from journeyman.tasks.envelope import Codec, Failure, JsonCodec
+from journeyman.tasks.flows import group
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job, JobFailed, LeaseLost, job
 from journeyman.tasks.options import Backoff
 from journeyman.tasks.running import JobTimeout, Retry
@@ -32,5 +34,6 @@ __all__ = [
     "Middleware",
     "Retry",
     "Task",
+    "group",
     "job",
 ]

@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
@@ -27,9 +27,9 @@ from journeyman.errors import UsageError
 from journeyman.tasks.broker import Broker
 from journeyman.tasks.envelope import Codec, JsonCodec
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job
-from journeyman.tasks.options import Options, TaskOptions, seconds
+from journeyman.tasks.options import Options, Seconds, TaskOptions, seconds
+from journeyman.tasks.recurring import CatchUp, Overlap, Recurring
 from journeyman.tasks.task import AnyTask, Task
-from journeyman.tasks.timetables import CatchUp, Overlap, Timetable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class App:
         self.name = name
         self.codec: Codec = JsonCodec() if codec is None else codec
         self.tasks: dict[str, AnyTask] = {}
-        self.timetables: dict[str, Timetable] = {}
+        self.recurring: dict[str, Recurring] = {}
         self.middleware: list[Middleware] = []
         self.contexts: list[Callable[[], AbstractContextManager[Any]]] = []
         self.failure_hooks: list[Callable[[FailedJob], Any]] = []
@@ -97,30 +97,30 @@ class App:
         expression: str,
         *,
         tz: str = "UTC",
-        catch_up: CatchUp = "none",
-        overlap: Overlap = "allow",
-        jitter: float | timedelta = 0.0,
+        catch_up: CatchUp = "once",
+        overlap: Overlap = "skip",
+        jitter: Seconds = 0.0,
         name: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> CronMaker:
         """Run a function without arguments by a cron expression in a time zone."""
-        plan = Timetable("", "cron", expression, tz, catch_up, overlap, _jitter(jitter))
-        return CronMaker(self, name, self._defaults.with_(options), plan)
+        fields = {"cron": expression, "tz": tz, "catch_up": catch_up, "overlap": overlap}
+        return CronMaker(self, name, self._defaults.with_(options), fields | _jitter(jitter))
 
     def every(
         self,
-        interval: float | timedelta,
+        interval: Seconds,
         *,
-        catch_up: CatchUp = "none",
-        overlap: Overlap = "allow",
-        jitter: float | timedelta = 0.0,
+        catch_up: CatchUp = "once",
+        overlap: Overlap = "skip",
+        jitter: Seconds = 0.0,
         name: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> CronMaker:
-        """Run a function without arguments again and again, ``interval`` apart."""
-        text = f"{seconds('interval', interval):g}s"
-        plan = Timetable("", "every", text, "UTC", catch_up, overlap, _jitter(jitter))
-        return CronMaker(self, name, self._defaults.with_(options), plan)
+        """Run a function without arguments again and again, ``interval`` apart: whole seconds."""
+        every = f"{seconds('interval', interval):.0f}s"
+        fields = {"every": every, "catch_up": catch_up, "overlap": overlap}
+        return CronMaker(self, name, self._defaults.with_(options), fields | _jitter(jitter))
 
     def add_task(
         self, function: Callable[P, Any], name: str | None, options: Options
@@ -220,11 +220,13 @@ class TaskMaker:
 class CronMaker:
     """``@app.cron(...)`` and ``@app.every(...)``."""
 
-    def __init__(self, app: App, name: str | None, options: Options, plan: Timetable) -> None:
+    def __init__(
+        self, app: App, name: str | None, options: Options, fields: dict[str, str]
+    ) -> None:
         self._app = app
         self._name = name
         self._options = options
-        self._plan = plan
+        self._fields = fields
 
     @overload
     def __call__(
@@ -237,12 +239,14 @@ class CronMaker:
     def __call__(self, function: Callable[[], Any], /) -> Any:
         task = self._app.add_task(function, self._name, self._options)
         task.bind((), {})
-        self._app.timetables[task.name] = self._plan.named(task)
+        recurring = Recurring(task, self._fields)
+        self._app.recurring[task.name] = recurring
+        assert recurring.timetable is not None  # or it raises where the expression is written
         return task
 
 
-def _jitter(given: float | timedelta) -> float:
-    return 0.0 if given == 0 else seconds("jitter", given)
+def _jitter(given: Seconds) -> dict[str, str]:
+    return {"jitter": f"{seconds('jitter', given):.0f}s"} if given else {}
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -11,6 +11,7 @@ Both keep the same rules because both run the same engine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -27,7 +28,8 @@ class Order:
     payload: bytes
     options: Options
     at: datetime | None = None
-    limit_key: str | None = None
+    limit_key: str = ""
+    after: tuple[UUID, ...] = ()  # it waits until these have succeeded
 
 
 class Ending(NamedTuple):
@@ -43,6 +45,12 @@ class Broker(Protocol):
     def add(self, order: Order) -> bool: ...
 
     async def aadd(self, order: Order) -> bool: ...
+
+    def add_many(self, orders: Sequence[Order]) -> None:
+        """Those that are there already are left as they are."""
+        ...
+
+    async def aadd_many(self, orders: Sequence[Order]) -> None: ...
 
     def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
         """Raises NotFound if there is no such job (any more)."""

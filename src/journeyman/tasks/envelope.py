@@ -7,8 +7,9 @@
     failure   of a failed job: {"error": "ValueError", "message": "...", "traceback": "..."}
 
 ``v``, ``task``, ``args`` and ``kwargs`` are always there. ``trace`` carries the context of the
-sender; ``then`` are the calls that follow (flows.py). Unknown members are ignored. The codec of an
-app writes args, kwargs and results; there is no pickle: a payload never runs code.
+sender; ``then`` are the calls that follow, ``gather`` the jobs before (flows.py). Unknown members
+are ignored. The codec of an app writes args, kwargs and results; there is no pickle: a payload
+never runs code.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Envelope:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     trace: Mapping[str, str] = field(default_factory=dict)
     then: tuple[Any, ...] = ()  # see flows.py
+    gather: tuple[str, ...] = ()
 
     def encode(self, codec: Codec) -> bytes:
         """Raises UsageError that names the task and what cannot be written."""
@@ -76,6 +78,8 @@ class Envelope:
             members["trace"] = dict(self.trace)
         if self.then:
             members["then"] = self.then
+        if self.gather:
+            members["gather"] = self.gather
         data = written(codec, members, f"the arguments of {self.task}")
         if len(data) > MAX_BYTES:
             raise UsageError(
@@ -96,6 +100,7 @@ class Envelope:
                 members["kwargs"],
                 members.get("trace") or {},
                 tuple(members.get("then") or ()),
+                tuple(members.get("gather") or ()),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             start = data[:60].decode("utf-8", "replace")

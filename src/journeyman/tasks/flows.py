@@ -1,35 +1,124 @@
-"""What follows a job: the calls that its worker adds when it succeeds.
+"""Chains and groups: what follows a job, and what follows many.
 
     fetch.call(url).then(parse).then(store, table="pages").send()
+    jm.group(resize.call(n) for n in names).then(publish, album=7).send()
 
-Each call gets the result of the one before as its first argument. What follows travels in the
-envelope (``then``); the worker adds it **before** it completes the job, under an id made of the
+A chain: each task gets the result of the one before as its first argument. What follows travels in
+the envelope (``then``); the worker adds it **before** it completes the job, under an id made of the
 job's id: a worker that dies in between repeats the job, and the same id adds nothing twice.
 
-In the envelope: "then": [{"task": name, "args": [...], "kwargs": {...}}, ...]
+    "then": [{"task": name, "args": [...], "kwargs": {...}, "queue": name}, ...]
+
+A group: its calls run in any order, at the same time. What follows is added with them, and waits at
+the server until all have succeeded (``after``); its envelope names them (``gather``), and its first
+argument is the list of their results. If one fails for good, so does what follows.
+
+    "gather": [id, ...]
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from uuid import UUID, uuid4
 
 from journeyman.errors import UsageError
 from journeyman.tasks.broker import Order
-from journeyman.tasks.task import Call, next_id
+from journeyman.tasks.jobs import Job
+from journeyman.tasks.options import Seconds
+from journeyman.tasks.task import Call, Task, next_id
 
 if TYPE_CHECKING:
     from journeyman.tasks.app import App
+
+Q = ParamSpec("Q")
+T = TypeVar("T")
+U = TypeVar("U")
+
+MAX_CALLS = 1000  # of a group; the server waits for no more
+
+
+class Group(Generic[T]):
+    """Calls that run at the same time; from ``group``."""
+
+    def __init__(self, calls: Iterable[Call[T]]) -> None:
+        self._calls = [replace(call, job_id=call.job_id or uuid4()) for call in calls]
+        if not self._calls:
+            raise UsageError("a group needs at least one call")
+
+    def send(self) -> GroupJobs[T]:
+        """Add all jobs."""
+        orders = [call.order() for call in self._calls]
+        self._calls[0].app.broker.add_many(orders)
+        return self._jobs(orders)
+
+    async def asend(self) -> GroupJobs[T]:
+        """``send`` for asyncio."""
+        orders = [call.order() for call in self._calls]
+        await self._calls[0].app.broker.aadd_many(orders)
+        return self._jobs(orders)
+
+    def then(
+        self, task: Task[Concatenate[list[T], Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
+    ) -> FollowedGroup[T, U]:
+        """Then call this task with the list of results as its first argument."""
+        if len(self._calls) > MAX_CALLS:
+            raise UsageError(f"a group that is followed by a task has at most {MAX_CALLS} calls")
+        return FollowedGroup(self, Call(task, args, kwargs, task.defaults))
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        return tuple(call.job_id for call in self._calls if call.job_id is not None)
+
+    def _jobs(self, orders: Sequence[Order]) -> GroupJobs[T]:
+        return GroupJobs([c.job_of(order) for c, order in zip(self._calls, orders, strict=True)])
+
+
+class GroupJobs(Generic[T]):
+    """The jobs of a group that was sent."""
+
+    def __init__(self, jobs: list[Job[T]]) -> None:
+        self.jobs = jobs
+
+    def results(self, timeout: Seconds | None = None) -> list[T]:
+        """In the order of the calls; ``timeout`` is for each. Raises as ``Job.result``."""
+        return [job.result(timeout) for job in self.jobs]
+
+    async def aresults(self) -> list[T]:
+        """``results`` for asyncio."""
+        return [await job for job in self.jobs]
+
+
+class FollowedGroup(Generic[T, U]):
+    """A group and the call that follows it."""
+
+    def __init__(self, before: Group[T], following: Call[U]) -> None:
+        self._group = before
+        self._following = replace(following, gather=before.ids)
+
+    def send(self) -> Job[U]:
+        """Add all jobs; the Job is that of the call that follows."""
+        self._group.send()
+        return self._following.send()
+
+    async def asend(self) -> Job[U]:
+        """``send`` for asyncio."""
+        await self._group.asend()
+        return await self._following.asend()
+
+
+def group(calls: Iterable[Call[T]]) -> Group[T]:
+    """Run these calls at the same time."""
+    return Group(calls)
 
 
 def following_order(app: App, job_id: str, then: tuple[Any, ...], value: Any) -> Order:
     """The job to add after a job that gave ``value``. Raises UsageError, TypeError."""
     first, *rest = [_call_of(app, members) for members in then]
-    following = Call[Any](
-        first.task,
-        (value, *first.args),
-        first.kwargs,
-        first.options,
+    following = replace(
+        first,
+        args=(value, *first.args),
         job_id=next_id(UUID(job_id)),
         followers=tuple(rest),
     )
@@ -40,4 +129,7 @@ def _call_of(app: App, members: dict[str, Any]) -> Call[Any]:
     task = app.tasks.get(members["task"])
     if task is None:
         raise UsageError(f"the next task of the chain is unknown: {members['task']!r}")
-    return Call(task, tuple(members.get("args", ())), members.get("kwargs", {}), task.defaults)
+    options = task.defaults
+    if "queue" in members:
+        options = options.with_({"queue": members["queue"]})
+    return Call(task, tuple(members.get("args", ())), members.get("kwargs", {}), options)

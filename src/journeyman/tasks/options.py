@@ -9,11 +9,12 @@ per customer; ``unique="args"`` one per set of arguments.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from journeyman.errors import UsageError
 from journeyman.units import MS_PER_S
@@ -67,9 +68,9 @@ class TaskOptions(TypedDict, total=False):
     backoff: Backoff | float  # a number: the same delay every time
     timeout: Seconds | None  # how long one attempt may take
     unique: str | None  # "args", or a template: one unfinished job per key
-    rate: str | None  # "10/m": starts per time, of this queue or key
-    concurrency: int | None  # running at once, of this queue or key
-    key: str | None  # a template: count rate and concurrency per key
+    rate: str | None  # "10/m": starts of jobs of this queue per time
+    concurrency: int | None  # jobs of this queue that run at once
+    key: str | None  # a template: concurrency is of each key
     priority: int  # higher first
     lease: Seconds  # a job comes back so long after its worker died
     ttl: Seconds  # the job and its result are kept so long
@@ -134,6 +135,40 @@ class Rate:
         if found is None:
             raise UsageError(f"not a rate: {text!r}; write for example '10/m' or '1/30s'")
         return cls(int(found[1]), int(found[2] or 1) * _UNIT_MS[found[3]])
+
+
+class QueueLimits(NamedTuple):
+    """What the tasks of a queue ask of it together; limits belong to queues."""
+
+    rate: Rate | None = None
+    concurrency: int = 0
+    key_concurrency: int = 0
+
+    @classmethod
+    def of(cls, options: Options) -> QueueLimits:
+        count = options.concurrency or 0
+        return cls(options.rate, 0, count) if options.key else cls(options.rate, count)
+
+
+def limits_by_queue(tasks: Mapping[str, Options]) -> dict[str, QueueLimits]:
+    """The limits of every queue that has some. Raises UsageError if two tasks disagree."""
+    found: dict[str, tuple[str, QueueLimits]] = {}
+    for name, options in tasks.items():
+        limits = QueueLimits.of(options)
+        if limits == QueueLimits():
+            continue
+        other, known = found.setdefault(options.queue, (name, limits))
+        if known != limits:
+            raise UsageError(
+                f"{other} and {name} ask for different limits of the queue {options.queue!r};"
+                " give one of them a queue of its own"
+            )
+    return {queue: limits for queue, (_, limits) in found.items()}
+
+
+def key_name(key: str) -> str:
+    """A key as the server takes it: as it is, or a digest of it."""
+    return key if _QUEUE.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def filled(template: str, arguments: Mapping[str, Any], task: str) -> str:

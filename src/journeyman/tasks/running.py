@@ -14,14 +14,14 @@ from __future__ import annotations
 import logging
 import random
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.errors import JourneymanError
 from journeyman.tasks.app import App
-from journeyman.tasks.broker import Order
+from journeyman.tasks.broker import Ending, Order
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
 from journeyman.tasks.flows import following_order
 from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current
@@ -111,6 +111,20 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
         )
         return Prepared(delivery, current, envelope, None, problem)
     return Prepared(delivery, current, envelope, task)
+
+
+def gathered(app: App, prepared: Prepared, endings: Sequence[Ending | None]) -> Prepared:
+    """With the results of the jobs before it as its first argument."""
+    ids = prepared.envelope.gather
+    values = []
+    for job_id, ending in zip(ids, endings, strict=True):
+        if ending is None or not ending.succeeded:
+            problem = UnreadableJob(f"the result of job {job_id} of the group is gone")
+            return prepared._replace(task=None, problem=problem)
+        values.append(app.codec.loads(ending.result) if ending.result else None)
+    envelope = replace(prepared.envelope, args=(values, *prepared.envelope.args))
+    prepared.current.args = envelope.args
+    return prepared._replace(envelope=envelope)
 
 
 def call_here(prepared: Prepared) -> Any:

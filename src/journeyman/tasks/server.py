@@ -7,12 +7,15 @@ Clients connect at the first job, and may be shared by threads, tasks and forked
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from journeyman.client import AsyncWorkQueue, Refused, Result, WorkQueue
+from journeyman.client import AsyncSchedule, AsyncWorkQueue, NewJob, Refused, Result, WorkQueue
 from journeyman.client.service import ServerUrl, parse_url
 from journeyman.tasks.broker import Ending, Order
+from journeyman.tasks.options import QueueLimits
+from journeyman.tasks.recurring import Recurring
 from journeyman.units import MS_PER_S
 
 _DUPLICATE = "Duplicate job"
@@ -41,16 +44,35 @@ class ServerBroker:
             return _is_there(refused)
         return True
 
+    def add_many(self, orders: Sequence[Order]) -> None:
+        _check(self._queue.add_many(map(_new_job, orders)))
+
+    async def aadd_many(self, orders: Sequence[Order]) -> None:
+        _check([each async for each in self._async_queue.add_many(map(_new_job, orders))])
+
     def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
         return _ending(self._queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     async def aending(self, job_id: UUID, wait_s: float) -> Ending | None:
         return _ending(await self._async_queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
-    async def progress(self, job_id: str) -> tuple[int, int, int]:
-        """Attempts, fails and max_fails of a job, as far as they are known."""
-        found = await self._async_queue.inspect_job(job_id)
-        return (1, 0, 1) if found is None else (found.attempts, found.fails, found.max_fails)
+    async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
+        for queue, (rate, concurrency, key_concurrency) in limits.items():
+            await self._async_queue.limit(
+                queue,
+                rate="" if rate is None else f"{rate.count}/{rate.per_ms}ms",
+                concurrency=concurrency,
+                key_concurrency=key_concurrency,
+            )
+
+    async def set_timetables(self, recurring: Iterable[Recurring]) -> None:
+        """Setting the same again changes nothing."""
+        schedule = AsyncSchedule.from_url(self.url)
+        try:
+            for each in recurring:
+                await schedule.set_timetable(each.task.name, runner=each.runner(), **each.fields)
+        finally:
+            await schedule.close()
 
     def delete(self, job_id: UUID) -> bool:
         return self._queue.delete(job_id)
@@ -73,7 +95,20 @@ def _fields(order: Order) -> dict[str, Any]:
         "max_attempts": options.max_attempts,
         "max_fails": options.max_fails,
         "time": order.at,
+        "key": order.limit_key,
+        "replace_finished": options.unique is not None,
+        "after": order.after,
     }
+
+
+def _new_job(order: Order) -> NewJob:
+    return NewJob(name=order.options.queue, payload=order.payload, **_fields(order))
+
+
+def _check(outcomes: Iterable[tuple[NewJob, Refused | None]]) -> None:
+    for _, refused in outcomes:
+        if refused is not None:
+            _is_there(refused)
 
 
 def _is_there(refused: Refused) -> bool:

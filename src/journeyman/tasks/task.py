@@ -25,7 +25,7 @@ from journeyman.errors import UsageError
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.jobs import Job
-from journeyman.tasks.options import Options, TaskOptions, filled
+from journeyman.tasks.options import Options, TaskOptions, filled, key_name
 from journeyman.tasks.tracing import current_trace
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Call(Generic[T]):
     when: datetime | timedelta | None = None
     job_id: UUID | None = None  # None: a new one, or by the unique key
     followers: tuple[Call[Any], ...] = ()
+    gather: tuple[UUID, ...] = ()  # jobs it waits for; their results are its first argument
 
     def then(
         self, task: Task[Concatenate[T, Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
@@ -76,20 +77,26 @@ class Call(Generic[T]):
     def order(self) -> Order:
         """What goes to the broker. Raises TypeError, UsageError."""
         task, options = self.task, self.options
-        arguments = task.bind(self.args, self.kwargs)
+        first: tuple[Any, ...] = ([],) if self.gather else ()
+        arguments = task.bind((*first, *self.args), self.kwargs)
         then = tuple(call.as_json() for call in self.followers)
-        envelope = Envelope(task.name, self.args, self.kwargs, current_trace(), then)
+        gather = tuple(map(str, self.gather))
+        envelope = Envelope(task.name, self.args, self.kwargs, current_trace(), then, gather)
         payload = envelope.encode(task.app.codec)
         job_id = self.job_id or self._unique_id(arguments) or uuid4()
-        limit_key = None
+        limit_key = ""
         if options.key is not None:
-            limit_key = filled(options.key, arguments, task.name)
-        return Order(job_id, payload, options, self._moment(), limit_key)
+            limit_key = key_name(filled(options.key, arguments, task.name))
+        return Order(job_id, payload, options, self._moment(), limit_key, self.gather)
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in the envelope of the job before it."""
-        given = {"task": self.task.name, "args": self.args, "kwargs": self.kwargs}
-        return {name: value for name, value in given.items() if value}
+        return {
+            "task": self.task.name,
+            "args": self.args,
+            "kwargs": self.kwargs,
+            "queue": self.options.queue,
+        }
 
     def _unique_id(self, arguments: Mapping[str, Any]) -> UUID | None:
         unique, task = self.options.unique, self.task

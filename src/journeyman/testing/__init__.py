@@ -6,8 +6,8 @@
     PowerCut        what a SimulatedDisk raises when its power is cut
 
 ``Survival`` says what a power cut leaves of unsynced data. The contract of every Disk is
-journeyman.testing.disk_contract, which needs pytest. The pytest plugin (pytest_plugin.py) has the
-fixture ``journeyman_in_memory``.
+journeyman.testing.disk_contract, which needs pytest. The pytest plugin of the
+package, journeyman.pytest_plugin, has the fixture ``journeyman_in_memory``.
 """
 
 from journeyman.testing.in_memory import InMemory

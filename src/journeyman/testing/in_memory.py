@@ -14,7 +14,7 @@ arguments and results go through the app's codec. A job that fails for good rais
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +27,7 @@ from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import (
     Add,
+    AddOptions,
     AwaitResult,
     Command,
     Complete,
@@ -34,14 +35,25 @@ from journeyman.protocols.workq.commands import (
     Fail,
     InspectJob,
     Lease,
+    Limits,
     ScheduleJob,
+    SetLimits,
 )
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, JobList, JobView, Leased
+from journeyman.protocols.workq.replies import (
+    DONE,
+    NOT_FOUND,
+    Finished,
+    JobList,
+    JobView,
+    LeasedJobs,
+)
 from journeyman.tasks.app import App
 from journeyman.tasks.broker import Ending, Order
 from journeyman.tasks.envelope import Envelope, Failure
 from journeyman.tasks.jobs import JobFailed
+from journeyman.tasks.options import limits_by_queue
 from journeyman.tasks.running import (
+    Again,
     Dead,
     Delivery,
     Done,
@@ -51,11 +63,13 @@ from journeyman.tasks.running import (
     await_here,
     call_around,
     failed,
+    gathered,
     prepare,
     succeeded,
     tell_failure,
 )
 from journeyman.tasks.task import AnyTask
+from journeyman.timetables import occurrences_of
 from journeyman.units import NS_PER_S
 
 T = TypeVar("T")
@@ -67,7 +81,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class SentJob:
-    """A job as a test sees it. ``state`` is one of STATES, or ``scheduled``, or ``gone``."""
+    """A job as a test sees it. ``state`` is one of STATES, or ``scheduled``, ``waiting``
+    (for the jobs of a group) or ``gone``."""
 
     id: str
     task: str
@@ -91,6 +106,15 @@ class InMemory:
         self._engine = WorkqEngine(seed=seed)
         self._orders: dict[bytes, Order] = {}
         self._names: list[str] = []
+        self._firings = {
+            name: occurrences_of(each.timetable) for name, each in app.recurring.items()
+        }
+        limits = limits_by_queue({name: task.defaults for name, task in app.tasks.items()})
+        for queue, (rate, concurrency, per_key) in limits.items():
+            count, per_ms = (0, 0) if rate is None else (rate.count, rate.per_ms)
+            self._decide(SetLimits(queue, Limits(count, per_ms, concurrency, per_key)))
+        start_s = _to_ns(now) // NS_PER_S
+        self._next_s = {name: each.after(start_s) for name, each in self._firings.items()}
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +174,7 @@ class InMemory:
         attempts = await self.arun_all(check=check)
         while (due := self._next_due()) is not None and due <= end:
             self._now = max(self._now, due)
+            self._fire()
             attempts += await self.arun_all(check=check)
         self._now = end
         return attempts
@@ -181,6 +206,11 @@ class InMemory:
             "priority": options.priority,
             "max_attempts": options.max_attempts,
             "max_fails": options.max_fails,
+            "options": AddOptions(
+                order.limit_key,
+                options.unique is not None,
+                tuple(each.bytes for each in order.after),
+            ),
         }
         times = (job_id, options.queue, options.lease_ms, options.ttl_ms)
         command: Command
@@ -198,6 +228,13 @@ class InMemory:
 
     async def aadd(self, order: Order) -> bool:
         return self.add(order)
+
+    def add_many(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self.add(order)
+
+    async def aadd_many(self, orders: Sequence[Order]) -> None:
+        self.add_many(orders)
 
     def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
         """Waiting for a result runs what is ready, as a worker would meanwhile."""
@@ -230,40 +267,53 @@ class InMemory:
             self._engine.decide(WorkqDue(), now_ns)
         return self._engine.decide(command, now_ns).reply
 
+    def lease_for_a_worker_that_dies(self) -> Delivery:
+        """Take a job and do nothing with it: it comes again after its lease."""
+        delivery = self._lease()
+        if delivery is None:
+            raise UsageError("no job is ready")
+        return delivery
+
     def _lease(self) -> Delivery | None:
         if not self._names:
             return None
-        leased = self._decide(Lease(tuple(self._names), 0))
-        if not isinstance(leased, Leased):
+        leased = self._decide(Lease(tuple(self._names), 0, max_jobs=1))
+        if not isinstance(leased, LeasedJobs):
             return None
-        view = self._view(leased.job_id)
-        assert view is not None
-        return Delivery(
-            str(UUID(bytes=leased.job_id)),
-            leased.name,
-            bytes(leased.payload),
-            leased.ttr_ms,
-            view.attempts,
-            view.fails,
-            max(view.max_fails, 1),
-        )
+        job_id, queue, ttr_ms, payload, *numbers = leased.jobs[0]
+        return Delivery(str(UUID(bytes=job_id)), queue, bytes(payload), ttr_ms, *numbers)
 
     async def _attempt(self, delivery: Delivery) -> Outcome:
-        outcome = await _outcome_of(self._app, prepare(self._app, delivery))
+        prepared = prepare(self._app, delivery)
+        if prepared.envelope.gather:
+            endings = [self._ending(UUID(each)) for each in prepared.envelope.gather]
+            prepared = gathered(self._app, prepared, endings)
+        outcome = await _outcome_of(self._app, prepared)
         job_id = UUID(delivery.job_id).bytes
         if isinstance(outcome, Done):
             if outcome.following is not None:
                 self.add(outcome.following)
             self._decide(Complete(job_id, outcome.result))
         else:
-            self._decide(Fail(job_id, outcome.failure.encode()))
+            delay_ms = outcome.delay_ms if isinstance(outcome, Again) else None
+            self._decide(Fail(job_id, outcome.failure.encode(), delay_ms))
         if isinstance(outcome, Dead):
             tell_failure(self._app, outcome)
         return outcome
 
     def _next_due(self) -> datetime | None:
         due_ns = self._engine.next_due_ns()
-        return None if due_ns is None else _EPOCH + timedelta(microseconds=-(-due_ns // 1000))
+        found = [] if due_ns is None else [_EPOCH + timedelta(microseconds=-(-due_ns // 1000))]
+        found += [_EPOCH + timedelta(seconds=at) for at in self._next_s.values() if at is not None]
+        return min(found, default=None)
+
+    def _fire(self) -> None:
+        """Add the jobs of timetables that are due."""
+        now_s = _to_ns(self._now) // NS_PER_S
+        for name, at_s in self._next_s.items():
+            if at_s is not None and at_s <= now_s:
+                self.add(self._app.recurring[name].order(_EPOCH + timedelta(seconds=at_s)))
+                self._next_s[name] = self._firings[name].after(at_s)
 
     def _view(self, job_id: bytes) -> JobView | None:
         reply = self._decide(InspectJob(job_id))
@@ -274,7 +324,7 @@ class InMemory:
         view = self._view(job_id)
         result, failure, state = None, None, "gone"
         if view is not None:
-            state = STATES[view.state]
+            state = "waiting" if view.after else STATES[view.state]
             if state == "ready" and order.at is not None and order.at > self._now:
                 state = "scheduled"
             ending = self._ending(UUID(bytes=job_id)) if view.state in (1, 2) else None

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 
 from journeyman.tasks.broker import Order
-from journeyman.tasks.running import Done, Outcome
+from journeyman.tasks.running import Again, Done, Outcome
 from journeyman.tasks.worker.link import Link, LinkRefused, Row
 
 logger = logging.getLogger("journeyman.worker")
 
+_DELAY = re.compile(rb" -delay=\d+")
 AGAIN_S = 1.0  # after a refusal that may pass, like a full disk
 
 
@@ -81,6 +83,10 @@ class Reports:
                 logger.warning("the server cannot take a report (%s); trying again", text)
                 self._loop.call_later(AGAIN_S, self._again, job_id)
                 return
+            if text.endswith("needs the ledger") and job_id in self._open:
+                self._open[job_id][0] = _DELAY.sub(b"", self._open[job_id][0], count=1)
+                self._next(job_id)  # the job is tried again at once, rather than not at all
+                return
             if not text.endswith(("Duplicate job", "Duplicate result")):
                 logger.warning("job %s: the server refused its report: %s", job_id, text)
         requests = self._open.get(job_id)
@@ -113,7 +119,8 @@ def _requests(job_id: str, outcome: Outcome) -> list[bytes]:
     if isinstance(outcome, Done):
         last = _finish("complete", job_id, outcome.result)
         return [last] if outcome.following is None else [_add(outcome.following), last]
-    return [_finish("fail", job_id, outcome.failure.encode())]
+    delay = f" -delay={outcome.delay_ms}" if isinstance(outcome, Again) else ""
+    return [_finish("fail", job_id, outcome.failure.encode(), delay)]
 
 
 def _finish(word: str, job_id: str, result: bytes, flags: str = "") -> bytes:
@@ -128,5 +135,6 @@ def _add(order: Order) -> bytes:
         f"add {order.job_id} {options.queue} {options.lease_ms} {options.ttl_ms}"
         f" {len(order.payload)} -priority={options.priority}"
         f" -max-attempts={options.max_attempts} -max-fails={options.max_fails}"
+        f"{f' -key={order.limit_key}' if order.limit_key else ''}"
     )
     return line.encode() + b"\r\n" + order.payload + b"\r\n"

@@ -28,11 +28,14 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+from uuid import UUID
 
-from journeyman.client import AccessDenied, CannotConnect
+from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed
 from journeyman.errors import UsageError
+from journeyman.protocols.workq.commands import MAX_LEASED
 from journeyman.tasks.app import App
 from journeyman.tasks.envelope import Failure
+from journeyman.tasks.options import key_name, limits_by_queue
 from journeyman.tasks.running import (
     Again,
     Dead,
@@ -45,6 +48,7 @@ from journeyman.tasks.running import (
     call_around,
     call_here,
     failed,
+    gathered,
     prepare,
     succeeded,
     tell_failure,
@@ -121,7 +125,7 @@ class Worker:
         self._kind = kind
         self._burst = burst
         self._on_outcome = on_outcome
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.name = key_name(name or f"{socket.gethostname()}-{os.getpid()}")
         self._held: dict[str, Held] = {}
         self._ready: deque[Held] = deque()
         self._running = 0
@@ -140,13 +144,17 @@ class Worker:
         self._reports = Reports(lambda: self._connect("reports"))
         names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
         logger.info("worker %s: queues %s, %d at a time", self.name, names, self._concurrency)
-        beat = self._loop.create_task(self._renew_leases())
+        await self._set_limits()
+        background = [self._loop.create_task(self._renew_leases())]
+        if self._app.recurring:
+            background.append(self._loop.create_task(self._set_timetables()))
         try:
             await self._lease_jobs()
             while self._held or self._reports.is_busy:
                 await self._change(0.5)
         finally:
-            beat.cancel()
+            for each in background:
+                each.cancel()
             self._reports.close()
             self._pool.close()
             if self._lease_link is not None:
@@ -200,26 +208,32 @@ class Worker:
         if len(set(weights)) > 1:
             preferred = random.choices(names, weights)
             try:
-                await self._take(await link.ask(_lease_request(preferred, room, 0), 3))
+                self._take(await link.ask(self._lease_request(preferred, room, 0), 3))
                 return
             except NothingReady:
                 pass
-        await self._take(await link.ask(_lease_request(names, room, wait_ms), 3))
+        self._take(await link.ask(self._lease_request(names, room, wait_ms), 3))
+
+    def _lease_request(self, names: Sequence[str], room: int, wait_ms: int) -> bytes:
+        most = min(room, MAX_LEASED)
+        words = f"lease {' '.join(names)} {wait_ms} -max={most} -worker={self.name}\r\n"
+        return words.encode()
 
     def _room(self) -> int:
         ahead = min(int(self._concurrency * AHEAD_S / self._mean_s), MAX_AHEAD)
         return self._concurrency + ahead - len(self._held)
 
-    async def _take(self, rows: Sequence[Any]) -> None:
+    def _take(self, rows: Sequence[Any]) -> None:
         now_ns = time.monotonic_ns()
         for row in rows:
             job_id, queue, ttr = row.words[:3]
-            progress = await self._broker.progress(job_id)
-            delivery = Delivery(job_id, queue, row.payload, int(ttr), *progress)
+            numbers = map(int, row.words[4:7])  # attempt, fails, max_fails
+            delivery = Delivery(job_id, queue, row.payload, int(ttr), *numbers)
             held = Held(prepare(self._app, delivery), now_ns)
             held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
             self._held[job_id] = held
             self._ready.append(held)
+        self._changed.set()  # there are leases to renew
         self._dispatch()
 
     # -- running -----------------------------------------------------------------------------------
@@ -229,7 +243,10 @@ class Worker:
             held = self._ready.popleft()
             self._running += 1
             held.started = time.perf_counter()
-            self._start(held)
+            if held.prepared.envelope.gather:
+                held.running = self._loop.create_task(self._gather(held))
+            else:
+                self._start(held)
 
     def _start(self, held: Held) -> None:
         prepared = held.prepared
@@ -243,6 +260,15 @@ class Worker:
             self._end(held, self._attempt(prepared))
         else:
             self._run_in_thread(held, lambda value, error: self._thread_ended(held, value, error))
+
+    async def _gather(self, held: Held) -> None:
+        """Fetch the results of the group that the job follows, then start it."""
+        endings = [
+            await self._broker.aending(UUID(job_id), 0) for job_id in held.prepared.envelope.gather
+        ]
+        held.prepared = gathered(self._app, held.prepared, endings)
+        held.running = None
+        self._start(held)
 
     def _attempt(self, prepared: Prepared) -> Outcome:
         """A sync function, here and now."""
@@ -377,7 +403,7 @@ class Worker:
         held.lease_ns = time.monotonic_ns()
 
         def told(refusal: str) -> None:
-            if refusal.startswith("NOT-FOUND"):
+            if refusal.endswith(("NOT-FOUND", "Job is not leased")):
                 held.prepared.current.is_lost = True
                 if held.running is not None:
                     held.running.cancel()
@@ -401,8 +427,46 @@ class Worker:
                 raise asyncio.CancelledError
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
 
+    async def _set_limits(self) -> None:
+        """Before the first lease. Raises AccessDenied."""
+        limits = limits_by_queue({name: t.defaults for name, t in self._app.tasks.items()})
+        pause_s = FIRST_PAUSE_S
+        while limits:
+            try:
+                await self._broker.set_limits(limits)
+                return
+            except ConnectionFailed as error:
+                logger.warning("%s; trying again in %.1f s (limits)", error, pause_s)
+            except AccessDenied:
+                raise
+            except ClientError as error:
+                logger.error("the server refused limits of this app: %s", error)
+                return
+            await self._change(pause_s)
+            if self._stopping:
+                return
+            pause_s = min(pause_s * 2, LAST_PAUSE_S)
+
+    async def _set_timetables(self) -> None:
+        """The schedule may be away for a while, or refuse them; jobs are run all the same."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                await self._broker.set_timetables(self._app.recurring.values())
+            except ConnectionFailed as error:
+                logger.warning("%s; trying again in %.1f s (timetables)", error, pause_s)
+            except ClientError as error:
+                logger.error("the schedule refused a timetable of this app: %s", error)
+                return
+            else:
+                names = " ".join(self._app.recurring)
+                logger.info("timetables are set: %s", names)
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LAST_PAUSE_S)
+
     async def _change(self, at_most_s: float | None = None) -> None:
-        """Until a job ended or stop() was called."""
+        """Until a job came or ended, or stop() was called."""
         self._changed.clear()
         try:
             async with asyncio.timeout(at_most_s):
@@ -416,10 +480,6 @@ def _explained(prepared: Prepared, error: BaseException) -> BaseException:
     if isinstance(error, JobTimeout) and not error.args:
         return JobTimeout(f"took longer than {prepared.options.timeout_s:g} s")
     return error
-
-
-def _lease_request(names: Sequence[str], count: int, wait_ms: int) -> bytes:  # noqa: ARG001
-    return f"lease {' '.join(names)} {wait_ms}\r\n".encode()
 
 
 def _queues_of(app: App) -> set[str]:

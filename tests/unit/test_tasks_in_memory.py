@@ -1,0 +1,335 @@
+"""Apps without a server: the engine of the work queue, attempts of a worker, time on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import journeyman as jm
+from journeyman.client import NotFound
+from journeyman.errors import TimetableError, UsageError
+from journeyman.testing import InMemory
+
+
+class World:
+    """An app with one task that does what the test says, and a note of every attempt."""
+
+    def __init__(self, **options) -> None:
+        self.app = jm.App()
+        self.calls: list[tuple[Any, ...]] = []
+        self.failures: list[jm.FailedJob] = []
+        self.app.on_failure(self.failures.append)
+        self.raises: list[Exception] = []
+
+        def work(*args, **kwargs):
+            self.calls.append((args, kwargs, jm.job().attempt))
+            if self.raises:
+                raise self.raises.pop(0)
+            return list(args)
+
+        self.task = self.app.task(name="work", **options)(work)
+
+
+def test_jobs_are_sent_seen_and_run():
+    world = World()
+    with InMemory(world.app) as queue:
+        job = world.task.send(1, two=2)
+        assert queue.assert_sent(world.task, 1, two=2).state == "ready"
+        assert queue.run_all() == 1
+        assert (queue.jobs[0].state, queue.jobs[0].result) == ("done", [1])
+        assert job.result(timeout=1) == [1]
+        assert world.calls == [((1,), {"two": 2}, 1)]
+
+
+def test_what_was_not_sent_is_told_with_what_was():
+    world = World()
+    with InMemory(world.app) as queue:
+        queue.assert_nothing_sent()
+        world.task.send("a")
+        with pytest.raises(
+            AssertionError, match=r"work was not sent with 'b'; sent:\n  work\('a'\)"
+        ):
+            queue.assert_sent(world.task, "b")
+        with pytest.raises(AssertionError, match="1 jobs were sent"):
+            queue.assert_nothing_sent()
+
+
+def test_arguments_go_through_json_as_in_production():
+    world = World()
+    with InMemory(world.app) as queue:
+        world.task.send((1, 2))
+        queue.run_all()
+    assert world.calls == [(([1, 2],), {}, 1)]
+
+
+def test_the_app_has_its_own_broker_again_afterwards():
+    app = jm.App("journeyman://127.0.0.1:1")
+    before = app.broker
+    with InMemory(app):
+        assert app.broker is not before
+    assert app.broker is before
+
+
+def test_a_failing_job_is_tried_again_with_growing_delays_and_then_dead():
+    world = World(retries=2, backoff=jm.Backoff(10, factor=3, jitter=0))
+    world.raises = [ValueError(n) for n in range(3)]
+    with InMemory(world.app) as queue:
+        job = world.task.send()
+        assert queue.run_all() == 1
+        assert (queue.jobs[0].state, queue.jobs[0].attempts) == ("retrying", 1)
+        assert queue.advance(seconds=9.9) == 0
+        assert queue.advance(seconds=0.2) == 1
+        assert queue.advance(seconds=29) == 0
+        with pytest.raises(jm.JobFailed, match="ValueError: 2") as raised:
+            queue.advance(seconds=2)
+        assert isinstance(raised.value.__cause__, ValueError)
+        assert queue.jobs[0].state == "failed"
+        with pytest.raises(jm.JobFailed):
+            job.result(timeout=1)
+    assert [attempt for _, _, attempt in world.calls] == [1, 2, 3]
+    assert [(f.task, f.attempt, str(f.failure)) for f in world.failures] == [
+        ("work", 3, "ValueError: 2")
+    ]
+
+
+def test_a_task_chooses_its_own_delay():
+    world = World(retries=1)
+    world.raises = [jm.Retry("busy", after=timedelta(hours=1))]
+    with InMemory(world.app) as queue:
+        world.task.send()
+        queue.run_all()
+        assert queue.advance(minutes=59) == 0
+        assert queue.advance(minutes=2) == 1
+        assert queue.jobs[0].state == "done"
+
+
+def test_a_failure_hook_that_raises_stops_nothing():
+    world = World()
+    world.app.on_failure(lambda failed: 1 / 0)
+    world.raises = [ValueError()]
+    with InMemory(world.app) as queue:
+        world.task.send()
+        queue.run_all(check=False)
+    assert len(world.failures) == 1
+
+
+def test_a_unique_job_is_there_once_until_it_is_finished():
+    world = World(unique="{args[0]}")
+    with InMemory(world.app) as queue:
+        first, second = world.task.send("a", 1), world.task.send("a", 2)
+        assert (first.id, first.is_new, second.is_new) == (second.id, True, False)
+        assert world.task.send("b").is_new
+        queue.run_all()
+        assert world.task.send("a", 3).is_new
+        queue.run_all()
+    assert [args for args, _, _ in world.calls] == [("a", 1), ("b",), ("a", 3)]
+
+
+def test_a_rate_holds_jobs_back():
+    world = World(rate="2/m")
+    with InMemory(world.app) as queue:
+        for number in range(5):
+            world.task.send(number)
+        assert queue.run_all() == 2
+        assert queue.advance(seconds=59) == 0
+        assert queue.advance(seconds=2) == 2
+        assert queue.advance(minutes=1) == 1
+
+
+def test_priority_and_time_decide_what_runs_first():
+    world = World()
+    with InMemory(world.app) as queue:
+        world.task.at(timedelta(hours=1)).send("later")
+        world.task.send("low")
+        world.task.options(priority=5).send("high")
+        assert queue.jobs[0].state == "scheduled"
+        queue.run_all()
+        assert queue.advance(hours=1) == 1
+    assert [args for args, _, _ in world.calls] == [("high",), ("low",), ("later",)]
+
+
+def test_a_job_ends_with_its_ttl():
+    world = World(ttl=60)
+    with InMemory(world.app) as queue:
+        job = world.task.send()
+        queue.run_all()
+        queue.advance(minutes=2)
+        assert queue.jobs[0].state == "gone"
+        with pytest.raises(NotFound):
+            job.result(timeout=1)
+
+
+def test_waiting_for_a_result_runs_what_is_ready():
+    world = World()
+    with InMemory(world.app):
+        assert world.task.send(5).result(timeout=1) == [5]
+
+        async def endpoint() -> tuple[Any, Any]:
+            return await (await world.task.asend(6)), world.task.send(7).result(timeout=1)
+
+        assert asyncio.run(endpoint()) == ([6], [7])
+
+
+def test_async_functions_and_their_time_limits():
+    app = jm.App()
+
+    @app.task(name="wait", timeout=0.01)
+    async def wait(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "done"
+
+    with InMemory(app) as queue:
+        assert wait.send(0).result(timeout=1) == "done"
+        wait.send(60)
+        with pytest.raises(jm.JobFailed, match=r"JobTimeout: took longer than 0.01 s"):
+            queue.run_all()
+
+
+def test_middleware_runs_around_every_job_outermost_first():
+    world = World()
+    seen = []
+
+    class Note:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def around(self, job, call):
+            seen.append((self.name, job.task, job.args))
+            return ["noted", *(await call())]
+
+    world.app.use(Note("outer"))
+    world.app.use(Note("inner"))
+    with InMemory(world.app):
+        assert world.task.send(1).result(timeout=1) == ["noted", "noted", 1]
+    assert seen == [("outer", "work", (1,)), ("inner", "work", (1,))]
+
+
+def test_what_middleware_raises_is_the_outcome():
+    world = World()
+
+    class Refuse:
+        async def around(self, job, call):
+            raise PermissionError("not today")
+
+    world.app.use(Refuse())
+    with InMemory(world.app) as queue:
+        world.task.send()
+        with pytest.raises(jm.JobFailed, match="PermissionError: not today"):
+            queue.run_all()
+    assert world.calls == []
+
+
+# -- chains and groups ---------------------------------------------------------------------------
+
+
+def test_a_chain_passes_results_on_and_gives_the_last():
+    app = jm.App()
+    add = app.task(name="add")(lambda a, b: a + b)
+    text = app.task(name="text")(lambda number, *, unit: f"{number} {unit}")
+    with InMemory(app) as queue:
+        job = add.call(1, 2).then(add, 10).then(text, unit="kg").send()
+        assert job.result(timeout=1) == "13 kg"
+        assert [sent.args for sent in queue.jobs] == [(1, 2), (3, 10), (13,)]
+        assert job.is_done()
+
+
+def test_a_chain_ends_where_a_job_fails():
+    world = World()
+    world.raises = [ValueError("first")]
+    with InMemory(world.app) as queue:
+        job = world.task.call().then(world.task).send()
+        with pytest.raises(jm.JobFailed, match="ValueError: first"):
+            job.result(timeout=1)
+        assert job.is_done()
+        assert len(queue.jobs) == 1
+
+
+def test_a_job_that_is_repeated_adds_its_follower_once():
+    world = World()
+    with InMemory(world.app) as queue:
+        call = world.task.call(1).then(world.task)
+        order = call.order()
+        call.app.broker.add(order)
+        delivery = queue.lease_for_a_worker_that_dies()
+        queue.advance(minutes=1)
+        assert delivery.job_id == str(order.job_id)
+        assert len(world.calls) == 2  # the repeated job and its follower
+        assert [job.state for job in queue.jobs] == ["done", "done"]
+
+
+def test_a_group_is_followed_by_one_job_with_all_results():
+    app = jm.App()
+    square = app.task(name="square")(lambda n: n * n)
+    total = app.task(name="total")(lambda numbers, start: start + sum(numbers))
+    with InMemory(app) as queue:
+        group = jm.group(square.call(n) for n in range(4))
+        assert group.send().results(timeout=1) == [0, 1, 4, 9]
+        job = jm.group(square.call(n) for n in range(4)).then(total, 100).send()
+        assert [sent.state for sent in queue.sent(total)] == ["waiting"]
+        assert job.result(timeout=1) == 114
+
+
+def test_if_a_member_fails_so_does_what_follows_the_group():
+    world = World()
+    world.raises = [ValueError("one")]
+    with InMemory(world.app) as queue:
+        after = world.app.task(name="after")(lambda numbers: numbers)
+        job = jm.group([world.task.call(), world.task.call()]).then(after).send()
+        queue.run_all(check=False)
+        with pytest.raises(jm.JobFailed):
+            job.result(timeout=1)
+
+
+def test_an_empty_group_is_refused():
+    with pytest.raises(UsageError, match="a group needs at least one call"):
+        jm.group([])
+
+
+# -- timetables ----------------------------------------------------------------------------------
+
+
+def test_cron_and_every_fire_as_time_passes():
+    app = jm.App()
+    seen = []
+
+    @app.cron("0 2 * * *", tz="Europe/Berlin")
+    def nightly() -> None:
+        seen.append(("nightly", queue.now()))
+
+    @app.every(timedelta(hours=6))
+    async def often() -> None:
+        seen.append(("often", queue.now()))
+
+    with InMemory(app, now=datetime(2026, 3, 28, 12, tzinfo=UTC)) as queue:
+        queue.advance(hours=18)  # over the night in which the clocks are set forward
+    hours = [(name, at.day, at.hour) for name, at in seen]
+    assert hours == [("often", 28, 18), ("often", 29, 0), ("nightly", 29, 1), ("often", 29, 6)]
+
+
+def needs_something(needed: int) -> None:
+    """Cannot be called by a timetable."""
+
+
+def test_a_wrong_expression_is_refused_where_it_is_written():
+    with pytest.raises(TimetableError, match="cron"):
+        jm.App().cron("61 * * * *")(lambda: None)
+    with pytest.raises(TypeError, match="missing a required argument"):
+        jm.App().cron("* * * * *")(needs_something)  # type: ignore[arg-type]
+
+
+def test_two_tasks_of_a_queue_agree_on_its_limits():
+    app = jm.App(queue="shared")
+    app.task(name="one", rate="1/s")(lambda: None)
+    app.task(name="two", rate="2/s")(lambda: None)
+    with pytest.raises(UsageError, match="one and two ask for different limits of the queue"):
+        InMemory(app)
+
+
+def test_the_fixture_of_the_package_does_the_same(journeyman_in_memory):
+    world = World()
+    queue = journeyman_in_memory(world.app)
+    world.task.send(1)
+    assert queue.run_all() == 1
