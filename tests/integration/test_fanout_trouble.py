@@ -89,7 +89,7 @@ def test_items_that_cannot_be_read_are_read_later_and_nobody_else_waits(tmp_path
         for data in (b"one", b"two", b"three"):
             assert client.put("q", data) == "STORED"
         client.send("get q\r\n")
-        server.wait_for_line("WARN items could not be read; that is tried again")
+        server.wait_for_line("WARN items could not be read; trying again")
         assert other.put("r", b"else") == "STORED"
         assert other.get("r") == b"else"
         assert client.read_item() == b"one"

@@ -90,7 +90,7 @@ def dump(
     logs = LogFinder(disk, warn).find(paths, dialect=dialect, queue=queue)
     json = as_json(format_, json_)
     if seals and (compact or follow):
-        raise UsageError("--seals shows what stands in the files; it goes with no other view")
+        raise UsageError("--seals cannot be combined with other views")
     if follow:
         _follow(disk, logs, json, compact=compact, as_of=as_of, salvage=salvage)
         return
@@ -143,9 +143,9 @@ def _follow(
 
     for option, given in (("--compact", compact), ("--as-of", as_of is not None)):
         if given:
-            raise UsageError(f"--follow does not go with {option}: it shows records as they come")
+            raise UsageError(f"--follow cannot be combined with {option}: it shows all records")
     if salvage:
-        raise UsageError("--follow does not go with --salvage: what follows is not there yet")
+        raise UsageError("--follow cannot be combined with --salvage: it reads what is written")
     with Output(prompt=True) as output:
         follow(disk, SystemClock(), logs, output.line, json=json)
 

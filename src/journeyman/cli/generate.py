@@ -194,7 +194,7 @@ def _make_room(
         disk.make_dirs(directory)
         return
     if not force:
-        raise UsageError(f"{existing[0]} is there already: choose another path or give --force")
+        raise UsageError(f"{existing[0]} already exists: choose another path or give --force")
     lock = disk.lock(_lock_path(dialect, path, directory, queue))
     try:
         for each in existing:

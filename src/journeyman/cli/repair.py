@@ -118,7 +118,7 @@ def repair(
     disk, clock = RealDisk(), SystemClock()
     if take_back is not None:
         if dry_run:
-            raise UsageError("--take-back does not go with --dry-run")
+            raise UsageError("--take-back cannot be combined with --dry-run")
         named = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
         _take_back(disk, clock, named, take_back, json=as_json(format_, json_))
         return

@@ -173,7 +173,7 @@ class LogFinder:
             return KESTREL
         if not head:
             return ZTICK  # the only one of the three whose empty log is an empty file
-        raise UsageError(f"{path} looks like no log of any dialect: say which with --dialect")
+        raise UsageError(f"{path} is not recognized as a log: name its dialect with --dialect")
 
     def _in_directory(self, path: str, dialect: str | None, queue: str | None) -> list[Log]:
         """The logs in a directory; ``dialect`` and ``queue`` narrow them down."""

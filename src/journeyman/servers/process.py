@@ -224,7 +224,7 @@ async def _serve_on(
     if failures:
         raise failures[0]
     if cut_off:
-        messages.warn(f"{cut_off} runs were cut off; their jobs are seen to at the next start")
+        messages.warn(f"{cut_off} runs were cut off; the next start handles their jobs")
     messages.info("stopped")
     return FORCED if hurry.is_set() or (work is not None and work.has_failed) else CLEAN
 

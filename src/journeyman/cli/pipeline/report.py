@@ -75,7 +75,7 @@ def _check_output(output: str, *, force: bool) -> None:
     if os.path.isdir(output):
         raise UsageError(f"{output} is a directory: --output names the file to write")
     if os.path.exists(output) and not force:
-        raise UsageError(f"{output} is there already: choose another --output, or give --force")
+        raise UsageError(f"{output} already exists: choose another --output, or give --force")
 
 
 def _write(output: str, text: str) -> None:

@@ -97,7 +97,7 @@ def export(
     """Write the store to PATH, as a log or a keyspace file of its own."""
     disk, clock = RealDisk(), SystemClock()
     if disk.exists(path) or disk.is_dir(path):
-        raise UsageError(f"{path} is there already: give a path that is not")
+        raise UsageError(f"{path} already exists: give another path")
     partial = path.rstrip("/") + ".partial"
     if disk.exists(partial) or disk.is_dir(partial):
         raise UsageError(f"{partial} is left of an export that was cut off: remove it first")

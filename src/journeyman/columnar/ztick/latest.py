@@ -11,7 +11,7 @@ each step has the lines fetched that the next one needs. A hash proves nothing: 
 of the identifiers are compared, and where the first guess was wrong, or the job is new, it is
 looked up once more, one entry after another.
 
-``take_bytes`` reads a log without making rows of it: the jobs and removals of plain.py. Seals
+``take_bytes`` reads a log without making rows of it: plain jobs and removals. Seals
 are stepped over. It stops where the decoder has to be asked.
 """
 
@@ -65,7 +65,7 @@ from journeyman.formats.ztick.layout import HEAD, JOB, JOB_TAIL, LENGTH
 # A fold by last record may be done in parts: ``latest`` of a log is ``latest`` of the ``latest``
 # of its parts, in any order, since every row says where it stood in the log.
 #
-# Jobs are in latest_jobs.py. Rules are few and have many shapes; ``latest_rules`` finds the rows
+# Rules are few and have many shapes; ``latest_rules`` finds the rows
 # to be kept and leaves their columns to Arrow.
 
 _SHARED: list[tuple[str, pa.DataType]] = [

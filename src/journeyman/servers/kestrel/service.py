@@ -282,7 +282,7 @@ class KestrelServer(Service):
             self._save()
 
     def on_unread(self, error: Exception) -> None:
-        self._messages.warn("items could not be read; that is tried again", reason=error)
+        self._messages.warn("items could not be read; trying again", reason=error)
 
     # -- stop --
 

@@ -70,7 +70,7 @@ class StoreKeeping:
         self.queue.refuse_extensions()  # a record of the store has no place for them
         if loaded.unreadable:
             around.messages.warn(
-                "records that cannot be read were stepped over; see: journeyman storage check",
+                "records that cannot be read were skipped; see: journeyman storage check",
                 records=loaded.unreadable,
             )
         tell_loaded(
@@ -131,7 +131,7 @@ class StoreKeeping:
         self._told += 1
         if self._told <= TOLD_ONE_BY_ONE:
             self._around.messages.warn(
-                "a record cannot be read, and is stepped over", key=key, reason=reason
+                "a record cannot be read and is skipped", key=key, reason=reason
             )
 
 
