@@ -3,7 +3,7 @@ r"""The command line: ``journeyman COMMAND``, one module a command.
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | tail | token | completion
                dump | verify | repair | compact | clean | generate | import-kestrel
-               workq-server | config | backup | restore | pipeline | storage
+               workq-server | config | doctor | backup | restore | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -44,6 +44,7 @@ COMMANDS = {
     "compact": "journeyman.cli.compact:compact",
     "completion": "journeyman.cli.completion:completion",
     "config": "journeyman.cli.config:config",
+    "doctor": "journeyman.cli.doctor:doctor",
     "dump": "journeyman.cli.dump:dump",
     "fan-out": "journeyman.cli.server.queues:fan_out",
     "generate": "journeyman.cli.generate:generate",
