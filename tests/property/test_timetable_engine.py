@@ -14,6 +14,21 @@ from hypothesis import strategies as st
 
 from journeyman.engines.ztick.jobs import PLANNED, STATUS_AT
 from journeyman.engines.ztick.messages import RunFinished, TriggerDue
+from journeyman.engines.ztick.timetables import TimetableBook, TimetableLoader, read_body
+from journeyman.folds import ledger as fold
+from journeyman.formats.ledger import (
+    CODEC,
+    Instant,
+    RunRetried,
+    RunSettled,
+    TimetablePaused,
+    TimetablePlanned,
+    TimetableRemoved,
+    TimetableResumed,
+    TimetableSet,
+    TimetableUnplanned,
+    UnparsingLedger,
+)
 from journeyman.protocols.ztick.commands import (
     PauseTimetable,
     Remove,
@@ -91,8 +106,6 @@ def law(monkeypatch):
     def change(zone: str) -> None:
         zones_module.zone_of.cache_clear()
         occurrences_of.cache_clear()
-        from journeyman.engines.ztick.timetables import read_body
-
         read_body.cache_clear()
         real = ZoneInfo
         monkeypatch.setattr(
@@ -127,6 +140,50 @@ def test_new_rules_of_a_zone_at_the_next_start(law, before, after, hour):
     )
     assert all(name[11:19] == "02:00:00" for name in world.names)
     assert world.names[-1] == f"2026-11-20T02:00:00+0{2 if after == 'Etc/GMT-2' else 1}:00"
+
+
+# -- loading -------------------------------------------------------------------------------------
+
+LABELS = st.sampled_from(["", "2026-11-17T02:00:00+01:00", "1970-01-01T00:00:00+00:00", "odd"])
+BODIES = st.dictionaries(st.text(max_size=3), st.text(max_size=5), min_size=1, max_size=2)
+SOME_NAMES = st.sampled_from(["a", "b", 'q"', "ü", "\\"])
+NOW = Instant(1)
+RECORDS = st.lists(
+    st.one_of(
+        st.builds(TimetableSet, st.just(NOW), SOME_NAMES, BODIES),
+        st.builds(TimetablePlanned, st.just(NOW), SOME_NAMES, LABELS, LABELS),
+        st.builds(TimetableRemoved, st.just(NOW), SOME_NAMES),
+        st.builds(TimetableUnplanned, st.just(NOW), SOME_NAMES),
+        st.builds(TimetablePaused, st.just(NOW), SOME_NAMES),
+        st.builds(TimetableResumed, st.just(NOW), SOME_NAMES),
+        st.builds(RunRetried, st.just(NOW), SOME_NAMES, st.integers(1, 3)),
+        st.builds(RunSettled, st.just(NOW), SOME_NAMES),
+    )
+)
+
+
+@given(RECORDS)
+def test_records_that_were_not_parsed_say_the_same(records):
+    """Also after a compaction of the ledger, which reorders and drops records."""
+    kept = fold.replay(records).values()
+    parsed, unparsed, compacted = TimetableBook(), TimetableBook(), TimetableBook()
+    for book, codec, some in (
+        (parsed, CODEC, records),
+        (unparsed, UnparsingLedger(TimetableLoader.unparsed_kinds), records),
+        (compacted, CODEC, kept),
+    ):
+        loader = TimetableLoader()
+        for record in some:
+            entry = codec.decode(CODEC.encode(record), 0)
+            assert entry is not None
+            assert loader.absorb(entry.record)
+        loader.fill(book)
+    assert contents(unparsed) == contents(parsed) == contents(compacted)
+
+
+def contents(book: TimetableBook) -> object:
+    rows = {name: book.get(name) for shard in book.snapshot() for name in shard}
+    return rows, book.take_orphans(), sorted(book.all_retries()), book.total, book.paused
 
 
 # -- anything ------------------------------------------------------------------------------------

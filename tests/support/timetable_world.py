@@ -22,9 +22,10 @@ from journeyman.engines.ztick.messages import (
     TimetableView,
     TriggerDue,
 )
-from journeyman.folds import ledger as ledger_fold
+from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.formats.ledger import CODEC as LEDGER_CODEC
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.ledger import UnparsedRecord, UnparsingLedger
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet, Shell, Status
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.ztick.log import ZtickLog
@@ -39,8 +40,6 @@ from journeyman.protocols.ztick.timetables import read_timetable
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.units import NS_PER_S
 
-FAMILIES = ("timetable", "timetable-plan", "timetable-pause", "run-retry")
-
 
 class Crash(Exception):
     """The process has ended in the middle of a batch."""
@@ -53,7 +52,8 @@ class TimetableWorld:
     def __init__(self, now: str = NOON) -> None:
         self.now_ns = int(datetime.fromisoformat(now).timestamp()) * NS_PER_S
         self.log: list[Record] = [RuleSet("all", "n", Shell("true"))]
-        self.ledger: list[LedgerRecord] = []
+        self.ledger: list[LedgerRecord | UnparsedRecord] = []
+        self._codec = UnparsingLedger(TimetableLoader.unparsed_kinds)
         self.running: dict[int, StartRun] = {}
         self.started: list[StartRun] = []
         self.missed: list[tuple[str, str]] = []
@@ -70,10 +70,10 @@ class TimetableWorld:
         for record in self.log:
             loader.add(record)
         self.engine = loader.finish()
-        states: dict[str, dict[str, LedgerRecord]] = {family: {} for family in FAMILIES}
-        for (family, key), state in ledger_fold.replay(self.ledger).items():
-            states[family][key] = state
-        self.engine.timetables.load(*(states[family] for family in FAMILIES))
+        timetables = TimetableLoader()
+        for kept in self.ledger:
+            assert timetables.absorb(kept)
+        timetables.fill(self.engine.timetables)
         self.running = {}
         self.decide(self.resume)
 
@@ -118,7 +118,7 @@ class TimetableWorld:
     def _write(self, ledger: Sequence[LedgerRecord], records: Sequence[Record]) -> None:
         for record in ledger:
             self._may_end()
-            entry = LEDGER_CODEC.decode(LEDGER_CODEC.encode(record), 0)
+            entry = self._codec.decode(LEDGER_CODEC.encode(record), 0)
             assert entry is not None
             self.ledger.append(entry.record)
         for each in records:

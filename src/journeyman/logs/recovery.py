@@ -240,7 +240,8 @@ def recover_entries(
         else:
             survey.note_entry()
             if each is not None:
-                each(Entry(item.offset + survey.shift, item.length, item.record))
+                shift = survey.shift
+                each(Entry(item.offset + shift, item.length, item.record) if shift else item)
     if not survey.damage_count:
         return survey.report()
     try:

@@ -116,7 +116,4 @@ def moment_of(label: str) -> tuple[int, int] | None:
         aware = datetime.fromisoformat(label)
     except ValueError:
         return None
-    if aware.tzinfo is None:
-        return None
-    offset_s = _offset_s(aware)
-    return seconds(aware.replace(tzinfo=None)) - offset_s, offset_s
+    return None if aware.tzinfo is None else (int(aware.timestamp()), _offset_s(aware))

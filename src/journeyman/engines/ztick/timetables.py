@@ -17,7 +17,7 @@ Not here: what happens when an occurrence is due or a run has ended (occurrences
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
@@ -26,7 +26,17 @@ from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.ztick.jobs import Job
 from journeyman.errors import TimetableError
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.ledger import RunRetried, TimetablePlanned, TimetableSet
+from journeyman.formats.ledger import (
+    RunRetried,
+    RunSettled,
+    TimetablePaused,
+    TimetablePlanned,
+    TimetableRemoved,
+    TimetableResumed,
+    TimetableSet,
+    TimetableUnplanned,
+    UnparsedRecord,
+)
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick.rules import read_runner
 from journeyman.timetables import Occurrences, Timetable, occurrences_of
@@ -39,6 +49,7 @@ AT = "@"
 Row: TypeAlias = bytes
 _HEAD = Struct(">qiqiB")
 _NEVER = -(2**63)
+_dumps = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 _Change: TypeAlias = tuple[object, str, Any]  # table, key, what was there
 
 
@@ -100,7 +111,7 @@ def name_of(job_identifier: str) -> str | None:
 
 
 def body_of(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return _dumps(fields).encode()
 
 
 @lru_cache(maxsize=4096)
@@ -155,29 +166,13 @@ class TimetableBook:
         self.latest_ns = _NEVER  # the latest moment of a decision
         self.changes: list[_Change] = []  # since the batch began, which sets it
 
-    def load(
-        self,
-        timetables: Mapping[str, LedgerRecord],
-        plans: Mapping[str, LedgerRecord],
-        pauses: Mapping[str, LedgerRecord],
-        retries: Mapping[str, LedgerRecord],
-    ) -> None:
-        """What the ledger has, by name; retries by job. ``Resume`` checks it against the jobs."""
-        for name, record in timetables.items():
-            assert isinstance(record, TimetableSet)
-            done = planned = None
-            if isinstance(plan := plans.get(name), TimetablePlanned):
-                done, planned = _read_label(plan.done), _read_label(plan.planned)
-            row = TimetableRow(done, planned, name in pauses, body_of(record.body))
-            self._rows.shard_of(name)[name] = row.pack()
-            self.total += 1
-            self.paused += row.paused
-        for name, record in plans.items():
-            if name not in timetables and isinstance(record, TimetablePlanned):
-                self._orphans[name] = _read_label(record.planned)
-        for job, record in retries.items():
-            if isinstance(record, RunRetried):
-                self.set_retries(job, record.attempt)
+    def adopt(self, rows: ShardedDict[str, Row], orphans: dict[str, Occurrence | None]) -> None:
+        """What the ledger has. ``Resume`` checks it against the jobs."""
+        self._rows = rows
+        self._orphans = orphans
+        for number in range(SHARDS):
+            for row in rows.numbered(number).values():
+                self._count(row, 1)
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -327,6 +322,85 @@ class TimetableBook:
         self.catching_up.clear()  # is found out again
 
 
-def _read_label(label: str) -> Occurrence | None:
-    found = moment_of(label)
-    return None if found is None else Occurrence(*found)
+class TimetableLoader:
+    """Takes the ledger's records about timetables in order (logs/ledger: Absorbing); ``fill`` ends
+    it. The two kinds of which there is one for each timetable are not parsed."""
+
+    unparsed_kinds: Collection[str] = ("timetable-set", "timetable-planned")
+
+    def __init__(self) -> None:
+        self._rows: ShardedDict[str, Row] = (
+            ShardedDict()
+        )  # with an empty body: not, or not yet, set
+        self._retries: dict[str, int] = {}
+        self._live = 0
+
+    @property
+    def live_records(self) -> int:
+        """An upper bound: two for each timetable that was ever set."""
+        return self._live + len(self._retries)
+
+    def absorb(self, record: LedgerRecord | UnparsedRecord) -> bool:
+        if isinstance(record, UnparsedRecord):
+            name, *members = record.members
+            if record.kind == "timetable-set":
+                self._set(name.decode(), members[0])
+            else:
+                self._plan(name.decode(), *(_moment(label.decode()) for label in members))
+        elif isinstance(record, TimetableSet):
+            self._set(record.timetable, body_of(record.body))
+        elif isinstance(record, TimetableRemoved):
+            self._set(record.timetable, b"")
+        elif isinstance(record, TimetablePlanned):
+            self._plan(record.timetable, _moment(record.done), _moment(record.planned))
+        elif isinstance(record, TimetableUnplanned):
+            self._plan(record.timetable, _NO_MOMENT, _NO_MOMENT)
+        elif isinstance(record, TimetablePaused | TimetableResumed):
+            row = self._row(record.timetable)
+            paused = bytes([isinstance(record, TimetablePaused)])
+            row = row[: _HEAD.size - 1] + paused + row[_HEAD.size :]
+            self._rows.shard_of(record.timetable)[record.timetable] = row
+        elif isinstance(record, RunRetried):
+            self._retries[record.job] = record.attempt
+        elif isinstance(record, RunSettled):
+            self._retries.pop(record.job, None)
+        else:
+            return False
+        return True
+
+    def _row(self, name: str) -> Row:
+        return self._rows.shard_of(name).get(name, _NO_ROW)
+
+    def _set(self, name: str, body: bytes) -> None:
+        shard = self._rows.shard_of(name)
+        row = shard.get(name)
+        if row is None:
+            row = _NO_ROW
+            self._live += 2
+        shard[name] = row[: _HEAD.size] + body
+
+    def _plan(self, name: str, done: tuple[int, int], planned: tuple[int, int]) -> None:
+        row = self._row(name)
+        head = _HEAD.pack(*done, *planned, row[_HEAD.size - 1])
+        self._rows.shard_of(name)[name] = head + row[_HEAD.size :]
+
+    def fill(self, book: TimetableBook) -> None:
+        """What was removed but still has a plan: its job may be in the log yet."""
+        gone = [name for name, row in self._rows.items() if len(row) == _HEAD.size]
+        orphans: dict[str, Occurrence | None] = {}
+        for name in gone:
+            planned = TimetableRow.unpack(self._rows.shard_of(name).pop(name)).planned
+            if planned is not None:
+                orphans[name] = planned
+        book.adopt(self._rows, orphans)
+        for job, attempt in self._retries.items():
+            book.set_retries(job, attempt)
+
+
+_NO_MOMENT = (_NEVER, 0)
+_NO_ROW = _HEAD.pack(*_NO_MOMENT, *_NO_MOMENT, 0)
+
+
+def _moment(label: str) -> tuple[int, int]:
+    """What a row holds of it."""
+    return (moment_of(label) if label else None) or _NO_MOMENT

@@ -1,6 +1,12 @@
 """The ledger: timetables, limits, options, pauses, times, audits; no other log can hold them."""
 
-from journeyman.formats.ledger.codec import CODEC, HEADER, encode_payload
+from journeyman.formats.ledger.codec import (
+    CODEC,
+    HEADER,
+    UnparsedRecord,
+    UnparsingLedger,
+    encode_payload,
+)
 from journeyman.formats.ledger.records import (
     KINDS,
     ActionAudited,
@@ -56,6 +62,8 @@ __all__ = [
     "TimetableResumed",
     "TimetableSet",
     "TimetableUnplanned",
+    "UnparsedRecord",
+    "UnparsingLedger",
     "encode_payload",
     "kind_of",
 ]

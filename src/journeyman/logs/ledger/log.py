@@ -27,13 +27,15 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Protocol
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogClosed, LogLocked
 from journeyman.folds import ledger as fold
-from journeyman.formats.ledger import CODEC, HEADER, Record
+from journeyman.formats.framing import Entry
+from journeyman.formats.ledger import CODEC, HEADER, Record, UnparsedRecord, UnparsingLedger
 from journeyman.logs.appender import Appender
 from journeyman.logs.damage import Damage
 from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
@@ -52,6 +54,21 @@ SLACK_BYTES = 1024 * 1024  # so many dead bytes are never worth a compaction
 _STAGING = "_compacting"
 
 
+class Absorbing(Protocol):
+    """Takes records while a ledger is read, in order, instead of the fold."""
+
+    unparsed_kinds: Collection[str]  # those that it wants as UnparsedRecord, if possible
+
+    @property
+    def live_records(self) -> int:
+        """How many of what it took still count."""
+        ...
+
+    def absorb(self, record: Record | UnparsedRecord) -> bool:
+        """Whether it has taken this one. Of the kinds above it takes all."""
+        ...
+
+
 class LedgerLog:
     """A ledger open for writing. Made by ``open``; safe from any thread."""
 
@@ -63,6 +80,7 @@ class LedgerLog:
         appender: Appender,
         report: RecoveryReport,
         states: dict[fold.Key, Record],
+        live_records: int,
     ) -> None:
         self._disk = disk
         self._directory = plan.directory
@@ -70,8 +88,9 @@ class LedgerLog:
         self._lock = lock
         self._compacting = threading.Lock()
         self._closed = False
-        self._live_bytes = sum(len(CODEC.encode(record)) for record in states.values())
         self.size = sum(disk.size(path) for path in self._segments())  # in bytes
+        # An estimate: to encode all of them again takes longer than to read them.
+        self._live_bytes = self.size * live_records // max(1, report.records)
         self.appender = appender
         self.recovery = report
         self.states = states  # as the ledger was opened; whoever has taken them lets go of them
@@ -84,8 +103,12 @@ class LedgerLog:
         directory: str,
         *,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        absorbing: Absorbing | None = None,
     ) -> LedgerLog:
-        """Lock, recover, fold and open. Raises LogLocked when another process has the ledger."""
+        """Lock, recover, fold and open. Raises LogLocked when another process has the ledger.
+
+        What is absorbed is not among the states.
+        """
         disk.make_dirs(directory)
         try:
             lock = disk.lock(posixpath.join(directory, LEDGER_LOCK))
@@ -94,11 +117,15 @@ class LedgerLog:
         try:
             finish(disk, journal_path(directory))
             states: dict[fold.Key, Record] = {}
+
+            def each(entry: Entry[Any]) -> None:
+                if absorbing is None or not absorbing.absorb(entry.record):
+                    fold.add(states, entry.record)
+
+            codec = CODEC if absorbing is None else UnparsingLedger(absorbing.unparsed_kinds)
+            segments = _segments(disk, directory)
             report = RecoveryReport(
-                tuple(
-                    recover_entries(disk, CODEC, path, lambda entry: fold.add(states, entry.record))
-                    for path in _segments(disk, directory)
-                )
+                tuple(recover_entries(disk, codec, path, each) for path in segments)
             )
             plan = NumberedPlan(disk, directory, HEADER, segment_bytes, LEDGER_SUFFIX)
             appender = Appender(disk, clock, plan)
@@ -106,7 +133,8 @@ class LedgerLog:
         except BaseException:
             lock.release()
             raise
-        return cls(disk, plan, lock, appender, report, states)
+        live = len(states) + (0 if absorbing is None else absorbing.live_records)
+        return cls(disk, plan, lock, appender, report, states, live)
 
     def append(
         self,

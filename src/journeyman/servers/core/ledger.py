@@ -24,6 +24,7 @@ from typing import Final
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import Disk
+from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import ActionAudited, Record, TimesMarked
 from journeyman.logs.ledger.log import LedgerLog
@@ -41,10 +42,18 @@ class Ledger:
     """See the module's docstring. ``write`` is safe from any thread."""
 
     def __init__(
-        self, log: LedgerLog, disk: Disk, clock: Clock, messages: ServerLog, *, audit_days: int = 0
+        self,
+        log: LedgerLog,
+        disk: Disk,
+        clock: Clock,
+        messages: ServerLog,
+        *,
+        audit_days: int = 0,
+        timetables: TimetableLoader | None = None,
     ) -> None:
         """``audit_days``: how long audits are kept; 0 is for ever."""
         self._log = log
+        self.timetables = timetables or TimetableLoader()  # what it has of them, for the schedule
         self._disk = disk
         self._clock = clock
         self._messages = messages
@@ -138,10 +147,13 @@ def open_ledger(settings: Settings, disk: Disk, clock: Clock, messages: ServerLo
     path = settings.ledger.path
     if not is_used(settings):
         return None
-    log = LedgerLog.open(disk, clock, path)
+    timetables = TimetableLoader()
+    log = LedgerLog.open(disk, clock, path, absorbing=timetables)
     tell_recovery(messages, log.recovery)
-    messages.info(f"loaded {len(log.states)} entries of the ledger", ledger=path)
-    return Ledger(log, disk, clock, messages, audit_days=settings.ledger.audit_days)
+    live = len(log.states) + timetables.live_records
+    messages.info(f"loaded {live} entries of the ledger", ledger=path)
+    days = settings.ledger.audit_days
+    return Ledger(log, disk, clock, messages, audit_days=days, timetables=timetables)
 
 
 def is_used(settings: Settings) -> bool:

@@ -263,9 +263,7 @@ class ZtickServer(Service):
         if ledger is None:
             book.is_kept = self._ztick_log is None  # in memory nothing is kept anyway
             return
-        book.load(
-            *map(ledger.take, ("timetable", "timetable-plan", "timetable-pause", "run-retry"))
-        )
+        ledger.timetables.fill(book)
         if book.total:
             self._messages.info(f"loaded {book.total} timetables", paused=book.paused)
 
