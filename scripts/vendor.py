@@ -93,7 +93,7 @@ def write_hashes(where: Path) -> None:
 def check(where: Path) -> list[str]:
     """The names of files that are not as they were brought."""
     lines = (where / "SHA256SUMS").read_text().splitlines()
-    known = dict(reversed(line.split("  ", 1)) for line in lines)
+    known = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     there = {path.name for path in where.iterdir()} - {"SHA256SUMS"}
     wrong = [
         name

@@ -21,7 +21,6 @@ CODES: Final = {
     421: "wrong_host",
     422: "unprocessable",
     500: "internal",
-    501: "not_available",
     503: "unavailable",
 }
 

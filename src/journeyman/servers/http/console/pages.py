@@ -490,11 +490,11 @@ class Console:
         now_ns = self._backend.clock.now_ns()
         session: Session | None = request.get("session")
         token: Token | None = request.get("token")
-        at = request.query.get("at", "")
+        at = request.query.get("at", "") if here else ""
         html = self._templates.get_template(template).render(
             here=here,
             navigation=NAVIGATION,
-            address=request.path_qs,
+            address=str(request.rel_url.without_query_params("said")),
             host=request.host,
             at=at,
             shows_then=here in SHOWS_THEN,

@@ -2,7 +2,7 @@
 
 The work queue's records have times, so every moment that the log still holds can be asked for:
 since the last cleaning, as far as jobs are concerned that were removed then. The schedule's log has
-no times, and that of the fan-out queues does not say when an item was read: both answer 501.
+no times, and that of the fan-out queues does not say when an item was read: both answer 422.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ScheduleRoutes:
         jobs, rules = "/v1/schedule/jobs", "/v1/schedule/rules"
         return [
             _route("GET", jobs, self.jobs, "Jobs by time", values.ScheduledJobs,
-                   query=values.ScheduledJobsQuery, errors=(501,)),
+                   query=values.ScheduledJobsQuery, errors=(422,)),
             _route("PUT", f"{jobs}/{{id}}", self.set_job, "Plan a job", values.ScheduledJob,
                    body=values.SetJob),
             _route("GET", f"{jobs}/{{id}}", self.job, "A job", values.ScheduledJob, errors=(404,)),
@@ -50,7 +50,7 @@ class ScheduleRoutes:
     async def jobs(self, call: Call) -> values.ScheduledJobs:
         query: values.ScheduledJobsQuery = call.query
         if query.at:
-            raise ApiError(501, NO_TIMES, "no_times")
+            raise ApiError(422, NO_TIMES, "no_times")
         page = await self._backend.page_jobs(
             call,
             PageJobs(

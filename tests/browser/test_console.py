@@ -1,0 +1,501 @@
+"""The console in a real browser: every page, every action, and what must not work."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from journeyman.servers.http.console.assets import MAX_COMPRESSED_BYTES, all_assets
+from tests.support.console import (
+    HOSTILE,
+    HOSTILE_PAYLOAD,
+    SETTINGS,
+    Api,
+    Watched,
+    chromium,
+    fill,
+    visit,
+)
+from tests.support.servers.schedule_process import ScheduleProcess
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+PAGES = {
+    "overview": "/",
+    "jobs": "/console/jobs?q=state:dead",
+    "timetables": "/console/timetables",
+    "queues": "/console/queues",
+    "fan-out": "/console/fan-out",
+    "log": "/console/log",
+    "time-machine": "/console/time",
+    "reports": "/console/reports",
+    "settings": "/console/settings",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduleProcess]:
+    with ScheduleProcess(tmp_path_factory.mktemp("console"), settings=SETTINGS) as running:
+        fill(running, Api(running.http_port))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(server: ScheduleProcess) -> Api:
+    return Api(server.http_port)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def visitor(browser: Browser, api: Api) -> Iterator[Watched]:
+    with visit(browser, api.address) as page:
+        yield page
+        assert page.complaints == []
+
+
+def dead_job(api: Api, queue: str, reason: str = "it failed", payload: str = "p") -> str:
+    job_id = api.add(queue, payload)
+    api.fail(job_id, reason)
+    return job_id
+
+
+# -- pages --
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_accessible_and_quiet(browser, api, name):
+    for dark, phone in ((False, False), (True, True)):
+        with visit(browser, api.address, dark=dark, phone=phone) as visitor:
+            page = visitor.open(PAGES[name])
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            expect(page.locator("nav [aria-current=page]")).to_have_count(1)
+            width = page.evaluate("document.documentElement.scrollWidth")
+            assert width <= (390 if phone else 1280)
+            assert visitor.serious() == []
+            if os.environ.get("JOURNEYMAN_SCREENSHOTS"):
+                kind = "phone-dark" if phone else "wide"
+                page.screenshot(path=IMAGES / f"console-{name}-{kind}.png")
+            assert visitor.complaints == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_read_without_scripts(browser, api, name):
+    with visit(browser, api.address, script=False) as visitor:
+        page = visitor.open(PAGES[name])
+        assert page.locator("main").inner_text().strip()
+
+
+def test_the_job_page_draws_its_timeline_from_the_log(visitor, api):
+    job_id = api.add("timeline", "x", max_fails=2)
+    for _ in range(2):
+        api.ask("POST", "/v1/work/lease", {"queues": ["timeline"]})
+        api.fail(job_id, "Timeout")
+    page = visitor.open(f"/console/work/{job_id}")
+    kinds = page.locator(".timeline .kind").all_inner_texts()
+    assert kinds == ["add", "start-attempt", "fail", "timeout-attempt", "start-attempt", "fail"]
+    page.locator("details summary").first.click()
+    dump = page.locator(".timeline pre").first.inner_text()
+    record = api.ask("GET", f"/v1/work/jobs/{job_id}/records")["records"][0]
+    shown = "".join(line[6:53].replace(" ", "") for line in dump.splitlines())
+    assert shown == record["bytes_hex"]
+    assert page.locator(".spans rect").count() >= 2
+    assert visitor.serious() == []
+    if os.environ.get("JOURNEYMAN_SCREENSHOTS"):
+        page.screenshot(path=IMAGES / "console-job-wide.png")
+
+
+def test_the_page_of_a_scheduled_job_shows_its_runs(visitor):
+    page = visitor.open("/console/schedule/sync.1")
+    expect(page.locator(".state")).to_have_text("failed")
+    expect(page.get_by_text("exited with status 3")).to_be_visible()
+    page.get_by_text("Output").click()
+    expect(page.locator("pre", has_text="connecting")).to_be_visible()
+    assert visitor.serious() == []
+
+
+def test_one_search_looks_in_all_services(visitor):
+    page = visitor.open("/console/jobs?q=order")
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+    page.get_by_label("Search", exact=True).fill("queue:mail state:dead error:timeout")
+    visitor.click("Search")
+    errors = page.locator("td.error").all_inner_texts()
+    assert errors
+    assert all("Timeout" in text for text in errors)
+    page.get_by_label("Search", exact=True).fill("in:schedule state:failed")
+    visitor.click("Search")
+    expect(page.get_by_role("link", name="sync.0")).to_be_visible()
+    expect(page.get_by_text("exited with status 3").first).to_be_visible()
+
+
+def test_pages_of_jobs_are_walked(visitor, api):
+    for number in range(60):
+        api.add("walk", f"walked {number:02}")
+    page = visitor.open("/console/jobs?q=queue:walk")
+    seen = page.locator("td.payload").all_inner_texts()
+    page.get_by_role("link", name="Older jobs").click()
+    page.wait_for_url("**work_cursor**")
+    seen += page.locator("td.payload").all_inner_texts()
+    assert seen == [f"walked {number:02}" for number in reversed(range(60))]
+
+
+def test_hostile_names_and_payloads_are_text(visitor, api):
+    page = visitor.open("/console/jobs?q=in:schedule+bold")
+    expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
+    page.get_by_role("link", name=HOSTILE).click()
+    expect(page.locator("h1")).to_contain_text(HOSTILE)
+    page = visitor.open("/console/jobs?q=queue:mail")
+    expect(page.get_by_text(HOSTILE_PAYLOAD).first).to_be_visible()
+    page = visitor.open("/console/jobs?q=" + quote("<script>alert(1)</script>\"'"))
+    assert "alert(1)" in page.title()
+    assert page.locator("main b, main script").count() == 0
+    assert "taken over" not in page.title()
+
+
+def test_ten_thousand_queues_are_shown_a_page_at_a_time(visitor, server, api):
+    with server_worker(server) as client:
+        for begin in range(0, 10_000, 500):
+            client.pause_all(f"many.{number:05}" for number in range(begin, begin + 500))
+    page = visitor.open("/console/queues?prefix=many.")
+    assert page.locator("tbody tr").count() == 50
+    page.get_by_role("link", name="Next queues").click()
+    page.wait_for_url("**cursor**")
+    expect(page.locator("tbody th").first).to_contain_text("many.00050")
+    visitor.open("/")
+
+
+# -- live --
+
+
+def test_the_tail_and_the_tiles_are_live(visitor, api):
+    page = visitor.open("/console/log")
+    page.wait_for_function("document.querySelector('[sse-connect]') && window.htmx")
+    expect(page.locator("#pause")).to_be_visible()
+    job_id = api.add("live", "seen while it happens")
+    expect(page.locator("#tail tr", has_text="seen while it happens")).to_be_visible()
+    expect(page.locator("#tail a", has_text=job_id[:8])).to_be_visible()
+    page.locator("#filter").fill("nothing has this")
+    expect(page.locator("#tail tr", has_text="seen while it happens")).to_be_hidden()
+    page = visitor.open("/")
+    page.wait_for_selector("#chart canvas")
+    ready = page.locator(".tile", has_text="Ready").locator("strong")
+    before = int(ready.inner_text())
+    api.add("live", "one more")
+    expect(ready).to_have_text(str(before + 1))
+
+
+# -- actions --
+
+
+def test_a_dead_job_is_requeued(visitor, api):
+    job_id = dead_job(api, "act.requeue")
+    visitor.open(f"/console/work/{job_id}")
+    visitor.click("Requeue")
+    assert api.job(job_id)["state"] == "dead"  # asked first
+    assert visitor.confirm() == "requeued 1"
+    assert api.job(job_id)["state"] == "ready"
+
+
+def test_selected_jobs_are_requeued_and_deleted(visitor, api):
+    ids = [dead_job(api, "act.many") for _ in range(3)]
+    page = visitor.open("/console/jobs?q=queue:act.many")
+    page.get_by_label(f"Select {ids[0]}").check()
+    page.get_by_label(f"Select {ids[1]}").check()
+    visitor.click("Requeue selected")
+    assert visitor.confirm() == "requeued 2"
+    page.get_by_role("button", name="Select all").click()
+    visitor.click("Delete selected")
+    assert visitor.confirm() == "deleted 3"
+    assert api.queue("act.many")["ready"] == 0
+
+
+def test_all_that_match_are_requeued(visitor, api):
+    for reason in ("Timeout 1", "Timeout 2", "other"):
+        dead_job(api, "act.all", reason)
+    visitor.open("/console/jobs?q=queue:act.all+state:dead+error:timeout")
+    visitor.click("Requeue all that match")
+    assert visitor.confirm() == "requeued 2"
+    queue = api.queue("act.all")
+    assert (queue["ready"], queue["dead"]) == (2, 1)
+
+
+def test_a_queue_is_paused_and_resumed(visitor, api):
+    api.add("act.pause")
+    visitor.open("/console/queues?prefix=act.pause")
+    visitor.click("Pause")
+    assert visitor.confirm() == "paused act.pause"
+    assert api.queue("act.pause")["paused"] is True
+    visitor.click("Resume")
+    visitor.confirm()
+    assert api.queue("act.pause")["paused"] is False
+
+
+def test_a_job_is_edited_and_sent_again(visitor, api):
+    job_id = api.add("act.edit", "first")
+    page = visitor.open(f"/console/work/{job_id}")
+    page.get_by_label("Payload").fill("second")
+    visitor.click("Send as a new job")
+    said = visitor.confirm()
+    assert api.job(said.removeprefix("added "))["payload"] == "second"
+
+
+def test_scheduled_jobs_are_run_now_planned_and_removed(visitor, server, api):
+    api.ask("PUT", "/v1/schedule/jobs/report.act", {"execution": "2039-01-01T00:00:00Z"})
+    page = visitor.open("/console/schedule/report.act")
+    visitor.click("Run now")
+    assert visitor.confirm() == "1 planned to run now"
+    server.wait_for_status("report.act", "executed")
+    page.get_by_label("Plan for").fill("2038-05-05T05:05:05Z")
+    visitor.click("Plan")
+    visitor.confirm()
+    job = api.ask("GET", "/v1/schedule/jobs/report.act")
+    assert job["execution"] == "2038-05-05T05:05:05.000000000Z"
+    visitor.open("/console/schedule/report.act")
+    visitor.click("Remove")
+    assert visitor.confirm() == "removed 1"
+    assert server.ask("g GET report.act") == "g ERROR not_found" or "ERROR" in server.ask(
+        "g GET report.act"
+    )
+
+
+def test_timetables_are_paused_run_and_backfilled(visitor, api):
+    api.ask("PUT", "/v1/timetables/act", {"every": "1h", "runner": ["shell", "true"]})
+    page = visitor.open("/console/timetables")
+    card = page.locator("section.card", has=page.get_by_role("heading", name="act", exact=True))
+    with page.expect_navigation():
+        card.get_by_role("button", name="Pause").click()
+    assert visitor.confirm() == "paused act"
+    assert api.ask("GET", "/v1/timetables/act")["state"] == "paused"
+    with page.expect_navigation():
+        card.get_by_role("button", name="Run now").click()
+    assert visitor.confirm().startswith("planned act@")
+    card.get_by_label("Backfill from").fill("2026-01-01T00:00:00Z")
+    card.get_by_label("until").fill("2026-01-01T03:00:00Z")
+    with page.expect_navigation():
+        card.get_by_role("button", name="Preview").click()
+    assert page.get_by_role("cell", name="yes").count() == 3
+    visitor.click("Run these")
+    assert visitor.confirm() == "3 occurrences run again"
+
+
+def test_a_stale_reader_can_go(visitor, api):
+    api.ask("POST", "/v1/fan-out/queues/act_fan/read", {"reader": "stale"})
+    visitor.open("/console/fan-out?prefix=act_fan")
+    visitor.click("Delete reader")
+    assert visitor.confirm() == "deleted reader act_fan+stale"
+    assert api.ask("GET", "/v1/fan-out/queues/act_fan")["readers"] == []
+
+
+def test_logs_are_verified_compacted_and_cleaned(visitor):
+    visitor.open("/console/log")
+    visitor.click("Verify all logs")
+    assert visitor.confirm().startswith("clean: ")
+    visitor.click("Compact the schedule")
+    assert visitor.confirm()
+    visitor.click("Clean the work queue")
+    assert visitor.confirm()
+
+
+def test_the_past_is_shown_compared_and_sent_again(visitor, api):
+    dead_job(api, "act.past", "Timeout long ago", "sent again")
+    page = visitor.open("/console/time")
+    page.get_by_label("Queue", exact=True).fill("act.past")
+    page.get_by_label("Compared with").fill("2020-01-01T00:00:00Z")
+    visitor.click("Go there")
+    expect(page.get_by_text("have another state")).to_be_visible()
+    expect(page.get_by_text("Timeout long ago")).to_be_visible()
+    visitor.click("Send these again…")
+    expect(page.locator(".targets li")).to_have_count(1)  # previewed
+    assert api.queue("act.past")["ready"] == 0
+    assert visitor.confirm().startswith("sent 1 of 1")
+    assert api.queue("act.past")["ready"] == 1
+
+
+def test_what_was_done_is_in_the_ledger(visitor, api):
+    job_id = dead_job(api, "act.audit")
+    visitor.open(f"/console/work/{job_id}")
+    visitor.click("Requeue")
+    visitor.confirm()
+    page = visitor.open("/console/settings")
+    row = page.locator("tr", has_text=job_id)
+    expect(row).to_contain_text("console")
+    expect(row).to_contain_text("requeued 1")
+
+
+# -- keys --
+
+
+def test_the_keyboard_is_enough(visitor, api):
+    job_id = dead_job(api, "act.keys")
+    page = visitor.open("/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    page.keyboard.type("queue:act.keys")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    page.get_by_label(f"Select {job_id}").focus()
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Requeue selected").focus()
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    expect(page.locator("form.confirm button")).to_be_focused()
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    assert api.job(job_id)["state"] == "ready"
+
+
+# -- who may --
+
+TOKENS = """
+[token.admin]
+secret = "sk_admin"
+namespace = "*"
+[token.wallboard]
+secret = "sk_look"
+namespace = "*"
+access = "read"
+[token.team]
+secret = "sk_team"
+namespace = "team."
+"""
+
+
+def test_tokens_log_in_and_see_what_is_theirs(browser, tmp_path):
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    (tmp_path / "tokens.toml").chmod(0o600)
+    own = SETTINGS | {"controller.auth_file": "tokens.toml"}
+    with ScheduleProcess(tmp_path, settings=own) as server:
+        api = Api(server.http_port, "sk_admin")
+        job_id = dead_job(api, "other.mail")
+        api.add("team.mail", "ours")
+        with visit(browser, api.address) as visitor:
+            page = visitor.page
+            page.goto(api.address + "/console/queues")
+            assert "/console/login" in page.url
+            page.get_by_label("Secret of a token").fill("wrong")
+            visitor.click("Log in")
+            expect(page.get_by_role("alert")).to_have_text("The secret is wrong.")
+            assert visitor.serious() == []
+            page.get_by_label("Secret of a token").fill("sk_look")
+            visitor.click("Log in")
+            assert page.url == api.address + "/console/queues"
+            (cookie,) = page.context.cookies()
+            assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+            assert page.get_by_role("button", name="Pause").count() == 0
+            visitor.open(f"/console/confirm?action=delete&id={job_id}")
+            assert page.locator("form.confirm button").count() == 0
+            with page.expect_navigation():
+                page.get_by_role("button", name="Log out").click()
+            page.get_by_label("Secret of a token").fill("sk_team")
+            visitor.click("Log in")
+            visitor.open("/console/jobs")
+            assert page.locator("td.payload").all_inner_texts() == ["ours"]
+            refused = page.goto(api.address + "/console/settings")
+            assert refused is not None
+            assert refused.status == 403
+            visitor.complaints = [c for c in visitor.complaints if "40" not in c]
+            assert visitor.complaints == []
+
+
+ATTACK = """<!doctype html><title>attack</title>
+<form id=f method=post action="{address}/console/act">
+<input name=action value=delete><input name=id value="{job}"><input name=code value=x></form>
+<iframe name=elsewhere></iframe>
+<script>
+const f = document.getElementById('f'); f.target = 'elsewhere'; f.submit();
+const body = 'action=delete&id={job}';
+const form = {{method: 'POST', mode: 'no-cors', credentials: 'include', body,
+  headers: {{'Content-Type': 'application/x-www-form-urlencoded'}}}};
+Promise.allSettled([
+  fetch('{address}/console/act', form),
+  fetch('{address}/v1/work/jobs/{job}', {{method: 'DELETE', credentials: 'include'}}),
+  fetch('{address}/v1/work/delete', {{method: 'POST', mode: 'no-cors', credentials: 'include',
+    body: JSON.stringify({{ids: ['{job}']}})}}),
+  fetch('{address}/v1/schedule/rules/evil', {{method: 'PUT', body: '{{}}'}}),
+]).then(() => {{ document.title = 'tried'; }});
+</script>"""
+
+
+def test_a_page_of_another_origin_changes_nothing(browser, api):
+    job_id = dead_job(api, "act.attacked")
+    page_text = ATTACK.format(address=api.address, job=job_id)
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(page_text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    elsewhere = HTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+    try:
+        with visit(browser, api.address) as visitor:
+            visitor.open("/")  # the browser has a session of the console
+            visitor.page.goto(f"http://localhost:{elsewhere.server_port}/")
+            visitor.page.wait_for_function("document.title === 'tried'")
+            framed = visitor.page.context.new_page()
+            framed.set_content(f"<iframe src='{api.address}/'></iframe>")
+            framed.wait_for_timeout(0)
+    finally:
+        elsewhere.shutdown()
+        elsewhere.server_close()
+    assert api.job(job_id)["state"] == "dead"
+    assert "evil" not in [rule["id"] for rule in api.ask("GET", "/v1/schedule/rules")["rules"]]
+
+
+def test_a_form_without_its_code_is_refused(visitor, api):
+    job_id = dead_job(api, "act.forged")
+    page = visitor.open(f"/console/confirm?action=delete&id={job_id}")
+    page.evaluate("document.querySelector('form.confirm [name=code]').value = 'made up'")
+    with page.expect_navigation():
+        page.locator("form.confirm button").click()
+    expect(page.locator("h1")).to_contain_text("not from this console")
+    assert api.job(job_id)["state"] == "dead"
+    visitor.complaints = [each for each in visitor.complaints if "403" not in each]
+
+
+def test_all_assets_together_are_small():
+    assert sum(len(asset.compressed) for asset in all_assets().values()) < MAX_COMPRESSED_BYTES
+
+
+def server_worker(server: ScheduleProcess) -> _Pauser:
+    return _Pauser(int(server.wait_for_line(r"the work queue listens on [^\s]+?:(\d+)")[1]))
+
+
+class _Pauser:
+    """Makes many queues at once, by pausing them on the work queue's own port."""
+
+    def __init__(self, port: int) -> None:
+        import socket
+
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+
+    def __enter__(self) -> _Pauser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def pause_all(self, names: Iterator[str]) -> None:
+        lines = [f"pause {name}\r\n" for name in names]
+        self._socket.sendall("".join(lines).encode())
+        answers = b""
+        while answers.count(b"\n") < len(lines):
+            answers += self._socket.recv(65536)
+        assert answers == b"+OK\r\n" * len(lines)

@@ -1,0 +1,182 @@
+"""A server with real data of every kind, and a browser that fails a test for any complaint."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+
+from tests.support.servers.schedule_process import ScheduleProcess
+
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+AXE = Path(__file__).parents[1] / "browser" / "vendor" / "axe.js"
+HOSTILE = "<b onclick=alert(1)>\"bold\"</b> '😀' مرحبا"
+HOSTILE_PAYLOAD = "<script>document.title = 'taken over'</script> & \"quotes\" 😀 مرحبا"
+SETTINGS = {
+    "http.listen": "127.0.0.1:0",
+    "workq.enabled": "true",
+    "workq.listen": "127.0.0.1:0",
+    "workq.cmdlog_path": "cmdlog",
+    "kestrel.enabled": "true",
+    "kestrel.listen": "127.0.0.1:0",
+    "kestrel.queue_path": "queues",
+    "ledger.path": "ledger",
+}
+
+
+class Api:
+    """Asks version 1 of the HTTP API."""
+
+    def __init__(self, port: int, secret: str = "") -> None:
+        self.address = f"http://127.0.0.1:{port}"
+        self._secret = secret
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.address}{path}", data, method=method)
+        if data is not None:
+            request.add_header("Content-Type", "application/json")
+        if self._secret:
+            request.add_header("Authorization", f"Bearer {self._secret}")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def add(self, queue: str, payload: str = "", **more: Any) -> str:
+        added = self.ask("POST", "/v1/work/jobs", {"queue": queue, "payload": payload, **more})
+        return str(added["id"])
+
+    def fail(self, job_id: str, reason: str) -> None:
+        self.ask("POST", f"/v1/work/jobs/{job_id}/fail", {"result": reason})
+
+    def job(self, job_id: str) -> Any:
+        return self.ask("GET", f"/v1/work/jobs/{job_id}")
+
+    def queue(self, name: str) -> Any:
+        return self.ask("GET", f"/v1/work/queues/{name}")
+
+
+def fill(server: ScheduleProcess, api: Api) -> None:
+    """Jobs, rules, runs, timetables and items of every state."""
+    ask = api.ask
+    shell = {"pattern": "report.", "runner": "shell", "args": ["echo done"]}
+    ask("PUT", "/v1/schedule/rules/reports", shell)
+    failing = {"pattern": "sync.", "runner": "shell", "args": ["echo connecting; exit 3"]}
+    ask("PUT", "/v1/schedule/rules/syncs", failing)
+    for number in range(20):
+        moment = f"203{number % 10}-01-01T00:00:00Z"
+        ask("PUT", f"/v1/schedule/jobs/report.{number:03}", {"execution": moment})
+    for number in range(4):
+        ask("PUT", f"/v1/schedule/jobs/sync.{number}", {"execution": 1})
+    ask("PUT", f"/v1/schedule/jobs/{quote(HOSTILE, '')}", {"execution": "2031-01-01T00:00:00Z"})
+    nightly = {"cron": "0 2 * * *", "tz": "Europe/Berlin", "runner": ["shell", "true"]}
+    ask("PUT", "/v1/timetables/nightly", nightly)
+    errors = ("TimeoutError: smtp.example.org did not answer within 10 s", "ValueError: no user 7")
+    for number in range(60):
+        queue = ("mail", "images", "billing", "search.index")[number % 4]
+        job_id = api.add(queue, json.dumps({"to": f"user{number}@example.org", "n": number}))
+        if number % 5 == 0:
+            ask("POST", "/v1/work/lease", {"queues": [queue]})
+        if number % 6 == 0:
+            api.fail(job_id, errors[number % 12 != 0])
+        elif number % 6 == 1:
+            ask("POST", f"/v1/work/jobs/{job_id}/complete", {"result": "sent"})
+    api.add("mail", HOSTILE_PAYLOAD)
+    api.fail(api.add("mail", "hostile error"), HOSTILE_PAYLOAD)
+    for _ in range(3):
+        api.add("billing", "invoice", at="2031-01-01T00:00:00Z")
+    for reader in ("audit", "search", "mailer"):
+        ask("POST", "/v1/fan-out/queues/orders/read", {"reader": reader})
+    for number in range(12):
+        ask("POST", "/v1/fan-out/queues/orders/items", {"data": f"order {number}"})
+    for _ in range(7):
+        ask("POST", "/v1/fan-out/queues/orders/read", {"reader": "audit"})
+    server.wait_for_status("sync.3", "failed")
+
+
+class Watched:
+    """A page whose console errors, CSP violations and failed scripts are noted."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.complaints: list[str] = []
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        page.add_init_script(
+            "document.addEventListener('securitypolicyviolation', e => "
+            "console.error('CSP', e.violatedDirective, e.blockedURI))"
+        )
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def open(self, path: str) -> Page:
+        response = self.page.goto(self.address + path)
+        assert response is not None
+        assert response.status == 200, (path, response.status)
+        return self.page
+
+    def click(self, name: str) -> None:
+        """A button, by its words; the page that comes is waited for."""
+        with self.page.expect_navigation():
+            self.page.get_by_role("button", name=name, exact=True).first.click()
+
+    def confirm(self) -> str:
+        """On the confirm page: yes. What the next page says was done."""
+        with self.page.expect_navigation():
+            self.page.locator("form.confirm button").click()
+        said = self.page.locator(".banner.said").text_content()
+        assert said is not None
+        return said
+
+    def serious(self) -> list[str]:
+        """What axe-core finds that is serious or critical."""
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{each['id']}: {node['html'][:120]}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"][:3]
+        ]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    playwright: Playwright
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def visit(
+    browser: Browser, address: str, *, dark: bool = False, phone: bool = False, script: bool = True
+) -> Iterator[Watched]:
+    size = {"width": 390, "height": 844} if phone else {"width": 1280, "height": 900}
+    context: BrowserContext = browser.new_context(
+        viewport=size,  # type: ignore[arg-type]
+        color_scheme="dark" if dark else "light",
+        java_script_enabled=script,
+        reduced_motion="reduce",
+    )
+    context.set_default_timeout(30_000)
+    try:
+        yield Watched(context.new_page(), address)
+    finally:
+        context.close()
