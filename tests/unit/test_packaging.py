@@ -16,9 +16,11 @@ import yaml
 from packaging.requirements import Requirement
 
 from journeyman import __version__
-from journeyman.config import Settings, load, sample
+from journeyman.cli import COMMANDS
+from journeyman.config import Settings, all_settings, load
 from journeyman.errors import UsageError
 from journeyman.servers.preflight import check
+from tests.support.cli_commands import run
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -40,14 +42,15 @@ def documents(path: str) -> list[Any]:
 # -- settings --
 
 
-def test_the_sample_lists_every_setting_and_changes_none():
-    assert (PACKAGING / "journeyman.toml").read_text() == sample(), (
-        "journeyman config --sample > packaging/journeyman.toml"
-    )
+def test_the_sample_lists_every_setting_and_changes_none(tmp_path):
+    path = tmp_path / "journeyman.toml"
+    path.write_text(run("config", "--sample").stdout)
     options = {"data.directory": "/var/lib/journeyman"}
-    with_file = load(str(PACKAGING / "journeyman.toml"), environ={}, options=options)
+    with_file = load(str(path), environ={}, options=options)
     assert with_file.settings == load(None, environ={}, options=options).settings
     assert not with_file.notes
+    for setting in all_settings():
+        assert f"\n# {setting.key} = " in path.read_text(), setting.name
 
 
 @pytest.fixture
@@ -96,6 +99,13 @@ def test_every_dependency_has_a_version_that_was_tested():
         if name != "journeyman":
             assert name in pinned, f"{name} has no version in constraints.txt: run `make lock`"
             assert pinned[name] in wanted.specifier, f"{name}: run `make lock`"
+
+
+def test_the_manual_page_names_every_command():
+    page = (PACKAGING / "man" / "journeyman.1").read_text()
+    assert f'"Journeyman {__version__}"' in page
+    listed = re.findall(r"^\.TP\n\.B (\S+)$", page, re.MULTILINE)
+    assert set(COMMANDS) <= {name.replace("\\-", "-") for name in listed}
 
 
 # -- containers --
