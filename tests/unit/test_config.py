@@ -367,7 +367,7 @@ def test_refusals_of_the_environment_and_the_command_line_say_where(complaint):
     )
     assert complaint("", schedule__max_rums="5") == (
         "command line: unknown key schedule.max_rums = '5' (did you mean schedule.max_runs?); "
-        "[schedule] allows max_runs, interrupted, overdue"
+        "[schedule] allows max_runs, interrupted, overdue, retention"
     )
     assert complaint("", nothing="5") == (
         "command line: unknown key nothing = '5'; no section [nothing]"

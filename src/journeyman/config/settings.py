@@ -194,6 +194,12 @@ class ScheduleSettings:
         Overdue.RUN,
         "jobs whose time came while no server ran: run them at the start, or fail them",
     )
+    retention_days: int = setting(
+        Integer(0, 36_500, "days"),
+        30,
+        "how long jobs that have ended are kept; 0 is for ever; runs stay in the history",
+        key="retention",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from journeyman.engines.ztick.messages import (
     JobNotFound,
     Missed,
     NotRun,
+    RemoveEnded,
     Reply,
     Reserved,
     Resume,
@@ -237,7 +238,7 @@ MAX_STEPS = 20_000  # of the search for rules, in one decision: a few millisecon
 MAX_MOMENTS = 300  # of timetables that are looked for, in one decision: about ten milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
-Decidable: TypeAlias = Command | PageJobs | TriggerDue | RunFinished | Resume
+Decidable: TypeAlias = Command | PageJobs | TriggerDue | RunFinished | Resume | RemoveEnded
 
 # -- clients: each of them is given the prefix of its namespace --
 
@@ -403,6 +404,16 @@ def _finish_run(state: ZtickState, command: RunFinished, _: str) -> Reply | None
     return RunEnded(identifier, status)
 
 
+def _remove_ended(state: ZtickState, command: RemoveEnded, _: str) -> Reply:
+    """By ordinary removals. Their runs stay in the history."""
+    ended = state.jobs.ended
+    for job in () if ended is None else ended.take(command.before_ns, command.limit):
+        identifier = identifier_of(job)
+        state.jobs.remove(identifier)
+        state.records.append(JobRemoved(identifier))
+    return DONE
+
+
 def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
     """Queue the interrupted jobs again. They are triggered in the log, so only those that have
     failed are written."""
@@ -439,6 +450,7 @@ _DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply | None]] = {
     TriggerDue: _trigger_due,
     RunFinished: _finish_run,
     Resume: _resume,
+    RemoveEnded: _remove_ended,
     **timetable_commands.DECISIONS,
 }
 
@@ -482,6 +494,11 @@ class ZtickEngine:
         if self.timetables.is_to_check:
             return 0  # at once
         return self._state.jobs.next_due_ns()
+
+    def first_ended_ns(self) -> int | None:
+        """No job has ended before this time that ``RemoveEnded`` could remove; None: none has."""
+        ended = self._state.jobs.ended
+        return None if ended is None else ended.first_ns()
 
     def overdue(self, now_ns: int) -> int:
         """How many planned jobs have had their time already. Looks at all of them."""

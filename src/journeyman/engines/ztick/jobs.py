@@ -29,6 +29,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 
 from journeyman.engines.sharded_dict import ShardedDict, Snapshot
+from journeyman.engines.ztick.retention import EndedJobs
 from journeyman.formats.ztick import Status
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ def execution_ns_of(job: Job) -> int:
 
 def order_of(job: Job) -> int:
     return int.from_bytes(job[8:STATUS_AT])
+
+
+def ended_ns_of(job: Job) -> int:
+    """From when on a job that has ended is kept: see retention.py."""
+    return max(execution_ns_of(job), order_of(job))
 
 
 def identifier_of(job: Job) -> str:
@@ -232,14 +238,20 @@ class ZtickJobTable:
         "_next_order",
         "_saved",
         "browsing",
+        "ended",
         "get",
         "interrupted",
     )
 
     def __init__(
-        self, by_name: ShardedDict[str, Job] | None = None, jobs: Sequence[Job] = ()
+        self,
+        by_name: ShardedDict[str, Job] | None = None,
+        jobs: Sequence[Job] = (),
+        *,
+        retained: bool = False,
     ) -> None:
-        """``jobs`` are all that are in ``by_name``, in the order of the log."""
+        """``jobs`` are all that are in ``by_name``, in the order of the log. ``retained``: it is
+        known in which order jobs have ended, so that the oldest can be removed."""
         self._by_name: ShardedDict[str, Job] = ShardedDict() if by_name is None else by_name
         self.get = self._by_name.get
         self.browsing: JobOrder | None = None  # once somebody has looked
@@ -250,6 +262,10 @@ class ZtickJobTable:
         self._counts = [len(planned), 0, 0, 0]
         for job in others:
             self._counts[job[STATUS_AT]] += 1
+        self.ended: EndedJobs | None = None
+        if retained:
+            over = [job for job in others if job[STATUS_AT] != TRIGGERED]
+            self.ended = EndedJobs(self.holds, ended_ns_of, over)
         self._next_order = order_of(jobs[-1]) + 1 if jobs else 0
         self._changes: list[_Change] | None = None  # of the open batch
         self._saved: tuple[list[int], tuple[Job, ...]] = ([], ())
@@ -316,7 +332,10 @@ class ZtickJobTable:
         return before
 
     def move(self, identifier: str, job: Job, status: int, order: int = NO_RUN) -> Job:
-        """Give the job, now at ``job``, a status other than planned; its state then."""
+        """Give the job, now at ``job``, a status other than planned; its state then.
+
+        ``order``: the id of its run; the time if it has ended.
+        """
         moved = pack(execution_ns_of(job), order, status, identifier)
         self._by_name.shard_to_change(identifier)[identifier] = moved
         if self.browsing is not None:
@@ -325,6 +344,8 @@ class ZtickJobTable:
         self._counts[status] += 1
         if self._changes is not None:
             self._changes.append((identifier, job))
+        if self.ended is not None and status != TRIGGERED:
+            self.ended.add(moved)
         return moved
 
     def remove(self, identifier: str) -> Job | None:
@@ -347,10 +368,14 @@ class ZtickJobTable:
         self._changes = []
         self._saved = (self._counts.copy(), self.interrupted)
         self._due.begin_batch()
+        if self.ended is not None:
+            self.ended.begin_batch()
 
     def commit_batch(self) -> None:
         self._changes = None
         self._due.commit_batch()
+        if self.ended is not None:
+            self.ended.commit_batch()
 
     def undo_batch(self) -> None:
         changes, self._changes = self._changes or [], None
@@ -364,5 +389,7 @@ class ZtickJobTable:
                 shard[identifier] = before
         self._counts, self.interrupted = self._saved
         self._due.undo_batch()
+        if self.ended is not None:
+            self.ended.undo_batch()
         for _ in changes:  # each SET has left a stale job in the queue
             self._due.tidy(self._counts[PLANNED])

@@ -72,13 +72,15 @@ class ZtickLoader:
                 rows[order_of(job)] = None
                 del shard[identifier]
 
-    def finish(self, *, max_runs: int = MAX_RUNS) -> ZtickEngine:
-        """``Resume`` is to be decided before the first ``TriggerDue``."""
+    def finish(self, *, max_runs: int = MAX_RUNS, retained: bool = False) -> ZtickEngine:
+        """``Resume`` is to be decided before the first ``TriggerDue``. ``retained``: so that
+        ``RemoveEnded`` can be."""
         # In the order of the log, which is that in memory: in any other order, going through
         # millions of jobs takes several times as long.
         jobs = [job for job in self._rows if job is not None]
         self._rows = []
-        return ZtickEngine(ZtickJobTable(self._by_name, jobs), self._rules, max_runs=max_runs)
+        table = ZtickJobTable(self._by_name, jobs, retained=retained)
+        return ZtickEngine(table, self._rules, max_runs=max_runs)
 
 
 def notes(resumed: Resumed) -> tuple[str, ...]:

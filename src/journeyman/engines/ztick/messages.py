@@ -1,12 +1,13 @@
 """What goes into a ZtickEngine besides the commands of clients, and what comes out of it.
 
-a client's command, or TriggerDue, RunFinished, Resume  -->  ZtickOutcome(records, reply, effects)
+a client's command, or TriggerDue, RunFinished, Resume, RemoveEnded
+    -->  ZtickOutcome(records, reply, effects)
 
 records   to be written and synced, in this order, before anything else happens
 reply     what to answer; nouns, not bytes: each protocol words them in its own way
 effects   runs to start, in this order, once the records are durable
 
-Set SetRule                  DONE
+Set SetRule RemoveEnded      DONE
 TriggerDue                   DONE, NotRun if some of what was due is not run
 Remove RemoveRule            DONE, JobNotFound, RuleNotFound
 Get                          ScheduledJobState, JobNotFound
@@ -52,6 +53,14 @@ class RunFinished:
     run_id: int
     success: bool
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEnded:
+    """Remove jobs that had ended, and were due, before this time: at most ``limit``."""
+
+    before_ns: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def trigger(state: ZtickState, job: Job) -> JobSet:
 
 def end(state: ZtickState, job: Job, status: Ended) -> JobSet:
     identifier = identifier_of(job)
-    state.jobs.move(identifier, job, int(status))
+    state.jobs.move(identifier, job, int(status), max(0, state.now_ns))
     return JobSet(identifier, execution_ns_of(job), status)
 
 

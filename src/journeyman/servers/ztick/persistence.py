@@ -27,6 +27,7 @@ from journeyman.disk import Disk, RealDisk
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.jobs import REMOVED
 from journeyman.engines.ztick.loading import ZtickLoader
+from journeyman.engines.ztick.messages import RemoveEnded
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
@@ -41,6 +42,8 @@ from journeyman.servers.core.server_log import ServerLog
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
+RETENTION_LOOK_S = 0.2
+RETENTION_JOBS = 200  # removed at a look: a thousand a second, 86 million a day
 
 _FILE, _JOBS, _RULES, _REPORT = range(4)  # what is read in bulk comes in pieces of these kinds
 _OF_JOBS = (JOB, JOB_REMOVAL)
@@ -61,6 +64,7 @@ def open_log(
     *,
     sync: SyncPolicy,
     max_runs: int,
+    retained: bool = False,
     seal: bool = True,
     bulk_bytes: int = BULK_BYTES,
 ) -> OpenedZtick:
@@ -75,7 +79,11 @@ def open_log(
         each=reading.each,
         in_bulk=reading.all_at_once,
     )
-    return OpenedZtick(log, reading.loader.finish(max_runs=max_runs), in_bulk=reading.was_in_bulk)
+    return OpenedZtick(
+        log,
+        reading.loader.finish(max_runs=max_runs, retained=retained),
+        in_bulk=reading.was_in_bulk,
+    )
 
 
 class _Reading:
@@ -276,3 +284,33 @@ class CompactionWatch:
                 bytes_read=report.bytes_read,
                 bytes_kept=report.bytes_kept,
             )
+
+
+class RetentionWatch:
+    """Has jobs removed that ended long ago: a few at a time, so that nobody waits for it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        first_ended_ns: Callable[[], int | None],
+        submit: Callable[[RemoveEnded], None],
+        *,
+        retention_ns: int,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._first_ended_ns = first_ended_ns
+        self._submit = submit
+        self._retention_ns = retention_ns
+        self._timer = loop.call_later(RETENTION_LOOK_S, self._look)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        first_ns = self._first_ended_ns()
+        before_ns = self._clock.now_ns() - self._retention_ns
+        if first_ns is not None and first_ns <= before_ns:
+            self._submit(RemoveEnded(before_ns, RETENTION_JOBS))
+        self._timer = self._loop.call_later(RETENTION_LOOK_S, self._look)

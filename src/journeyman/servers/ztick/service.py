@@ -24,6 +24,7 @@ from journeyman.clock import Clock
 from journeyman.config import Interrupted, Overdue, Persistence
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.engines.ztick.engine import ZtickEngine
+from journeyman.engines.ztick.jobs import ZtickJobTable
 from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.messages import (
     NotRun,
@@ -48,7 +49,12 @@ from journeyman.servers.core.service import Service, ServiceContext
 from journeyman.servers.telemetry.metrics import Family, MeasuredDisk
 from journeyman.servers.telemetry.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
-from journeyman.servers.ztick.persistence import CompactionWatch, open_log, tell_of_ztick_files
+from journeyman.servers.ztick.persistence import (
+    CompactionWatch,
+    RetentionWatch,
+    open_log,
+    tell_of_ztick_files,
+)
 from journeyman.servers.ztick.runs import (
     NO_RULE,
     EndedRun,
@@ -59,7 +65,7 @@ from journeyman.servers.ztick.runs import (
 )
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
-from journeyman.units import NS_PER_MS
+from journeyman.units import DAY_MS, NS_PER_MS
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpPort
@@ -135,6 +141,7 @@ class ZtickServer(Service):
         self._ztick_log: ZtickLog | None = None
         self._http: HttpPort | None = None
         self._compaction: CompactionWatch | None = None
+        self._retention: RetentionWatch | None = None
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
         others = [service.families for service in (work, fan_out) if service is not None]
@@ -216,7 +223,7 @@ class ZtickServer(Service):
                     'the schedule is in memory only (database.persistence = "memory"): '
                     "its jobs and rules end with the process"
                 )
-            return ZtickEngine(max_runs=max_runs)
+            return ZtickEngine(ZtickJobTable(retained=self._is_retained), max_runs=max_runs)
         sync = SyncPolicy.ALWAYS if database.fsync_on_persist else SyncPolicy.OS
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
@@ -226,6 +233,7 @@ class ZtickServer(Service):
             sync=sync,
             seal=database.seals,
             max_runs=max_runs,
+            retained=self._is_retained,
         )
         self._ztick_log = opened.log
         self._tell_recovery(opened.log)
@@ -238,6 +246,10 @@ class ZtickServer(Service):
         tell_of_ztick_files(self._disk, database.logfile_path, self._messages)
         self._tell_overdue(opened.schedule)
         return opened.schedule
+
+    @property
+    def _is_retained(self) -> bool:
+        return self._settings.schedule.retention_days > 0
 
     def _tell_overdue(self, schedule: ZtickEngine) -> None:
         overdue = schedule.overdue(self._clock.now_ns())
@@ -301,6 +313,14 @@ class ZtickServer(Service):
                 ),
                 on_failure=self.on_failure,
                 on_end=self._compaction_ended,
+            )
+        if self._is_retained:
+            self._retention = RetentionWatch(
+                loop,
+                self._clock,
+                schedule.first_ended_ns,
+                self.writer.submit_own,
+                retention_ns=settings.schedule.retention_days * DAY_MS * NS_PER_MS,
             )
         self.around = self._port_context(ZtickContext, metrics=self._metrics)
         self.facts = ServerFacts(
@@ -408,8 +428,9 @@ class ZtickServer(Service):
     async def stop_all(self, hurry: asyncio.Event) -> int:
         """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
         self._ticker.stop()
-        if self._compaction is not None:
-            self._compaction.stop()
+        for watch in (self._compaction, self._retention):
+            if watch is not None:
+                watch.stop()
         await self.stop()
         if self._http is not None:
             await self._http.close()

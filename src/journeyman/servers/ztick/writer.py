@@ -20,6 +20,7 @@ from journeyman.clock import Clock
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import (
     OUT_OF_SCOPE,
+    RemoveEnded,
     Reply,
     Resume,
     RunFinished,
@@ -64,7 +65,8 @@ _CHANGES = (
     *(RemoveTimetable, RunTimetable, BackfillTimetable),
 )
 _WITH_RUNNER = (SetRule, SetTimetable)
-_OWN = (TriggerDue, RunFinished, Resume)
+_OWN = (TriggerDue, RunFinished, Resume, RemoveEnded)
+_SEEN_TO = (TriggerDue, RemoveEnded)  # by the clock, again and again
 
 
 class ZtickOwner(WriterOwner, Protocol):
@@ -198,7 +200,7 @@ class ZtickWriter(GroupCommit):
         now_ns = self._clock.now_ns()
         for index, (client, request) in enumerate(batch.requests):
             if client is None:
-                if not isinstance(request, TriggerDue):  # the ticker sees for itself what is due
+                if not isinstance(request, _SEEN_TO):
                     self._say_again_later(request)
             elif isinstance(request, _CHANGES):
                 again.answer(client, client.render_failure(request))

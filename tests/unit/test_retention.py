@@ -1,0 +1,221 @@
+"""Jobs that ended long ago are removed, gently, and a busy schedule does not grow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from journeyman.engines.ztick import retention
+from journeyman.engines.ztick.engine import ZtickEngine
+from journeyman.engines.ztick.jobs import ZtickJobTable
+from journeyman.engines.ztick.loading import ZtickLoader
+from journeyman.engines.ztick.messages import RemoveEnded, RunFinished, TriggerDue
+from journeyman.formats.ztick import JobRemoved, JobSet, Record, Shell, Status
+from journeyman.logs.ztick.log import ZtickLog
+from journeyman.protocols.ztick.commands import Remove, Set, SetRule
+from journeyman.servers.ztick import persistence
+from journeyman.servers.ztick.persistence import RetentionWatch
+from journeyman.testing import ManualClock, SimulatedDisk
+
+DAY_NS = 86_400 * 10**9
+START_NS = 1_800_000_000 * 10**9
+
+
+class Schedule:
+    """An engine with a rule for everything, whose runs end at once."""
+
+    def __init__(self, engine: ZtickEngine | None = None) -> None:
+        self.engine = engine or ZtickEngine(ZtickJobTable(retained=True))
+        self.records: list[Record] = []
+        self.now_ns = START_NS
+        self.decide(SetRule(b"1", "all", "", Shell("true")))
+
+    def decide(self, command: object, *, undo: bool = False) -> None:
+        self.engine.begin_batch()
+        outcome = self.engine.decide(command, self.now_ns)  # type: ignore[arg-type]
+        if undo:
+            self.engine.undo_batch()
+            return
+        self.engine.commit_batch()
+        self.records += outcome.records
+        for run in outcome.effects:
+            self.decide(RunFinished(run.run_id, success=True))
+
+    def run(self, name: str, execution_ns: int | None = None) -> None:
+        """Set a job, and have it run now."""
+        self.decide(Set(b"1", name, self.now_ns if execution_ns is None else execution_ns))
+        self.decide(TriggerDue())
+
+    def sweep(self, days: float, limit: int = 1000, *, undo: bool = False) -> None:
+        self.decide(RemoveEnded(self.now_ns - int(days * DAY_NS), limit), undo=undo)
+
+    @property
+    def names(self) -> set[str]:
+        return {name for rows in self.engine._state.jobs.listing("") for name, *_ in rows}
+
+    @property
+    def waiting(self) -> int:
+        assert self.engine._state.jobs.ended is not None
+        return len(self.engine._state.jobs.ended)
+
+
+def test_what_ended_long_ago_is_removed_by_ordinary_removals():
+    schedule = Schedule()
+    schedule.run("old")
+    schedule.now_ns += DAY_NS
+    schedule.run("young")
+    schedule.decide(Set(b"1", "planned", schedule.now_ns + 5 * DAY_NS))
+    schedule.now_ns += DAY_NS // 2
+    schedule.sweep(1)
+    assert schedule.names == {"young", "planned"}
+    assert schedule.records[-1] == JobRemoved("old")
+    assert schedule.engine.stats().jobs_total == 2
+
+
+def test_a_planned_job_is_never_removed_however_old():
+    schedule = Schedule()
+    schedule.decide(Set(b"1", "late", 0))
+    schedule.now_ns += 100 * DAY_NS
+    schedule.sweep(1)
+    assert schedule.names == {"late"}
+
+
+def test_a_job_for_a_time_long_past_is_kept_from_its_end_on():
+    schedule = Schedule()
+    schedule.run("now", execution_ns=0)
+    schedule.sweep(1)
+    assert schedule.names == {"now"}
+    schedule.now_ns += DAY_NS
+    schedule.sweep(1)
+    assert schedule.names == set()
+
+
+def test_a_job_that_is_set_again_begins_anew():
+    schedule = Schedule()
+    schedule.run("a")
+    schedule.run("b")
+    schedule.now_ns += DAY_NS
+    schedule.decide(Set(b"1", "a", schedule.now_ns + DAY_NS))
+    schedule.decide(Remove(b"1", "b"))
+    schedule.now_ns += 1
+    schedule.sweep(1)
+    assert schedule.names == {"a"}
+    assert schedule.records.count(JobRemoved("b")) == 1
+
+
+def test_a_look_removes_a_few():
+    schedule = Schedule()
+    for number in range(10):
+        schedule.run(f"job.{number}")
+    schedule.now_ns += 2 * DAY_NS
+    for left in (7, 4, 1, 0):
+        schedule.sweep(1, limit=3)
+        assert len(schedule.names) == left
+
+
+def test_removals_that_could_not_be_written_are_done_later():
+    schedule = Schedule()
+    for number in range(5):
+        schedule.run(f"job.{number}")
+    schedule.now_ns += 2 * DAY_NS
+    schedule.sweep(1, limit=3, undo=True)
+    assert len(schedule.names) == 5
+    schedule.sweep(1)
+    assert schedule.names == set()
+
+
+def test_tidying_in_a_batch_that_is_taken_back_forgets_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention, "CHUNK_JOBS", 3)
+    schedule = Schedule()
+    for number in range(9):
+        schedule.run(f"job.{number}")
+    schedule.engine.begin_batch()
+    for number in range(9):  # all stale, and the queue is tidied meanwhile
+        schedule.engine.decide(Set(b"1", f"job.{number}", 0), schedule.now_ns)
+    for _ in range(4):
+        outcome = schedule.engine.decide(TriggerDue(limit=2), schedule.now_ns)
+        for run in outcome.effects:
+            schedule.engine.decide(RunFinished(run.run_id, success=True), schedule.now_ns)
+    schedule.engine.undo_batch()
+    assert len(schedule.names) == 9
+    schedule.now_ns += 2 * DAY_NS
+    schedule.sweep(1)
+    assert schedule.names == set()
+
+
+def test_a_loaded_schedule_goes_by_planned_times_in_the_order_of_the_log():
+    loader = ZtickLoader()
+    for name, days in (("a", 3), ("b", 1), ("c", 3)):
+        loader.add(JobSet(name, START_NS - days * DAY_NS, Status.EXECUTED))
+    loader.add(JobSet("d", START_NS - 5 * DAY_NS, Status.TRIGGERED))
+    schedule = Schedule(loader.finish(retained=True))
+    schedule.sweep(2)
+    assert schedule.names == {"b", "c", "d"}  # c ended after b, so not before it
+    schedule.now_ns += DAY_NS
+    schedule.sweep(2)
+    assert schedule.names == {"d"}
+
+
+def test_without_retention_nothing_is_removed_or_remembered():
+    schedule = Schedule(ZtickEngine())
+    schedule.run("a")
+    schedule.now_ns += 1000 * DAY_NS
+    schedule.sweep(1)
+    assert schedule.names == {"a"}
+    assert schedule.engine.first_ended_ns() is None
+
+
+def test_a_job_that_runs_again_and_again_leaves_little_behind():
+    schedule = Schedule()
+    for _ in range(6000):
+        schedule.run("again")
+    assert schedule.waiting <= 2 * retention.CHUNK_JOBS
+
+
+def test_a_busy_schedule_does_not_grow():
+    """A million jobs a day by the same arithmetic: what stays is what ran within the retention."""
+    per_day, days, step_ns = 600, 6, DAY_NS // 600
+    disk, clock = SimulatedDisk(), ManualClock(START_NS)
+    schedule = Schedule()
+    sizes = []
+    with ZtickLog.open(disk, clock, "schedule.log") as log:
+        for day in range(days):
+            for number in range(per_day):
+                schedule.now_ns += step_ns
+                schedule.run(f"job.{day}.{number}")
+                schedule.sweep(1, limit=5)
+                log.append(schedule.records)
+                schedule.records.clear()
+            log.compact()
+            sizes.append((schedule.engine.stats().jobs_total, disk.size("schedule.log.compressed")))
+    assert all(total <= per_day + 1 for total, _ in sizes)
+    assert sizes[-1][1] <= sizes[1][1] * 1.01
+    assert schedule.waiting <= 3 * per_day
+
+
+def test_the_watch_asks_for_a_few_removals_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(persistence, "RETENTION_LOOK_S", 0.001)
+
+    async def test() -> None:
+        asked: list[RemoveEnded] = []
+        enough = asyncio.Event()
+
+        def submit(command: RemoveEnded) -> None:
+            asked.append(command)
+            if len(asked) == 3:
+                enough.set()
+
+        clock = ManualClock(START_NS)
+        ended = [START_NS - DAY_NS + 1]
+        watch = RetentionWatch(
+            asyncio.get_running_loop(), clock, lambda: ended[0], submit, retention_ns=DAY_NS
+        )
+        await asyncio.sleep(0.02)
+        assert asked == []
+        ended[0] = START_NS - DAY_NS
+        await asyncio.wait_for(enough.wait(), 30)
+        watch.stop()
+        assert set(asked) == {RemoveEnded(START_NS - DAY_NS, persistence.RETENTION_JOBS)}
+
+    asyncio.run(test())
