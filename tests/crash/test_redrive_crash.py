@@ -11,7 +11,13 @@ from journeyman.client.errors import Refused
 from journeyman.client.ztick import Job
 from journeyman.errors import LogError, LogLocked
 from journeyman.formats.ztick import Status
-from journeyman.spark.redrive.redrive import Ledger, Mark, Redriven, read_done, redrive_rows
+from journeyman.spark.redrive.redrive import (
+    RedriveLedger,
+    Redriven,
+    SentMark,
+    read_done,
+    redrive_rows,
+)
 from journeyman.spark.sinks.sending import ZtickDoor
 from journeyman.spark.sinks.server import ServerOptions
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
@@ -83,7 +89,7 @@ class World:
         options = ServerOptions.parse({"door": self.dialect, "batchSize": "2"})
         is_ztick = self.dialect == "ztick"
         door = FakeZtickDoor(self.server) if is_ztick else FakeWorkqDoor(self.server)
-        with Ledger(self.disk, RECORD) as ledger:
+        with RedriveLedger(self.disk, RECORD) as ledger:
             rows = ROWS if is_ztick else WORK_ROWS
             return redrive_rows(rows, options, ledger, ManualClock(), at_ns=None, door=door)
 
@@ -128,8 +134,8 @@ def test_a_second_crash_while_the_first_is_made_good_sends_nothing_twice():
 
 def test_a_job_that_somebody_else_planned_meanwhile_is_left_alone():
     world = World("ztick")
-    with Ledger(world.disk, RECORD) as ledger:
-        ledger.intend([(Mark("job.0", OLD_NS), "77"), (Mark("job.1", OLD_NS + 1), "78")])
+    with RedriveLedger(world.disk, RECORD) as ledger:
+        ledger.intend([(SentMark("job.0", OLD_NS), "77"), (SentMark("job.1", OLD_NS + 1), "78")])
     world.server.jobs |= {"job.0": 77, "job.1": 5}
     outcome = world.run()
     assert (outcome.sent, outcome.arrived_before, outcome.changed_meanwhile) == (3, 1, 1)
@@ -140,10 +146,10 @@ def test_a_new_time_is_never_the_old_one():
     world = World("ztick")
     options = ServerOptions.parse({"door": "ztick"})
     door = FakeZtickDoor(world.server)
-    with Ledger(world.disk, RECORD) as ledger:
+    with RedriveLedger(world.disk, RECORD) as ledger:
         redrive_rows(ROWS, options, ledger, ManualClock(), at_ns=OLD_NS + 2, door=door)
-        assert ledger.intended[Mark("job.2", OLD_NS + 2)] == str(OLD_NS + 3)
-        assert ledger.intended[Mark("job.3", OLD_NS + 3)] == str(OLD_NS + 2)
+        assert ledger.intended[SentMark("job.2", OLD_NS + 2)] == str(OLD_NS + 3)
+        assert ledger.intended[SentMark("job.3", OLD_NS + 3)] == str(OLD_NS + 2)
 
 
 def test_what_is_refused_is_told_and_may_go_the_next_time():
@@ -154,7 +160,7 @@ def test_what_is_refused_is_told_and_may_go_the_next_time():
 
     world = World("ztick")
     options = ServerOptions.parse({"door": "ztick"})
-    with Ledger(world.disk, RECORD) as ledger:
+    with RedriveLedger(world.disk, RECORD) as ledger:
         door = Refusing(world.server)
         outcome = redrive_rows(ROWS, options, ledger, ManualClock(), at_ns=None, door=door)
         assert (outcome.sent, outcome.refused) == (4, 1)
@@ -165,9 +171,9 @@ def test_what_is_refused_is_told_and_may_go_the_next_time():
 
 def test_a_record_is_used_by_one_redrive_at_a_time_and_is_not_any_file():
     disk = SimulatedDisk()
-    with Ledger(disk, RECORD), pytest.raises(LogLocked, match="another redrive"):
-        Ledger(disk, RECORD)
+    with RedriveLedger(disk, RECORD), pytest.raises(LogLocked, match="another redrive"):
+        RedriveLedger(disk, RECORD)
     disk.plant("/data/other", b"hello\n")
     with pytest.raises(LogError, match="line 1 is not of a redrive's record"):
-        Ledger(disk, "/data/other")
+        RedriveLedger(disk, "/data/other")
     assert disk.read_bytes("/data/other") == b"hello\n"

@@ -28,7 +28,7 @@ from journeyman.spark.sinks.staging import (
     STALE_AFTER_S,
     Part,
     PartsWritten,
-    Stream,
+    StagedStream,
     remove_staging,
     remove_stale,
 )
@@ -40,7 +40,7 @@ from tests.support.unsealed import scan_records
 
 NOW_NS = 1_800_000_000 * 10**9
 LOG = "/data/log"
-ALONE = Stream()
+ALONE = StagedStream()
 OLD, NEW = range(6), range(6, 14)  # which specimens
 
 
@@ -62,7 +62,7 @@ class Case:
     commit: Callable[[Write], None]
     plant: Callable[[SimulatedSinkDisk], None]
     look: Callable[[SimulatedSinkDisk], Any]
-    stream: Stream = ALONE
+    stream: StagedStream = ALONE
 
     def options(self) -> SinkOptions:
         return SinkOptions(self.dialect, LOG, ("_position",), 1024)
@@ -189,7 +189,7 @@ CASES = {
         COMMITS["kestrel"].commit,
         plant_kestrel,
         look_kestrel,
-        Stream("jobs"),
+        StagedStream("jobs"),
     ),
     "keyspace": Case(
         "keyspace",

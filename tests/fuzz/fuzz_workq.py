@@ -19,8 +19,7 @@ from journeyman.formats.workq import (
     JobAdded,
     Record,
 )
-from journeyman.formats.workq.frame import CRC_BYTES, payload_span
-from journeyman.formats.workq.records import TIME_BYTES
+from journeyman.formats.workq.frame import CRC_BYTES, TIME_BYTES, payload_span
 from tests.fuzz.runner import run
 
 DATA = Path(__file__).parents[1] / "golden" / "data" / "workq"

@@ -15,7 +15,7 @@ from journeyman.columnar.keyspace import decode
 from journeyman.formats import keyspace as keys
 from journeyman.formats.framing import scan
 from journeyman.formats.workq import frame
-from journeyman.formats.workq import records as times
+from journeyman.formats.workq import frame as times
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK, assert_twins
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
 from tests.support.drawn_ledger import RECORDS as LEDGER_RECORDS

@@ -18,8 +18,7 @@ from journeyman.formats.ledger import (
     TimetableSet,
     encode_payload,
 )
-from journeyman.formats.workq.frame import seal
-from journeyman.formats.workq.records import to_bytes
+from journeyman.formats.workq.frame import seal, to_bytes
 from journeyman.logs.damage import Damage, read_past_damage
 from tests.support.drawn_ledger import LEDGERS, RECORDS
 

@@ -8,7 +8,7 @@ from journeyman.client import Schedule
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import workq, ztick
-from journeyman.spark.redrive.redrive import Ledger, read_done, redrive, selection
+from journeyman.spark.redrive.redrive import RedriveLedger, read_done, redrive, selection
 from journeyman.spark.sinks.sending import job_uuid
 from journeyman.spark.sinks.server import ServerOptions
 from tests.support.cli_commands import run
@@ -79,7 +79,7 @@ def test_work_jobs_are_added_again_with_their_payload_under_a_new_id(spark, tmp_
             records.append(workq.JobFinished(LOGGED, raw, workq.Command.FAIL, b"why"))
     (log / "000000001.log").write_bytes(workq.HEADER + b"".join(map(workq.CODEC.encode, records)))
     jobs = selection(spark, "workq", [str(log)])
-    with Ledger(RealDisk(), record) as ledger:
+    with RedriveLedger(RealDisk(), record) as ledger:
         new = str(job_uuid(ledger.run_id, ids[0])).encode()
         added = b"add %s q 1000 60000 9 -priority=3\r\npayload 0\r\n" % new
         with ScriptedPeer([(added, b"+OK\r\n")]) as peer:

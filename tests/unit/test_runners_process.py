@@ -13,7 +13,7 @@ import pytest
 from journeyman.config import ShellSettings
 from journeyman.formats.ztick import Direct, Shell
 from journeyman.runners import RunnerSet, RunRequest, RunResult
-from journeyman.runners.programs import Child, Programs, ShellRunner
+from journeyman.runners.programs import ChildProcess, Programs, ShellRunner
 from tests.support.runner_world import in_loop, is_running, settings, wait_for_pids, wait_until
 
 
@@ -111,13 +111,13 @@ async def test_a_talkative_program_never_waits_and_head_and_tail_are_kept():
 
 @in_loop
 async def test_what_a_program_says_last_is_kept_when_its_end_is_noticed_first(monkeypatch):
-    read = Child._read
+    read = ChildProcess._read
 
-    def read_late(self: Child) -> None:
+    def read_late(self: ChildProcess) -> None:
         if self.exited.done():
             read(self)
 
-    monkeypatch.setattr(Child, "_read", read_late)
+    monkeypatch.setattr(ChildProcess, "_read", read_late)
     assert (await shell("echo last words")).output == b"last words\n"
 
 

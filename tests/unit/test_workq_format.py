@@ -33,7 +33,6 @@ from journeyman.formats.workq import (
     JobFinished,
     Record,
     frame,
-    records,
 )
 
 NONE_NS = -62_135_596_800 * 10**9
@@ -148,9 +147,9 @@ def test_header_is_whole_cut_short_or_foreign():
     ],
 )
 def test_times_of_any_year_are_exact(seconds: int, nanos: int, unix_ns: int):
-    assert records.to_unix_ns(seconds, nanos) == unix_ns
-    expected = b"\x01" + records.FIELDS.pack(seconds, nanos, 60)
-    assert records.to_bytes(unix_ns, 60) == expected
+    assert frame.to_unix_ns(seconds, nanos) == unix_ns
+    expected = b"\x01" + frame.FIELDS.pack(seconds, nanos, 60)
+    assert frame.to_bytes(unix_ns, 60) == expected
     record = JobEvent(Instant(unix_ns, 60), ID, Command.DELETE)
     assert decoded(CODEC.encode(record)) == record
 
@@ -400,7 +399,7 @@ def test_a_damaged_size_that_ends_nowhere_is_not_believed():
 def test_resync_takes_records_of_every_year():
     junk = b"\x01" * 50 + b"\xff" * 50
     for seconds in (-(2**63), -1, 0, 2**62):
-        record = JobEvent(Instant(records.to_unix_ns(seconds, 7)), ID, Command.EXPIRE)
+        record = JobEvent(Instant(frame.to_unix_ns(seconds, 7)), ID, Command.EXPIRE)
         data = junk + CODEC.encode(record)
         assert CODEC.resync(data, 0) == len(junk)
         assert CODEC.resync(memoryview(bytearray(data)), 3) == len(junk)

@@ -16,8 +16,8 @@ from __future__ import annotations
 from journeyman.config.kinds import Address, parse_address
 from journeyman.config.loading import Configuration, load, sample, show
 from journeyman.config.queue_settings import (
+    KestrelQueueSettings,
     KestrelSettings,
-    QueueLimits,
     StorageEngine,
     StorageMode,
     StorageSettings,
@@ -59,6 +59,7 @@ __all__ = [
     "HistorySettings",
     "HttpSettings",
     "Interrupted",
+    "KestrelQueueSettings",
     "KestrelSettings",
     "LimitSettings",
     "LogLevel",
@@ -67,7 +68,6 @@ __all__ = [
     "MessageSettings",
     "Overdue",
     "Persistence",
-    "QueueLimits",
     "RunnerSettings",
     "ScheduleSettings",
     "Setting",

@@ -89,7 +89,7 @@ _READER = "reader"
 
 
 @dataclass(frozen=True, slots=True)
-class QueueLimits:
+class KestrelQueueSettings:
     """What the table of a queue says, and the tables of readers in it. Only what was given."""
 
     queue: str = ""
@@ -97,33 +97,33 @@ class QueueLimits:
     readers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-class QueueTable(ValueKind[QueueLimits]):
+class QueueTable(ValueKind[KestrelQueueSettings]):
     """[kestrel.default]: no reader has a table of its own."""
 
     allowed = "a table of limits, such as {max_items = 1000}"
 
-    def read(self, value: object) -> QueueLimits:
-        return QueueLimits(given=_read_keys(value, QUEUE_KEYS))
+    def read(self, value: object) -> KestrelQueueSettings:
+        return KestrelQueueSettings(given=_read_keys(value, QUEUE_KEYS))
 
-    def read_text(self, text: str) -> QueueLimits:
+    def read_text(self, text: str) -> KestrelQueueSettings:
         return self.read(_parsed(text))
 
-    def write(self, value: QueueLimits) -> str:
+    def write(self, value: KestrelQueueSettings) -> str:
         return _write_table(_written(value.given))
 
 
-class QueueTables(ValueKind[tuple[QueueLimits, ...]]):
+class QueueTables(ValueKind[tuple[KestrelQueueSettings, ...]]):
     """[kestrel.queue.*]: by the names of the queues."""
 
     allowed = "tables of limits by queue, such as {orders = {max_items = 1000}}"
 
-    def read(self, value: object) -> tuple[QueueLimits, ...]:
+    def read(self, value: object) -> tuple[KestrelQueueSettings, ...]:
         return tuple(_each(value, is_queue_name, _read_queue).values())
 
-    def read_text(self, text: str) -> tuple[QueueLimits, ...]:
+    def read_text(self, text: str) -> tuple[KestrelQueueSettings, ...]:
         return self.read(_parsed(text))
 
-    def write(self, value: tuple[QueueLimits, ...]) -> str:
+    def write(self, value: tuple[KestrelQueueSettings, ...]) -> str:
         queues = {}
         for limits in value:
             table = _written(limits.given)
@@ -137,13 +137,13 @@ class QueueTables(ValueKind[tuple[QueueLimits, ...]]):
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _read_queue(name: str, value: object) -> QueueLimits:
+def _read_queue(name: str, value: object) -> KestrelQueueSettings:
     table = dict(_items(value))
     try:
         readers = _each(table.pop(_READER, {}), is_reader_name, _read_reader)
     except WrongKey as error:
         raise error.under(_READER) from None
-    return QueueLimits(name, _read_keys(table, QUEUE_KEYS), readers)
+    return KestrelQueueSettings(name, _read_keys(table, QUEUE_KEYS), readers)
 
 
 def _read_reader(_: str, value: object) -> Mapping[str, Any]:
@@ -342,8 +342,12 @@ class KestrelSettings:
         "time after which a connection that neither speaks nor waits is closed; 0 is never",
     )
     allow_shutdown: bool = setting(Flag(), False, "whether clients may stop the server")
-    default: QueueLimits = setting(QueueTable(), QueueLimits(), "limits of every queue and reader")
-    queue: tuple[QueueLimits, ...] = setting(QueueTables(), (), "limits by queue, and by reader")
+    default: KestrelQueueSettings = setting(
+        QueueTable(), KestrelQueueSettings(), "limits of every queue and reader"
+    )
+    queue: tuple[KestrelQueueSettings, ...] = setting(
+        QueueTables(), (), "limits by queue, and by reader"
+    )
 
 
 @dataclass(frozen=True, slots=True)

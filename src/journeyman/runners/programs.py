@@ -92,7 +92,7 @@ class Programs:
     def __init__(self, settings: RunnerSettings) -> None:
         self._settings = settings
         self._guardian = Guardian()
-        self._lingering: set[Child] = set()
+        self._lingering: set[ChildProcess] = set()
 
     @property
     def guardian_id(self) -> int | None:
@@ -123,10 +123,10 @@ class Programs:
         # Waiting for a process blocks, but one whose pipe was closed ends at once.
         self._guardian.close()
 
-    def _start(self, argv: Sequence[str], request: RunRequest[RunnerRecord]) -> Child:
+    def _start(self, argv: Sequence[str], request: RunRequest[RunnerRecord]) -> ChildProcess:
         """Not a coroutine: between the start and the guarding of a program nothing comes."""
         self._guardian.start()
-        child = Child(
+        child = ChildProcess(
             [word.encode() for word in argv],
             environment(os.environb, request.job_id, request.execution_ns),
             BoundedOutput(self._settings.output_bytes),
@@ -135,7 +135,7 @@ class Programs:
         self._guardian.guard(child.group)
         return child
 
-    async def _watch(self, child: Child) -> RunResult:
+    async def _watch(self, child: ChildProcess) -> RunResult:
         limit_ms = self._settings.process_timeout_ms
         if not await _within(limit_ms / 1000 if limit_ms else None, child.exited):
             return await self._stop(child)
@@ -144,7 +144,7 @@ class Programs:
         output = child.output.text()
         return failed(reason, output) if reason else RunResult(True, output=output)
 
-    async def _stop(self, child: Child) -> RunResult:
+    async def _stop(self, child: ChildProcess) -> RunResult:
         """End a program that ran too long: first it is asked to, then it is made to."""
         limit = f"ran longer than {seconds(self._settings.process_timeout_ms)}"
         child.signal(signal.SIGTERM)
@@ -159,7 +159,7 @@ class Programs:
         how = " and was stopped" if obeyed else ", did not end on SIGTERM and was killed"
         return failed(f"{limit}{how}", child.output.text())
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: ChildProcess) -> None:
         """Whatever happened, nothing of an unfinished run is left."""
         finished = child.exited.done()
         if not finished:
@@ -183,13 +183,13 @@ async def _within(limit_s: float | None, *events: asyncio.Future[None]) -> bool:
 READ_BYTES = 64 * 1024  # what a pipe holds
 
 
-class Child:
+class ChildProcess:
     def __init__(
         self,
         argv: Sequence[bytes],
         env: Mapping[bytes, bytes],
         output: BoundedOutput,
-        when_drained: Callable[[Child], object],
+        when_drained: Callable[[ChildProcess], object],
     ) -> None:
         """Start it. Raises OSError if that is not possible.
 

@@ -32,7 +32,7 @@ class Order:
     after: tuple[UUID, ...] = ()  # it waits until these have succeeded
 
 
-class Ending(NamedTuple):
+class JobEnding(NamedTuple):
     """How a job ended: its result, or its failure (envelope.py)."""
 
     succeeded: bool
@@ -52,11 +52,11 @@ class Broker(Protocol):
 
     async def aadd_many(self, orders: Sequence[Order]) -> None: ...
 
-    def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
+    def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         """Raises NotFound if there is no such job (any more)."""
         ...
 
-    async def aending(self, job_id: UUID, wait_s: float) -> Ending | None: ...
+    async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None: ...
 
     def delete(self, job_id: UUID) -> bool:
         """Whether there was such a job."""

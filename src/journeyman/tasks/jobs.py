@@ -20,7 +20,7 @@ from uuid import UUID
 
 from journeyman.client import NotFound
 from journeyman.errors import JourneymanError
-from journeyman.tasks.broker import Broker, Ending
+from journeyman.tasks.broker import Broker, JobEnding
 from journeyman.tasks.envelope import Codec, Failure
 from journeyman.tasks.options import Seconds, seconds
 
@@ -103,7 +103,7 @@ class Job(Generic[T]):
         """Remove the job in any state, of a chain the first. Whether there was such a job."""
         return self._broker.delete(self._ids[0])
 
-    def _value(self, job_id: UUID, ending: Ending) -> T:
+    def _value(self, job_id: UUID, ending: JobEnding) -> T:
         if not ending.succeeded:
             raise JobFailed(str(job_id), Failure.decode(ending.result))
         value: Any = self._codec.loads(ending.result) if ending.result else None

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.errors import JourneymanError
 from journeyman.tasks.app import App
-from journeyman.tasks.broker import Ending, Order
+from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
 from journeyman.tasks.flows import following_order
 from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current
@@ -57,7 +57,7 @@ class Delivery(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TaskDone:
     result: bytes
     following: Order | None = None  # a job to add before this one is completed
 
@@ -74,7 +74,7 @@ class Dead:
     failed: FailedJob
 
 
-Outcome: TypeAlias = Done | Again | Dead
+Outcome: TypeAlias = TaskDone | Again | Dead
 
 
 class Prepared(NamedTuple):
@@ -113,7 +113,7 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
     return Prepared(delivery, current, envelope, task)
 
 
-def gathered(app: App, prepared: Prepared, endings: Sequence[Ending | None]) -> Prepared:
+def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) -> Prepared:
     """With the results of the jobs before it as its first argument."""
     ids = prepared.envelope.gather
     values = []
@@ -184,7 +184,7 @@ def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
             following = following_order(app, prepared.delivery.job_id, then, value)
     except (JourneymanError, TypeError) as error:
         return failed(prepared, error)
-    return Done(result, following)
+    return TaskDone(result, following)
 
 
 def failed(prepared: Prepared, error: BaseException, chance: float | None = None) -> Outcome:

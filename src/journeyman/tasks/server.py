@@ -13,7 +13,7 @@ from uuid import UUID
 
 from journeyman.client import AsyncSchedule, AsyncWorkQueue, NewJob, Refused, Result, WorkQueue
 from journeyman.client.service import ServerUrl, parse_url
-from journeyman.tasks.broker import Ending, Order
+from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.options import QueueLimits
 from journeyman.tasks.recurring import Recurring
 from journeyman.units import MS_PER_S
@@ -50,10 +50,10 @@ class ServerBroker:
     async def aadd_many(self, orders: Sequence[Order]) -> None:
         _check([each async for each in self._async_queue.add_many(map(_new_job, orders))])
 
-    def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
+    def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         return _ending(self._queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
-    async def aending(self, job_id: UUID, wait_s: float) -> Ending | None:
+    async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         return _ending(await self._async_queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
@@ -118,5 +118,5 @@ def _is_there(refused: Refused) -> bool:
     return False
 
 
-def _ending(found: Result | None) -> Ending | None:
-    return None if found is None else Ending(found.succeeded, found.result)
+def _ending(found: Result | None) -> JobEnding | None:
+    return None if found is None else JobEnding(found.succeeded, found.result)

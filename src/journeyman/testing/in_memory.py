@@ -48,7 +48,7 @@ from journeyman.protocols.workq.replies import (
     LeasedJobs,
 )
 from journeyman.tasks.app import App
-from journeyman.tasks.broker import Ending, Order
+from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import Envelope, Failure
 from journeyman.tasks.jobs import JobFailed
 from journeyman.tasks.options import limits_by_queue
@@ -56,10 +56,10 @@ from journeyman.tasks.running import (
     Again,
     Dead,
     Delivery,
-    Done,
     JobTimeout,
     Outcome,
     Prepared,
+    TaskDone,
     await_here,
     call_around,
     failed,
@@ -236,13 +236,13 @@ class InMemory:
     async def aadd_many(self, orders: Sequence[Order]) -> None:
         self.add_many(orders)
 
-    def ending(self, job_id: UUID, wait_s: float) -> Ending | None:
+    def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         """Waiting for a result runs what is ready, as a worker would meanwhile."""
         if wait_s > 0:
             self.run_all(check=False)
         return self._ending(job_id)
 
-    async def aending(self, job_id: UUID, wait_s: float) -> Ending | None:
+    async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         if wait_s > 0:
             await self.arun_all(check=False)
         ending = self._ending(job_id)
@@ -255,11 +255,11 @@ class InMemory:
 
     # -- details -----------------------------------------------------------------------------------
 
-    def _ending(self, job_id: UUID) -> Ending | None:
+    def _ending(self, job_id: UUID) -> JobEnding | None:
         reply = self._decide(AwaitResult(job_id.bytes, 0))
         if reply is NOT_FOUND:
             raise NotFound("NOT-FOUND", f"no job {job_id}")
-        return Ending(reply.success, reply.result) if isinstance(reply, Finished) else None
+        return JobEnding(reply.success, reply.result) if isinstance(reply, Finished) else None
 
     def _decide(self, command: Command) -> Any:
         now_ns = _to_ns(self._now)
@@ -290,7 +290,7 @@ class InMemory:
             prepared = gathered(self._app, prepared, endings)
         outcome = await _outcome_of(self._app, prepared)
         job_id = UUID(delivery.job_id).bytes
-        if isinstance(outcome, Done):
+        if isinstance(outcome, TaskDone):
             if outcome.following is not None:
                 self.add(outcome.following)
             self._decide(Complete(job_id, outcome.result))

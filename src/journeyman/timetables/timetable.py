@@ -57,7 +57,7 @@ _A_DAY = "days such as 2026-12-24, or 12-25 for every year"
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class TimetableBackoff:
     """How long to wait before a run that failed is tried again."""
 
     first_s: int = 10
@@ -73,7 +73,7 @@ class Backoff:
         return f"{duration_text(self.first_s)},{self.factor:g},{duration_text(self.longest_s)}"
 
 
-_BACKOFF = Backoff()
+_BACKOFF = TimetableBackoff()
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Timetable:
     grace_s: int = 60
     overlap: str = "skip"
     retries: int = 0
-    backoff: Backoff = _BACKOFF
+    backoff: TimetableBackoff = _BACKOFF
     runner: tuple[str, ...] = ()
 
     @classmethod
@@ -149,7 +149,7 @@ class Timetable:
                 value = duration_text(value)
             elif isinstance(value, tuple):
                 value = list(value)
-            elif isinstance(value, Backoff):
+            elif isinstance(value, TimetableBackoff):
                 value = str(value)
             found[name] = value
         return found
@@ -218,7 +218,7 @@ def _number(name: str, value: object, least: int, most: int) -> int:
     return int(text)
 
 
-def _backoff(text: str) -> Backoff:
+def _backoff(text: str) -> TimetableBackoff:
     first, *more = split(text)[:4] or [""]
     try:
         factor = float(more[0]) if more else _BACKOFF.factor
@@ -234,7 +234,7 @@ def _backoff(text: str) -> Backoff:
     longest_s = max(first_s, _BACKOFF.longest_s)
     if len(more) == 2:
         longest_s = read_duration(more[1], "backoff", first_s, MAX_BACKOFF_S)
-    return Backoff(first_s, factor, longest_s)
+    return TimetableBackoff(first_s, factor, longest_s)
 
 
 def _exclude(days: Iterable[str]) -> tuple[str, ...]:

@@ -121,13 +121,13 @@ def redrive(
 
 
 def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
-    from journeyman.spark.redrive.redrive import Ledger
+    from journeyman.spark.redrive.redrive import RedriveLedger
     from journeyman.spark.redrive.redrive import redrive as send
     from journeyman.spark.sinks.server import ServerOptions
 
     server = ServerOptions.parse(asked.server(dialect))
     assert asked.record is not None
-    with Ledger(RealDisk(), asked.record) as ledger:
+    with RedriveLedger(RealDisk(), asked.record) as ledger:
         return send(jobs, server, ledger, SystemClock(), at_ns=asked.at_ns)
 
 

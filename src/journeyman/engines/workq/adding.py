@@ -34,7 +34,7 @@ from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
-from journeyman.formats.workq import Command, Instant, JobAdded, JobFinished, records, retry
+from journeyman.formats.workq import Command, Instant, JobAdded, JobFinished, frame, retry
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
@@ -54,7 +54,7 @@ _NOT_DEAD = RefusedLine(Complaint.NOT_DEAD)
 _TOO_LATE = RefusedLine(Complaint.TIME)
 _NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
 REQUEUED_BYTES = 4 * 1024 * 1024  # of payloads that one requeue-all writes again
-NO_TIME_NS = records.to_unix_ns(0, 0)  # how the log says that a job has no time
+NO_TIME_NS = frame.to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
 def add(state: WorkqState, command: Add, _client: Client) -> Reply:

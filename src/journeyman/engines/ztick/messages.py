@@ -212,7 +212,7 @@ class NextFirings:
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillRow:
+class BackfillItem:
     """An occurrence of the past: the status of its job, and whether it is run (again)."""
 
     identifier: str
@@ -223,7 +223,7 @@ class BackfillRow:
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
-    rows: tuple[BackfillRow, ...]
+    rows: tuple[BackfillItem, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from journeyman.engines.ztick.messages import (
     DONE,
     OUT_OF_SCOPE,
     Backfilled,
-    BackfillRow,
+    BackfillItem,
     NextFirings,
     Reply,
     TimetableListing,
@@ -279,7 +279,7 @@ def _backfill_timetable(state: ZtickState, command: BackfillTimetable, prefix: s
         job = state.jobs.get(identifier)
         status = None if job is None else Status(job[STATUS_AT])
         is_run = status is None or status is Status.FAILED
-        rows.append(BackfillRow(identifier, at_s * NS_PER_S, status, is_run))
+        rows.append(BackfillItem(identifier, at_s * NS_PER_S, status, is_run))
         if is_run and not command.is_preview:
             plan(state, identifier, at_s * NS_PER_S)
     return Backfilled(tuple(rows))

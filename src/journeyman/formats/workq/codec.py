@@ -35,10 +35,15 @@ from journeyman.errors import (
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.workq import frame as varint
 from journeyman.formats.workq import frame as workq_frame
-from journeyman.formats.workq import records, retry
-from journeyman.formats.workq.frame import MAX_RECORD_BYTES, FramedCodec, read_time, write_time
-from journeyman.formats.workq.records import (
+from journeyman.formats.workq import retry
+from journeyman.formats.workq.frame import (
+    MAX_RECORD_BYTES,
     TIME_BYTES,
+    FramedCodec,
+    read_time,
+    write_time,
+)
+from journeyman.formats.workq.records import (
     UTC_OFFSET_MIN,
     Command,
     Instant,
@@ -69,7 +74,7 @@ _LAST_FINISHED = int(Command.FAIL)
 # The numbers of a payload in their order: whether each is the length of a block that follows it.
 _ADDED_FIELDS = (True, False, False, False, False, False, True)
 _FINISHED_FIELDS = (True,)
-_NONE_NS = records.to_unix_ns(0, 0)
+_NONE_NS = workq_frame.to_unix_ns(0, 0)
 
 
 class _Workq(FramedCodec):
@@ -288,7 +293,7 @@ def _write_settings(
 
 @lru_cache(maxsize=8)
 def _write_none(offset_min: int) -> bytes:
-    return records.to_bytes(_NONE_NS, offset_min)
+    return workq_frame.to_bytes(_NONE_NS, offset_min)
 
 
 def _name_bytes(name: str) -> bytes:

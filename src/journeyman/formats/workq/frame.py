@@ -25,6 +25,16 @@ numbers are folded onto unsigned ones first (zigzag: 0, -1, 1, -2 ... -> 0, 1, 2
 Reading accepts numbers padded with empty groups (``80 00`` is 0), as the original does; writing
 always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
 ``read`` reports it in place of the next position instead of raising.
+
+A moment in the workq log: 15 bytes, big endian.
+
+    byte   0        1..8                      9..12         13..14
+           version  seconds since 0001-01-01  nanoseconds   zone offset in minutes
+           01       i64                       u32 < 10^9    i16
+
+The zone offset never changes the moment, it only says how the original would print it. The
+original writes -1 for UTC. Any offset is read, and kept, so that a time is written back as it
+was.
 """
 
 from __future__ import annotations
@@ -38,21 +48,23 @@ import google_crc32c
 from journeyman.errors import (
     BadHeader,
     ChecksumMismatch,
+    EncodeError,
     EntryTooLarge,
     IncompleteEntry,
     InvalidData,
     StringOverflow,
 )
 from journeyman.formats.framing import Buffer
-from journeyman.formats.workq.records import (
-    FIELDS,
-    TIME_BYTES,
-    TIME_VERSION,
-    Instant,
-    to_bytes,
-    to_unix_ns,
-)
+from journeyman.formats.workq.records import Instant
 from journeyman.units import NS_PER_S
+
+TIME_BYTES = 15
+TIME_VERSION = 1
+UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
+
+# (seconds, nanoseconds, offset): everything after the version byte.
+FIELDS = struct.Struct(">qIh")
+_WHOLE = struct.Struct(">BqIh")
 
 # Both are below every real position.
 CUT_SHORT = -1  # no last byte before the stop
@@ -116,6 +128,21 @@ def seal(time: bytes, payload: bytes) -> bytes:
     """The whole record: framed, with its CRC."""
     covered = time + write(len(payload)) + payload
     return covered + _CRC.pack(_crc32c(covered))
+
+
+def to_unix_ns(seconds: int, nanos: int) -> int:
+    """Nanoseconds since 1970 of a moment given by its fields."""
+    return (seconds - UNIX_EPOCH_S) * NS_PER_S + nanos
+
+
+@lru_cache(maxsize=64)  # records of one batch have the same time, or nearly
+def to_bytes(unix_ns: int, offset_min: int) -> bytes:
+    """The 15 bytes of a moment. Raises EncodeError when it does not fit them."""
+    seconds, nanos = divmod(unix_ns, NS_PER_S)
+    try:
+        return _WHOLE.pack(TIME_VERSION, seconds + UNIX_EPOCH_S, nanos, offset_min)
+    except struct.error as error:
+        raise EncodeError(f"time {unix_ns} ns, offset {offset_min} min: out of range") from error
 
 
 def read_time(frame: bytes, at: int, offset: int) -> Instant:

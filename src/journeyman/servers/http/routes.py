@@ -55,7 +55,7 @@ class Problem(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RouteCall:
     """A request, read."""
 
     request: web.Request
@@ -84,7 +84,7 @@ class Call:
         return self.token.name if self.token is not None else "local"
 
 
-Handler = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[RouteCall], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Routes:
         return handle
 
     async def _answer(self, route: Route, request: web.Request, data: bytes) -> web.StreamResponse:
-        call = Call(request, _path(request), _query(route, request), _body(route, data))
+        call = RouteCall(request, _path(request), _query(route, request), _body(route, data))
         value = await route.handler(call)
         if isinstance(value, web.StreamResponse):
             return value

@@ -42,7 +42,7 @@ from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.routes import VERSION_1, problem
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.telemetry.metrics import of_queues
 from journeyman.servers.telemetry.prometheus import text_of
@@ -75,7 +75,7 @@ class HttpPort:
 async def open_http(
     around: ZtickContext,
     figures: ServerMetrics,
-    backend: Backend,
+    backend: HttpBackend,
     address: Address,
     *,
     timeout_s: float,

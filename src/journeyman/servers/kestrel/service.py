@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from journeyman.config import QueueLimits, Settings, WorkqSync
+from journeyman.config import KestrelQueueSettings, Settings, WorkqSync
 from journeyman.config.queue_settings import READER_KEYS
 from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Checkpoint, Effect, SaveCheckpoint, StopServer
@@ -53,7 +53,7 @@ def queue_settings(settings: Settings) -> KestrelOptions:
     """
     kestrel = settings.kestrel
     return KestrelOptions(
-        default=_queue_settings(kestrel.default.given, QueueLimits()),
+        default=_queue_settings(kestrel.default.given, KestrelQueueSettings()),
         queues={each.queue: _queue_settings(kestrel.default.given, each) for each in kestrel.queue},
         max_item_bytes=_max_item_bytes(kestrel.segment_bytes),
         max_queues=kestrel.max_queues,
@@ -73,7 +73,7 @@ def _max_item_bytes(segment_bytes: int) -> int:
     return min(room, MAX_DATA_BYTES)
 
 
-def _queue_settings(default: Mapping[str, Any], limits: QueueLimits) -> QueueSettings:
+def _queue_settings(default: Mapping[str, Any], limits: KestrelQueueSettings) -> QueueSettings:
     given = {**default, **limits.given}
     return QueueSettings(
         reader=_reader_settings(given),

@@ -176,11 +176,11 @@ class ZtickServer(Service):
         if not http.enabled:
             return
         from journeyman.servers.http.server import open_http
-        from journeyman.servers.http.v1.backend import Backend
+        from journeyman.servers.http.v1.backend import HttpBackend
 
         context = self._context
         assert isinstance(context.disk, MeasuredDisk)
-        backend = Backend(
+        backend = HttpBackend(
             self._settings,
             context.origins,
             context.access,

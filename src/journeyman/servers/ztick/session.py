@@ -22,7 +22,7 @@ from journeyman.engines.ztick.messages import (
     DONE,
     Accepted,
     Backfilled,
-    BackfillRow,
+    BackfillItem,
     JobNotFound,
     NextFirings,
     OutOfScope,
@@ -174,7 +174,7 @@ def _timetable_words(view: TimetableView) -> list[str]:
     return [view.state, *times, str(view.running), str(view.waiting), *words_of(view.fields)]
 
 
-def _backfill_words(row: BackfillRow) -> list[str]:
+def _backfill_words(row: BackfillItem) -> list[str]:
     status = NOTHING if row.status is None else row.status.word
     return [row.identifier, str(row.execution_ns), status, "run" if row.is_run else "keep"]
 

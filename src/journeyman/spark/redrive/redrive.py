@@ -70,7 +70,7 @@ from journeyman.spark.tables import states
 _VERSION = 1
 
 
-class Mark(NamedTuple):
+class SentMark(NamedTuple):
     """A job at a moment of its life."""
 
     key: str
@@ -80,12 +80,12 @@ class Mark(NamedTuple):
 @dataclass(slots=True)
 class _Content:
     run_id: str | None
-    intended: dict[Mark, str]
-    done: set[Mark]
+    intended: dict[SentMark, str]
+    done: set[SentMark]
     whole_bytes: int
 
 
-class Ledger:
+class RedriveLedger:
     """A record open for a redrive."""
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -108,14 +108,14 @@ class Ledger:
             self._lock.release()
             raise
 
-    def intend(self, jobs: Iterable[tuple[Mark, str]]) -> None:
+    def intend(self, jobs: Iterable[tuple[SentMark, str]]) -> None:
         """Durable when this returns: these are about to be sent, as what is said."""
         new = [(mark, becomes) for mark, becomes in jobs if mark not in self.intended]
         if new:
             self._append({"intend": [[mark.key, mark.ns, becomes] for mark, becomes in new]})
             self.intended.update(new)
 
-    def finish(self, marks: Sequence[Mark]) -> None:
+    def finish(self, marks: Sequence[SentMark]) -> None:
         """Durable when this returns: the server has these."""
         if marks:
             self._append({"done": [list(mark) for mark in marks]})
@@ -143,7 +143,7 @@ class Ledger:
         self._file.sync()
 
 
-def read_done(disk: Disk, path: str) -> list[Mark]:
+def read_done(disk: Disk, path: str) -> list[SentMark]:
     """The jobs that have gone, without opening the record for a redrive."""
     return sorted(_read(disk, path).done)
 
@@ -183,8 +183,8 @@ def _take(content: _Content, line: dict[str, Any]) -> None:
             raise ValueError("another version")
         content.run_id = str(line["run"])
     for key, ns, becomes in line.get("intend", ()):
-        content.intended[Mark(key, ns)] = becomes
-    content.done.update(Mark(key, ns) for key, ns in line.get("done", ()))
+        content.intended[SentMark(key, ns)] = becomes
+    content.done.update(SentMark(key, ns) for key, ns in line.get("done", ()))
 
 
 DEFAULT_CONDITIONS = {"ztick": "status = 'failed'", "workq": "state = 'failed'"}
@@ -215,7 +215,7 @@ def selection(
     paths: Sequence[str],
     condition: str | None = None,
     *,
-    done: Sequence[Mark] = (),
+    done: Sequence[SentMark] = (),
     limit: int | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -240,7 +240,12 @@ def selection(
 
 
 def redrive(
-    jobs: DataFrame, options: ServerOptions, ledger: Ledger, clock: Clock, *, at_ns: int | None
+    jobs: DataFrame,
+    options: ServerOptions,
+    ledger: RedriveLedger,
+    clock: Clock,
+    *,
+    at_ns: int | None,
 ) -> Redriven:
     """Send the selected jobs; ``at_ns`` is when they are due, None is at once.
 
@@ -256,7 +261,7 @@ def redrive(
 def redrive_rows(
     rows: Iterable[dict[str, Any]],
     options: ServerOptions,
-    ledger: Ledger,
+    ledger: RedriveLedger,
     clock: Clock,
     *,
     at_ns: int | None,
@@ -278,7 +283,12 @@ def redrive_rows(
 
 class _Redrive:
     def __init__(
-        self, options: ServerOptions, ledger: Ledger, clock: Clock, at_ns: int | None, door: Door
+        self,
+        options: ServerOptions,
+        ledger: RedriveLedger,
+        clock: Clock,
+        at_ns: int | None,
+        door: Door,
     ) -> None:
         self._options = options
         self._ledger = ledger
@@ -296,14 +306,14 @@ class _Redrive:
         settled = [mark for mark in in_doubt if self._is_settled(mark)]
         self._ledger.finish(settled)
         going = [mark for mark in fresh if mark not in settled]
-        arrived: list[Mark] = []
+        arrived: list[SentMark] = []
         try:
             self._send(going, fresh, arrived)
         finally:
             self._ledger.finish(arrived)
 
     def _send(
-        self, marks: list[Mark], rows: dict[Mark, dict[str, Any]], arrived: list[Mark]
+        self, marks: list[SentMark], rows: dict[SentMark, dict[str, Any]], arrived: list[SentMark]
     ) -> None:
         """Notes each job that the server has then, as the answers come."""
         jobs, sending = [], []
@@ -325,10 +335,10 @@ class _Redrive:
                 continue
             arrived.append(mark)
 
-    def _mark(self, row: dict[str, Any]) -> Mark:
-        return Mark(row[self._key], row[self._ns])
+    def _mark(self, row: dict[str, Any]) -> SentMark:
+        return SentMark(row[self._key], row[self._ns])
 
-    def _becomes(self, mark: Mark) -> str:
+    def _becomes(self, mark: SentMark) -> str:
         if self._options.door == "workq":
             return str(job_uuid(self._ledger.run_id, mark.key))
         planned = self._clock.now_ns() if self._at_ns is None else self._at_ns
@@ -336,14 +346,14 @@ class _Redrive:
             planned += 1 if planned < _MAX_NS else -1
         return str(planned)
 
-    def _job(self, mark: Mark, row: dict[str, Any]) -> Any:
+    def _job(self, mark: SentMark, row: dict[str, Any]) -> Any:
         becomes = self._ledger.intended[mark]
         if self._options.door == "ztick":
             return mark.key, int(becomes)
         changed = {"job_id": UUID(becomes).bytes, "time_ns": self._at_ns}
         return workq_job(self._options, row | changed)
 
-    def _is_settled(self, mark: Mark) -> bool:
+    def _is_settled(self, mark: SentMark) -> bool:
         """Whether a job that was meant to go before is not to be sent now."""
         if not isinstance(self.door, ZtickDoor):
             return False  # the id settles it

@@ -27,7 +27,7 @@ from journeyman.logs.publication import Publication, publish, put_in_place, writ
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.sealing import close_file, sealed
 from journeyman.spark.sinks.options import SinkOptions
-from journeyman.spark.sinks.staging import Part, PartsWritten, SinkDisk, Stream
+from journeyman.spark.sinks.staging import Part, PartsWritten, SinkDisk, StagedStream
 
 LOCK_TIMEOUT_S = 1.0
 
@@ -45,12 +45,12 @@ class Write:
     staging: str
     messages: Sequence[PartsWritten]
 
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[StagedStream]:
         """Every stream that has rows, in the order in which they appear."""
         parts = (part for message in self.messages for part in message.parts)
         return list(dict.fromkeys(part.stream for part in parts))
 
-    def parts(self, stream: Stream) -> list[Part]:
+    def parts(self, stream: StagedStream) -> list[Part]:
         """The parts of a stream in order."""
         return [p for message in self.messages for p in message.parts if p.stream == stream]
 
@@ -72,7 +72,7 @@ class Write:
         self._check_logs()
 
     def _check_logs(self) -> None:
-        logs: dict[Stream, set[str]] = {}
+        logs: dict[StagedStream, set[str]] = {}
         for message in self.messages:
             for stream, log in message.logs:
                 logs.setdefault(stream, set()).add(log)

@@ -57,7 +57,7 @@ from journeyman.spark.sinks.commit import (
     place_files,
     settle_tail,
 )
-from journeyman.spark.sinks.staging import SinkDisk, Stream
+from journeyman.spark.sinks.staging import SinkDisk, StagedStream
 from journeyman.units import NS_PER_MS
 
 # ----------------------------------------
@@ -93,7 +93,7 @@ def commit_ztick(write: Write) -> None:
     disk.make_dirs(names.directory)
     check_ztick_free(disk, names.active)
     with locked(disk, names.active, [names.lock]):
-        parts = [part.path for part in write.parts(Stream())]
+        parts = [part.path for part in write.parts(StagedStream())]
         before = None
         if write.overwrite:
             _fold_older_files(write, names)
@@ -166,7 +166,7 @@ def commit_workq(write: Write) -> None:
 
 def _segments(write: Write) -> dict[str, str]:
     """The parts as segments; a log without records is one segment without any."""
-    paths = [part.path for part in write.parts(Stream())]
+    paths = [part.path for part in write.parts(StagedStream())]
     if not paths:
         paths = [write.staged("empty")]
         write_whole(write.disk, paths[0], [workq.HEADER])
@@ -174,7 +174,7 @@ def _segments(write: Write) -> dict[str, str]:
 
 
 def _append(write: Write, last: str) -> None:
-    parts = write.parts(Stream())
+    parts = write.parts(StagedStream())
     if not parts:
         return
     disk, directory = write.disk, posixpath.dirname(last)
@@ -260,7 +260,7 @@ class _Plan:
         if self._write.overwrite:
             self.removes += [*segments, *checkpoints.values()]
             segments, checkpoints = [], {}
-        paths = [part.path for part in self._write.parts(Stream(queue))]
+        paths = [part.path for part in self._write.parts(StagedStream(queue))]
         if segments and paths:
             self._check_ids(queue, segments, checkpoints.values())
             settle_tail(self._disk, WRITER, kestrel_hop, self._path(segments[-1]))
@@ -272,7 +272,7 @@ class _Plan:
         self._number(queue, paths)
         readers = [s.reader for s in self._write.streams() if s.queue == queue]
         for reader in (reader for reader in readers if reader is not None):
-            parts = [part.path for part in self._write.parts(Stream(queue, reader))]
+            parts = [part.path for part in self._write.parts(StagedStream(queue, reader))]
             joined = self._joined(READER, f"{queue}-read-{reader}", parts)
             self.names[joined] = kestrel_reader_name(queue, reader)
         if readers in ([], [None]) and not checkpoints:
@@ -394,7 +394,7 @@ def commit_keyspace(write: Write) -> None:
 
 
 def _files(write: Write) -> dict[str, str]:
-    paths = [part.path for part in write.parts(Stream())]
+    paths = [part.path for part in write.parts(StagedStream())]
     if not paths:
         paths = [write.staged("empty")]
         write_whole(write.disk, paths[0], [HEADER])

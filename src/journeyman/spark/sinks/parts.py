@@ -26,13 +26,13 @@ from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.segments import check_queue_name, check_reader_name
 from journeyman.spark.files import Filesystem, NewFile, filesystem_of
 from journeyman.spark.sinks.options import POSITION, SinkOptions
-from journeyman.spark.sinks.staging import OrderCheck, Part, PartsWritten, Stream
+from journeyman.spark.sinks.staging import OrderCheck, Part, PartsWritten, StagedStream
 
 _LOG = "_log"
-_ALONE = Stream()
+_ALONE = StagedStream()
 
 
-def header_of(dialect: str, stream: Stream) -> bytes:
+def header_of(dialect: str, stream: StagedStream) -> bytes:
     """What a file of this stream begins with."""
     if dialect == "kestrel":
         return (kestrel.WRITER if stream.reader is None else kestrel.READER).header
@@ -61,9 +61,9 @@ class _Task:
         self._name = posixpath.join(staging, f"part-{partition:05d}-{secrets.token_hex(4)}")
         self._store = filesystem_of(staging)
         self._check = OrderCheck(options.order_by, strictly=options.dialect == "keyspace")
-        self._runs: dict[Stream, _Run] = {}
+        self._runs: dict[StagedStream, _Run] = {}
         self._records = 0
-        self._logs: set[tuple[Stream, str]] = set()
+        self._logs: set[tuple[StagedStream, str]] = set()
         self._ids: dict[str, tuple[int, int]] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -94,7 +94,7 @@ class _Task:
         for run in self._runs.values():
             run.give_up()
 
-    def _by_stream(self, batch: pa.RecordBatch) -> Iterator[tuple[Stream, pa.RecordBatch]]:
+    def _by_stream(self, batch: pa.RecordBatch) -> Iterator[tuple[StagedStream, pa.RecordBatch]]:
         if self._options.dialect != "kestrel":
             yield _ALONE, batch
             return
@@ -102,7 +102,7 @@ class _Task:
         readers = _text_column(batch, "reader")
         pairs = pa.Table.from_arrays([queues, readers], ["queue", "reader"])
         for pair in pairs.group_by(["queue", "reader"]).aggregate([]).to_pylist():
-            stream = _checked(Stream(pair["queue"], pair["reader"]))
+            stream = _checked(StagedStream(pair["queue"], pair["reader"]))
             same_queue = pc.equal(queues, pa.scalar(stream.queue, pa.string()))
             same_reader = (
                 readers.is_null()
@@ -111,7 +111,7 @@ class _Task:
             )
             yield stream, batch.filter(pc.and_(same_queue, same_reader))
 
-    def _note_logs(self, stream: Stream, rows: pa.RecordBatch) -> None:
+    def _note_logs(self, stream: StagedStream, rows: pa.RecordBatch) -> None:
         if _LOG in rows.schema.names and self._options.order_by == (POSITION,):
             found = pc.unique(rows.column(_LOG)).to_pylist()
             self._logs.update((stream, log) for log in found if log is not None)
@@ -127,7 +127,9 @@ class _Task:
 class _Run:
     """The parts of one stream, one after the other."""
 
-    def __init__(self, options: SinkOptions, stream: Stream, store: Filesystem, name: str) -> None:
+    def __init__(
+        self, options: SinkOptions, stream: StagedStream, store: Filesystem, name: str
+    ) -> None:
         self._stream = stream
         self._store = store
         self._name = name
@@ -193,7 +195,7 @@ def _text_column(batch: pa.RecordBatch, name: str) -> Any:
     return batch.column(name).cast(pa.string())
 
 
-def _checked(stream: Stream) -> Stream:
+def _checked(stream: StagedStream) -> StagedStream:
     if not stream.queue:
         raise UsageError("rows without a queue: give them a column queue, or the option queue")
     check_queue_name(stream.queue)

@@ -37,7 +37,7 @@ from journeyman.spark.files import remote_of
 from journeyman.spark.sinks.dialects import SUFFIX, file_name
 from journeyman.spark.sinks.options import SinkOptions
 from journeyman.spark.sinks.parts import header_of
-from journeyman.spark.sinks.staging import Part, PartsWritten, Stream
+from journeyman.spark.sinks.staging import Part, PartsWritten, StagedStream
 from journeyman.units import NS_PER_MS
 
 
@@ -63,7 +63,7 @@ class _Job:
         self._options = options
         self._path = options.path
         self._overwrite = overwrite
-        self._parts: dict[Stream, list[Part]] = {}
+        self._parts: dict[StagedStream, list[Part]] = {}
         for message in messages:
             for part in message.parts:
                 self._parts.setdefault(part.stream, []).append(part)
@@ -89,11 +89,11 @@ class _Job:
                     self._kestrel(queue)
 
     def _count(self) -> int:
-        return max(len(self._parts.get(Stream(), ())), 1)
+        return max(len(self._parts.get(StagedStream(), ())), 1)
 
     def _ztick(self) -> None:
         names = ZtickNames(self._path)
-        sources = [part.path for part in self._parts.get(Stream(), ())]
+        sources = [part.path for part in self._parts.get(StagedStream(), ())]
         if not self._overwrite and self.store.find(names.active) is not None:
             if not sources:
                 return
@@ -107,7 +107,7 @@ class _Job:
                 self.store.remove(older)
 
     def _place_all(self, names: Iterable[str], there: Sequence[str], header: bytes) -> None:
-        parts = self._parts.get(Stream(), [])
+        parts = self._parts.get(StagedStream(), [])
         if not parts and there and not self._overwrite:
             return
         placed = set()

@@ -47,7 +47,7 @@ from journeyman.units import NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StagedStream:
     """What one file, or run of segments, of the result is made of.
 
     All dialects but kestrel have one stream. kestrel has one for the items of each queue and one
@@ -62,7 +62,7 @@ class Stream:
 class Part:
     """A part file: in its stream, behind those of the same task with lower numbers."""
 
-    stream: Stream
+    stream: StagedStream
     path: str
     size: int
 
@@ -76,7 +76,7 @@ class PartsWritten(WriterCommitMessage):
     records: int = 0
     first: tuple[Any, ...] | None = None
     last: tuple[Any, ...] | None = None
-    logs: tuple[tuple[Stream, str], ...] = ()  # which logs the rows of a stream come from
+    logs: tuple[tuple[StagedStream, str], ...] = ()  # which logs the rows of a stream come from
     ids: tuple[tuple[str, int, int], ...] = field(default=())  # kestrel: queue, lowest, highest
 
 

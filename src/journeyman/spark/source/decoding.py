@@ -135,7 +135,7 @@ Walk: TypeAlias = Callable[[Buffer, int, int], int]
 Items: TypeAlias = Generator[Chunk | Damage | Stretch, None, tuple[int, int | None]]
 
 
-class Step(NamedTuple):
+class DecodeStep(NamedTuple):
     """How far good entries led, what they were if that was asked, and why no further."""
 
     chunk: Chunk | None
@@ -305,14 +305,14 @@ class SealedReading:
         window = self._window
         return Stretch(window.data, offset - window.begin, end - window.begin, window.begin)
 
-    def _decode(self, offset: int, end: int, max_records: int, *, limit: int) -> Step:
+    def _decode(self, offset: int, end: int, max_records: int, *, limit: int) -> DecodeStep:
         window = self._window
         data = window.data[: limit - window.begin]
         local = self._bulk(data, offset - window.begin, max_records=max_records)
         chunk = _shifted(local, window.begin)
         if chunk.next_offset > end:
             chunk = _before(chunk, end)
-        return Step(chunk, chunk.next_offset, chunk.ending)
+        return DecodeStep(chunk, chunk.next_offset, chunk.ending)
 
 
 def _shifted(chunk: Chunk, by: int) -> Chunk:

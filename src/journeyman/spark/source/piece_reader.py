@@ -46,7 +46,7 @@ from journeyman.formats.framing import Ending, Entry
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.logs.sealing import is_in_flight, sealed_inside, unsealed_end
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.decoding import FEW, Items, SealedReading, Step, Window, walk_of
+from journeyman.spark.source.decoding import FEW, DecodeStep, Items, SealedReading, Window, walk_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import Piece, Stretch
 
@@ -138,7 +138,7 @@ def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
     return may_end and damage.end == size
 
 
-_Stepper = Callable[[int, int, int], Step]
+_Stepper = Callable[[int, int, int], DecodeStep]
 
 
 class _Reading(SealedReading):
@@ -258,15 +258,17 @@ class _Reading(SealedReading):
             if chunk is not None:
                 yield chunk
 
-    def walk(self, offset: int, end: int, _: int) -> Step:
+    def walk(self, offset: int, end: int, _: int) -> DecodeStep:
         """No rows: entry by entry while all is well, else a few of them by the decoder."""
         begin = self._window.begin
         if self._walk is None:
             return self.decode(offset, end, MAX_RECORDS)
         reached = begin + self._walk(self._window.data, offset - begin, end - begin)
-        return Step(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
+        return (
+            DecodeStep(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
+        )
 
-    def decode(self, offset: int, end: int, max_records: int) -> Step:
+    def decode(self, offset: int, end: int, max_records: int) -> DecodeStep:
         """The rows of one chunk that begin before ``end``, and before the next seal."""
         return self._decode(offset, end, max_records, limit=self._limit(offset))
 

@@ -38,7 +38,7 @@ class NothingReady(LinkRefused):
     """``-TIMEOUT``."""
 
 
-class Link(asyncio.Protocol):
+class WorkerLink(asyncio.Protocol):
     """See the module. One event loop, one Link."""
 
     def __init__(self) -> None:

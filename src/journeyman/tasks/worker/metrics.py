@@ -11,7 +11,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from journeyman.errors import UsageError
-from journeyman.tasks.running import Again, Done, Outcome, Prepared
+from journeyman.tasks.running import Again, Outcome, Prepared, TaskDone
 
 
 def serve_metrics(where: str) -> Callable[[Prepared, Outcome, float], None]:
@@ -31,7 +31,7 @@ def serve_metrics(where: str) -> Callable[[Prepared, Outcome, float], None]:
 
     def count(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
         kind = "retry" if isinstance(outcome, Again) else "failed"
-        if isinstance(outcome, Done):
+        if isinstance(outcome, TaskDone):
             kind = "done"
         jobs.labels(prepared.name, prepared.delivery.queue, kind).inc()
         took.labels(prepared.name).observe(took_s)

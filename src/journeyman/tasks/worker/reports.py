@@ -16,8 +16,8 @@ import re
 from collections.abc import Awaitable, Callable
 
 from journeyman.tasks.broker import Order
-from journeyman.tasks.running import Again, Done, Outcome
-from journeyman.tasks.worker.link import Link, LinkRefused, Row
+from journeyman.tasks.running import Again, Outcome, TaskDone
+from journeyman.tasks.worker.link import LinkRefused, Row, WorkerLink
 
 logger = logging.getLogger("journeyman.worker")
 
@@ -28,9 +28,9 @@ AGAIN_S = 1.0  # after a refusal that may pass, like a full disk
 class Reports:
     """See the module. ``connect`` gives a new link, however long that takes."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Link]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[WorkerLink]]) -> None:
         self._connect = connect
-        self._link: Link | None = None
+        self._link: WorkerLink | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._open: dict[str, list[bytes]] = {}  # what is still to be sent, by job
         self._loop = asyncio.get_running_loop()
@@ -116,7 +116,7 @@ class Reports:
 
 
 def _requests(job_id: str, outcome: Outcome) -> list[bytes]:
-    if isinstance(outcome, Done):
+    if isinstance(outcome, TaskDone):
         last = _finish("complete", job_id, outcome.result)
         return [last] if outcome.following is None else [_add(outcome.following), last]
     delay = f" -delay={outcome.delay_ms}" if isinstance(outcome, Again) else ""

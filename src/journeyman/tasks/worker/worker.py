@@ -40,10 +40,10 @@ from journeyman.tasks.running import (
     Again,
     Dead,
     Delivery,
-    Done,
     JobTimeout,
     Outcome,
     Prepared,
+    TaskDone,
     await_here,
     call_around,
     call_here,
@@ -54,7 +54,7 @@ from journeyman.tasks.running import (
     tell_failure,
 )
 from journeyman.tasks.server import ServerBroker
-from journeyman.tasks.worker.link import Link, NothingReady
+from journeyman.tasks.worker.link import NothingReady, WorkerLink
 from journeyman.tasks.worker.reports import Reports
 from journeyman.tasks.worker.threads import ThreadPool, Work
 
@@ -132,7 +132,7 @@ class Worker:
         self._mean_s = 1.0  # of recent jobs
         self._pool = ThreadPool(concurrency)
         self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
-        self._lease_link: Link | None = None
+        self._lease_link: WorkerLink | None = None
         self._stopping = False
 
     # -- life --------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Worker:
                         return
                     await self._change(0.5)
 
-    async def _lease(self, link: Link, room: int) -> None:
+    async def _lease(self, link: WorkerLink, room: int) -> None:
         names = [queue.name for queue in self._queues]
         weights = [queue.weight for queue in self._queues]
         wait_ms = 0 if self._burst else WAIT_MS
@@ -412,12 +412,12 @@ class Worker:
 
     # -- connections -------------------------------------------------------------------------------
 
-    async def _connect(self, what: str) -> Link:
+    async def _connect(self, what: str) -> WorkerLink:
         """Again and again until there is one."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                return await Link.connect(self._broker.address)
+                return await WorkerLink.connect(self._broker.address)
             except AccessDenied:
                 raise
             except (CannotConnect, ConnectionError) as error:
@@ -495,7 +495,7 @@ def _named(prepared: Prepared) -> tuple[str, str]:
 def _log(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
     delivery = prepared.delivery
     what = (prepared.name, delivery.job_id, delivery.queue, delivery.attempt, took_s * 1000)
-    if isinstance(outcome, Done):
+    if isinstance(outcome, TaskDone):
         logger.info("done %s id=%s queue=%s attempt=%d %.1f ms", *what)
         return
     reason = _short(outcome.failure)

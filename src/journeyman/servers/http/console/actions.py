@@ -20,10 +20,10 @@ from journeyman.formats import ledger
 from journeyman.formats.ledger import ActionAudited, Instant
 from journeyman.servers.http import records
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import Call
+from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 
 MOST_IDS = 500
 VIA = "console"
@@ -45,12 +45,12 @@ class Action:
 class _Kind:
     title: str
     danger: bool
-    do: Callable[[Call, Action], Awaitable[str]]
+    do: Callable[[RouteCall, Action], Awaitable[str]]
     fields: tuple[str, ...] = ()
 
 
 class Actions:
-    def __init__(self, backend: Backend, version: VersionOne) -> None:
+    def __init__(self, backend: HttpBackend, version: VersionOne) -> None:
         self._backend = backend
         self._v1 = version
         self._kinds = {
@@ -96,7 +96,7 @@ class Actions:
         fields = {key: str(given[key]) for key in kind.fields if given.get(key)}
         return Action(name, [str(each) for each in ids], kind.title, kind.danger, fields)
 
-    async def preview(self, call: Call, action: Action) -> list[str]:
+    async def preview(self, call: RouteCall, action: Action) -> list[str]:
         """What it would be done to, in words."""
         if action.name == "redrive":
             jobs = await self._dead_then(call, action, MOST_IDS)
@@ -107,11 +107,11 @@ class Actions:
             queue=action.fields.get("queue", ""), state="dead",
             error=action.fields.get("error", ""), limit=SHOWN_TARGETS,
         )  # fmt: skip
-        page = await self._v1.work.jobs(Call(call.request, {}, query, None))
+        page = await self._v1.work.jobs(RouteCall(call.request, {}, query, None))
         shown = [f"{job.id}  {job.result or ''}"[:120] for job in page.jobs]
         return [*shown, "… and all others that match"] if page.next else shown
 
-    async def carry_out(self, call: Call, action: Action) -> str:
+    async def carry_out(self, call: RouteCall, action: Action) -> str:
         outcome = "failed"
         try:
             outcome = await self._kinds[action.name].do(call, action)
@@ -124,21 +124,21 @@ class Actions:
 
     # -- doing --
 
-    async def _requeue(self, call: Call, action: Action) -> str:
+    async def _requeue(self, call: RouteCall, action: Action) -> str:
         body = values.BulkBody(ids=action.ids)
         return _said("requeued", await self._v1.work.requeue_many(_with(call, body)))
 
-    async def _requeue_all(self, call: Call, action: Action) -> str:
+    async def _requeue_all(self, call: RouteCall, action: Action) -> str:
         body = values.BulkBody(
             queue=action.fields.get("queue", ""), error=action.fields.get("error", "")
         )
         return _said("requeued", await self._v1.work.requeue_many(_with(call, body)))
 
-    async def _delete(self, call: Call, action: Action) -> str:
+    async def _delete(self, call: RouteCall, action: Action) -> str:
         body = values.BulkBody(ids=action.ids)
         return _said("deleted", await self._v1.work.delete_many(_with(call, body)))
 
-    async def _add(self, call: Call, action: Action) -> str:
+    async def _add(self, call: RouteCall, action: Action) -> str:
         numbers = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails")
         given: dict[str, Any] = {
             name: _whole(text) for name, text in action.fields.items() if name in numbers
@@ -150,66 +150,68 @@ class Actions:
         added = await self._v1.work.add(_with(call, body))
         return f"added {added.id}"
 
-    async def _pause(self, call: Call, action: Action) -> str:
+    async def _pause(self, call: RouteCall, action: Action) -> str:
         return await self._set_paused(call, action, True)
 
-    async def _resume(self, call: Call, action: Action) -> str:
+    async def _resume(self, call: RouteCall, action: Action) -> str:
         return await self._set_paused(call, action, False)
 
-    async def _set_paused(self, call: Call, action: Action, paused: bool) -> str:
+    async def _set_paused(self, call: RouteCall, action: Action, paused: bool) -> str:
         for name in action.ids:
             path, body = {"queue": name}, values.PausedBody(paused=paused)
-            await self._v1.work.pause(Call(call.request, path, None, body))
+            await self._v1.work.pause(RouteCall(call.request, path, None, body))
         return f"{'paused' if paused else 'resumed'} {', '.join(action.ids)}"
 
-    async def _run_now(self, call: Call, action: Action) -> str:
+    async def _run_now(self, call: RouteCall, action: Action) -> str:
         now_ns = self._backend.clock.now_ns()
         for identifier in action.ids:
             body = values.SetJob(execution=now_ns)
-            await self._v1.schedule.set_job(Call(call.request, {"id": identifier}, None, body))
+            await self._v1.schedule.set_job(RouteCall(call.request, {"id": identifier}, None, body))
         return f"{len(action.ids)} planned to run now"
 
-    async def _plan(self, call: Call, action: Action) -> str:
+    async def _plan(self, call: RouteCall, action: Action) -> str:
         body = values.SetJob(execution=action.fields.get("execution", ""))
         for identifier in action.ids:
-            await self._v1.schedule.set_job(Call(call.request, {"id": identifier}, None, body))
+            await self._v1.schedule.set_job(RouteCall(call.request, {"id": identifier}, None, body))
         return f"planned {', '.join(action.ids)}"
 
-    async def _unschedule(self, call: Call, action: Action) -> str:
+    async def _unschedule(self, call: RouteCall, action: Action) -> str:
         for identifier in action.ids:
-            await self._v1.schedule.remove_job(Call(call.request, {"id": identifier}, None, None))
+            await self._v1.schedule.remove_job(
+                RouteCall(call.request, {"id": identifier}, None, None)
+            )
         return f"removed {len(action.ids)}"
 
-    async def _run_timetable(self, call: Call, action: Action) -> str:
+    async def _run_timetable(self, call: RouteCall, action: Action) -> str:
         jobs = [(await self._v1.timetables.run(_of(call, each))).job for each in action.ids]
         return f"planned {', '.join(jobs)}"
 
-    async def _pause_timetable(self, call: Call, action: Action) -> str:
+    async def _pause_timetable(self, call: RouteCall, action: Action) -> str:
         for each in action.ids:
             await self._v1.timetables.pause(_of(call, each))
         return f"paused {', '.join(action.ids)}"
 
-    async def _resume_timetable(self, call: Call, action: Action) -> str:
+    async def _resume_timetable(self, call: RouteCall, action: Action) -> str:
         for each in action.ids:
             await self._v1.timetables.resume(_of(call, each))
         return f"resumed {', '.join(action.ids)}"
 
-    async def _remove_timetable(self, call: Call, action: Action) -> str:
+    async def _remove_timetable(self, call: RouteCall, action: Action) -> str:
         for each in action.ids:
             await self._v1.timetables.remove(_of(call, each))
         return f"removed {', '.join(action.ids)}"
 
-    async def _backfill(self, call: Call, action: Action) -> str:
+    async def _backfill(self, call: RouteCall, action: Action) -> str:
         done = 0
         body = values.BackfillBody(
             begin=action.fields.get("from", ""), until=action.fields.get("until", ""), preview=False
         )
         for each in action.ids:
-            asked = Call(call.request, {"timetable": each}, None, body)
+            asked = RouteCall(call.request, {"timetable": each}, None, body)
             done += sum(row.runs for row in (await self._v1.timetables.backfill(asked)).rows)
         return f"{done} occurrences run again"
 
-    async def _redrive(self, call: Call, action: Action) -> str:
+    async def _redrive(self, call: RouteCall, action: Action) -> str:
         """As new jobs, whose ids follow from the old ones: sent twice, they are there once."""
         jobs = await self._dead_then(call, action, MOST_IDS)
         sent = 0
@@ -228,26 +230,26 @@ class Actions:
                     raise
         return f"sent {sent} of {len(jobs.jobs)}; the others had been sent before"
 
-    async def _dead_then(self, call: Call, action: Action, limit: int) -> values.WorkJobs:
+    async def _dead_then(self, call: RouteCall, action: Action, limit: int) -> values.WorkJobs:
         query = values.WorkJobsQuery(
             at=action.fields.get("at", ""), state="dead", queue=action.fields.get("queue", ""),
             error=action.fields.get("error", ""), limit=limit,
         )  # fmt: skip
-        return await self._v1.work.jobs(Call(call.request, {}, query, None))
+        return await self._v1.work.jobs(RouteCall(call.request, {}, query, None))
 
-    async def _delete_reader(self, call: Call, action: Action) -> str:
+    async def _delete_reader(self, call: RouteCall, action: Action) -> str:
         for each in action.ids:
             queue, _, reader = each.partition("+")
             path = {"queue": queue, "reader": reader}
-            await self._v1.fan_out.delete_reader(Call(call.request, path, None, None))
+            await self._v1.fan_out.delete_reader(RouteCall(call.request, path, None, None))
         return f"deleted reader {', '.join(action.ids)}"
 
-    async def _delete_queue(self, call: Call, action: Action) -> str:
+    async def _delete_queue(self, call: RouteCall, action: Action) -> str:
         for queue in action.ids:
-            await self._v1.fan_out.delete(Call(call.request, {"queue": queue}, None, None))
+            await self._v1.fan_out.delete(RouteCall(call.request, {"queue": queue}, None, None))
         return f"deleted queue {', '.join(action.ids)}"
 
-    async def _verify(self, call: Call, action: Action) -> str:  # noqa: ARG002 - as all of them
+    async def _verify(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
         found = await self._v1.log.verify(call)
         logs = [log for report in found.reports for log in report.get("logs", [])]
         count = sum(log.get("records", 0) for log in logs)
@@ -260,15 +262,15 @@ class Actions:
             f"{live} bytes live, {dead} dead, {damaged} damaged"
         )
 
-    async def _compact(self, call: Call, action: Action) -> str:  # noqa: ARG002 - as all of them
+    async def _compact(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
         return (await self._v1.log.compact(_with(call, values.ServiceBody("schedule")))).detail
 
-    async def _clean(self, call: Call, action: Action) -> str:  # noqa: ARG002 - as all of them
+    async def _clean(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
         return (await self._v1.log.compact(_with(call, values.ServiceBody("work")))).detail
 
     # -- the ledger --
 
-    async def _audit(self, call: Call, action: Action, outcome: str) -> None:
+    async def _audit(self, call: RouteCall, action: Action, outcome: str) -> None:
         target = " ".join((*action.ids, *(f"{k}={v}" for k, v in action.fields.items())))[:500]
         self._backend.messages.info(
             f"console: {action.name}", who=call.who, target=target[:200], outcome=outcome[:200]
@@ -304,12 +306,12 @@ def _id_of_redrive(job_id: str, at: str) -> str:
     return str(uuid.UUID(bytes=digest, version=4))
 
 
-def _of(call: Call, timetable: str) -> Call:
-    return Call(call.request, {"timetable": timetable}, None, None)
+def _of(call: RouteCall, timetable: str) -> RouteCall:
+    return RouteCall(call.request, {"timetable": timetable}, None, None)
 
 
-def _with(call: Call, body: Any) -> Call:
-    return Call(call.request, {}, None, body)
+def _with(call: RouteCall, body: Any) -> RouteCall:
+    return RouteCall(call.request, {}, None, body)
 
 
 def _said(what: str, answer: values.BulkAnswer) -> str:

@@ -29,10 +29,10 @@ from journeyman.servers.http.console.search import read_search
 from journeyman.servers.http.console.sessions import Session, Sessions
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.live import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
-from journeyman.servers.http.routes import Call
+from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import RecordWatch
 from journeyman.servers.http.v1.values import time_text
 
@@ -73,7 +73,7 @@ def is_console(path: str) -> bool:
 class Console:
     """All pages. Made once a server."""
 
-    def __init__(self, backend: Backend, version: VersionOne, sessions: Sessions) -> None:
+    def __init__(self, backend: HttpBackend, version: VersionOne, sessions: Sessions) -> None:
         self._backend = backend
         self._v1 = version
         self._sessions = sessions
@@ -297,7 +297,7 @@ class Console:
         body = values.BackfillBody(begin=begin, until=until, preview=True)
         try:
             found = await self._v1.timetables.backfill(
-                Call(request, {"timetable": name}, None, body)
+                RouteCall(request, {"timetable": name}, None, body)
             )
         except ApiError as error:
             return {"name": name, "problem": error.message, "rows": [], "from": begin}
@@ -530,8 +530,10 @@ def _environment() -> Environment:
     return environment
 
 
-def _call(request: web.Request, query: Any = None, *, path: dict[str, str] | None = None) -> Call:
-    return Call(request, path or {}, query, None)
+def _call(
+    request: web.Request, query: Any = None, *, path: dict[str, str] | None = None
+) -> RouteCall:
+    return RouteCall(request, path or {}, query, None)
 
 
 def _for_all(request: web.Request) -> None:

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from journeyman.servers.http.document import describe
 from journeyman.servers.http.routes import Route, Routes
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.fan_out import FanOutRoutes
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
@@ -34,7 +34,7 @@ class VersionOne:
     server: ServerRoutes
 
     @classmethod
-    def of(cls, backend: Backend) -> VersionOne:
+    def of(cls, backend: HttpBackend) -> VersionOne:
         past = PastRoutes(backend)
         return cls(
             ScheduleRoutes(backend),

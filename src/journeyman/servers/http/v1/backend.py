@@ -25,7 +25,7 @@ from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import Call
+from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _CODES = {
 
 
 @dataclass(slots=True)
-class Backend:
+class HttpBackend:
     """See the module's docstring."""
 
     settings: Settings
@@ -63,7 +63,7 @@ class Backend:
 
     # -- asking --
 
-    async def ask_schedule(self, call: Call, command: Any) -> Any:
+    async def ask_schedule(self, call: RouteCall, command: Any) -> Any:
         reply = await self.schedule.writer.ask(command, namespace=call.namespace)
         if isinstance(reply, NotDone):
             raise ApiError(503, reply.reason)
@@ -77,7 +77,7 @@ class Backend:
             raise ApiError(404, f"there is no rule {_quoted(reply.identifier)}", "rule_not_found")
         return reply
 
-    async def ask_work(self, call: Call, command: Any) -> Any:
+    async def ask_work(self, call: RouteCall, command: Any) -> Any:
         """Also commands that wait: the client leaves if the request is cancelled."""
         if self.work is None:
             raise ApiError(404, "the work queue is off", "service_off")
@@ -91,7 +91,7 @@ class Backend:
             raise ApiError(status, str(reply.complaint), code)
         return reply
 
-    async def ask_fan_out(self, call: Call, command: Any, client: Any = None) -> Any:
+    async def ask_fan_out(self, call: RouteCall, command: Any, client: Any = None) -> Any:
         if self.fan_out is None:
             raise ApiError(404, "the fan-out queues are off", "service_off")
         if call.prefix and fan_out_in_scope(command, call.prefix) != command:
@@ -107,7 +107,7 @@ class Backend:
 
     # -- lists --
 
-    async def page_jobs(self, call: Call, asked: PageJobs) -> JobPage:
+    async def page_jobs(self, call: RouteCall, asked: PageJobs) -> JobPage:
         found: list[tuple[str, Any, int]] = []
         over = self._loop_time() + BROWSE_TIMEOUT_S
         after = asked.after
@@ -122,7 +122,7 @@ class Backend:
                     return JobPage(tuple(found), after, True)
             await self.shared.slices.turn()
 
-    async def browse_jobs(self, call: Call, asked: BrowseJobs) -> JobsFound:
+    async def browse_jobs(self, call: RouteCall, asked: BrowseJobs) -> JobsFound:
         found: list[Any] = []
         over = self._loop_time() + BROWSE_TIMEOUT_S
         after = asked.after

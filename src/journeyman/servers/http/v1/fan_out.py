@@ -18,9 +18,9 @@ from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_nam
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.group_commit import InternalCall as WriterCall
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import (
     cursor_of,
     read_bytes,
@@ -42,7 +42,7 @@ class _OpenRead:
 
 
 class FanOutRoutes:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
         self._open: dict[str, _OpenRead] = {}
 
@@ -70,7 +70,7 @@ class FanOutRoutes:
 
     # -- looking --
 
-    async def queues(self, call: Call) -> values.FanOutPage:
+    async def queues(self, call: RouteCall) -> values.FanOutPage:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         prefix = max(call.prefix, query.prefix, key=len)
@@ -82,7 +82,7 @@ class FanOutRoutes:
         last = shown[-1].name.encode() if len(found) > query.limit else None
         return values.FanOutPage(shown, cursor_of(last))
 
-    async def queue(self, call: Call) -> values.FanOutSeen:
+    async def queue(self, call: RouteCall) -> values.FanOutSeen:
         name = call.path["queue"]
         found = await self._described(Described(name))
         if not found or not name.startswith(call.prefix):
@@ -100,14 +100,14 @@ class FanOutRoutes:
 
     # -- items --
 
-    async def put(self, call: Call) -> None:
+    async def put(self, call: RouteCall) -> None:
         body: values.PutBody = call.body
         data = read_bytes(body.data, body.data_base64, "data")
         put = Put(_key(call).queue, body.expire_s, data)
         if await self._backend.ask_fan_out(call, put) is not STORED:
             raise ApiError(409, "the queue refused the item: full, or too large", "not_stored")
 
-    async def read(self, call: Call) -> values.ItemAnswer:
+    async def read(self, call: RouteCall) -> values.ItemAnswer:
         body: values.ReadBody = call.body
         key = _key(call, body.reader)
         if body.open and len(self._open) >= MAX_OPEN_READS:
@@ -120,27 +120,27 @@ class FanOutRoutes:
         read = self._keep(call, key, client, body.hold_ms) if client is not None else None
         return values.ItemAnswer(True, read, **text_or_base64("data", reply.data))
 
-    async def confirm(self, call: Call) -> None:
+    async def confirm(self, call: RouteCall) -> None:
         opened = self._take(call)
         reply = await self._backend.ask_fan_out(call, Confirm(opened.key, 1), opened.client)
         self._leave(opened.client)
         if reply is not END:
             raise ApiError(404, "the item is open no longer", "read_not_found")
 
-    async def abort(self, call: Call) -> None:
+    async def abort(self, call: RouteCall) -> None:
         opened = self._take(call)
         await self._backend.ask_fan_out(call, GetItem(opened.key, abort=True), opened.client)
         self._leave(opened.client)
 
     # -- whole queues --
 
-    async def flush(self, call: Call) -> None:
+    async def flush(self, call: RouteCall) -> None:
         await self._backend.ask_fan_out(call, Flush(_key(call, call.body.reader)))
 
-    async def delete(self, call: Call) -> None:
+    async def delete(self, call: RouteCall) -> None:
         await self._backend.ask_fan_out(call, DeleteQueue(_key(call)))
 
-    async def delete_reader(self, call: Call) -> None:
+    async def delete_reader(self, call: RouteCall) -> None:
         await self._backend.ask_fan_out(call, DeleteQueue(_key(call, call.path["reader"])))
 
     # -- open reads --
@@ -149,14 +149,14 @@ class FanOutRoutes:
         loop = asyncio.get_running_loop()
         return WriterCall(loop, "*", "the fan-out queues have stopped")
 
-    def _keep(self, call: Call, key: Key, client: WriterCall, hold_ms: int) -> str:
+    def _keep(self, call: RouteCall, key: Key, client: WriterCall, hold_ms: int) -> str:
         read = secrets.token_urlsafe(16)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(hold_ms / 1000, self._expire, read)
         self._open[read] = _OpenRead(client, key, call.who, timer)
         return read
 
-    def _take(self, call: Call) -> _OpenRead:
+    def _take(self, call: RouteCall) -> _OpenRead:
         opened = self._open.get(call.path["read"])
         if opened is None or opened.owner != call.who:
             raise ApiError(404, "there is no such open read", "read_not_found")
@@ -175,7 +175,7 @@ class FanOutRoutes:
             service.writer.leave(client)
 
 
-def _key(call: Call, reader: str = "") -> Key:
+def _key(call: RouteCall, reader: str = "") -> Key:
     queue = call.path["queue"]
     if not is_queue_name(queue) or (reader and not is_reader_name(reader)):
         raise ApiError(

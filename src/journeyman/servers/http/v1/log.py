@@ -20,9 +20,9 @@ from journeyman.servers.http import records
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.live import FLUSH_S, Channel, RecordSample, event_bytes, stream_events
 from journeyman.servers.http.records import PlacedRecord
-from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import time_text
 from journeyman.servers.http.v1.work import parse_id, shown_name
 from journeyman.units import NS_PER_MS
@@ -33,7 +33,7 @@ VERIFY_TIMEOUT_S = 600.0
 
 
 class LogRoutes:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
         self._watch = RecordWatch(backend)
         self.tail = Channel(self._next_records, FLUSH_S, self._watch.switch)
@@ -78,7 +78,7 @@ class LogRoutes:
 
     # -- looking --
 
-    async def files(self, call: Call) -> values.LogFiles:  # noqa: ARG002 - as every handler
+    async def files(self, call: RouteCall) -> values.LogFiles:  # noqa: ARG002 - as every handler
         return values.LogFiles(await asyncio.to_thread(self._files))
 
     def _files(self) -> list[values.LogFileSeen]:
@@ -104,7 +104,7 @@ class LogRoutes:
             )  # fmt: skip
         return shown
 
-    async def records(self, call: Call) -> values.LogRecords:
+    async def records(self, call: RouteCall) -> values.LogRecords:
         query: values.RecordsQuery = call.query
         found = await asyncio.to_thread(self._last, query.service, query.limit)
         return values.LogRecords([record_seen(query.service, each) for each in found])
@@ -132,7 +132,7 @@ class LogRoutes:
         items.sort(key=lambda each: each.entry.record.add_time_ms, reverse=True)
         return items[:limit]
 
-    async def work_history(self, call: Call) -> values.LogRecords:
+    async def work_history(self, call: RouteCall) -> values.LogRecords:
         job_id = parse_id(call.path["job"])
         if self.work_log is None:
             return values.LogRecords([])
@@ -145,7 +145,7 @@ class LogRoutes:
             raise ApiError(404, "there is no such job", "not_found")
         return values.LogRecords(seen)
 
-    async def schedule_history(self, call: Call) -> values.LogRecords:
+    async def schedule_history(self, call: RouteCall) -> values.LogRecords:
         identifier = call.query.id
         if not identifier.startswith(call.prefix):
             raise ApiError(403, "outside the namespace of the token", "outside_namespace")
@@ -163,7 +163,7 @@ class LogRoutes:
 
     # -- live --
 
-    async def stream(self, call: Call) -> web.StreamResponse:
+    async def stream(self, call: RouteCall) -> web.StreamResponse:
         return await stream_events(call.request, [self.tail])
 
     async def _next_records(self) -> bytes | None:
@@ -175,7 +175,7 @@ class LogRoutes:
 
     # -- upkeep --
 
-    async def verify(self, call: Call) -> values.VerifyAnswer:  # noqa: ARG002 - as every handler
+    async def verify(self, call: RouteCall) -> values.VerifyAnswer:  # noqa: ARG002 - as every handler
         """`journeyman verify`, in a process of its own: it may read for minutes."""
         if self._verifying.locked():
             raise ApiError(409, "a verification is running", "busy")
@@ -189,7 +189,7 @@ class LogRoutes:
                 lines += [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         return values.VerifyAnswer(is_clean, lines)
 
-    async def compact(self, call: Call) -> values.UpkeepAnswer:
+    async def compact(self, call: RouteCall) -> values.UpkeepAnswer:
         service = call.body.service
         if service == SCHEDULE:
             detail = await self._backend.schedule.compact_now()
@@ -203,7 +203,7 @@ class LogRoutes:
 class RecordWatch:
     """A sample of what becomes durable in all services, for one channel."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
         self._sample = RecordSample()
         self._watches: list[tuple[list[Any], Any]] = []

@@ -16,10 +16,10 @@ from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.past_child import PastJob
-from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.time_machine import TimeMachine
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import (
     cursor_of,
     read_cursor,
@@ -35,7 +35,7 @@ NO_TIMES = "the schedule's log has no times: its state at a moment cannot be tol
 
 
 class PastRoutes:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
         self._machine = TimeMachine()
 
@@ -57,13 +57,13 @@ class PastRoutes:
         found: tuple[int, int] = await self._ask("span")
         return found
 
-    async def counts(self, call: Call) -> values.PastCounts:
+    async def counts(self, call: RouteCall) -> values.PastCounts:
         at_ns = read_moment(call.query.at, "at")
         return values.PastCounts(
             time_text(at_ns), str(at_ns), _queues(await self._ask("counts", at_ns))
         )
 
-    async def changes(self, call: Call) -> values.PastChanges:
+    async def changes(self, call: RouteCall) -> values.PastChanges:
         from_ns = read_moment(call.query.begin, "from")
         until_ns = read_moment(call.query.until, "until")
         found = await self._ask("change", from_ns, until_ns, SHOWN_CHANGES)
@@ -75,7 +75,7 @@ class PastRoutes:
             _queues(found["before"]), _queues(found["after"]), found["changed"], jobs
         )
 
-    async def jobs(self, call: Call, query: values.WorkJobsQuery) -> values.WorkJobs:
+    async def jobs(self, call: RouteCall, query: values.WorkJobsQuery) -> values.WorkJobs:
         """A page of ``GET /v1/work/jobs?at=``."""
         if call.prefix:
             raise ApiError(403, "the past is for tokens of all namespaces", "outside_namespace")

@@ -11,9 +11,9 @@ from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Remove, RemoveRule, Set, SetRule
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.past import NO_TIMES
 from journeyman.servers.http.v1.values import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.ztick.runs import EndedRun
@@ -24,7 +24,7 @@ _NO_ID = b""
 
 
 class ScheduleRoutes:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
@@ -47,7 +47,7 @@ class ScheduleRoutes:
 
     # -- jobs --
 
-    async def jobs(self, call: Call) -> values.ScheduledJobs:
+    async def jobs(self, call: RouteCall) -> values.ScheduledJobs:
         query: values.ScheduledJobsQuery = call.query
         if query.at:
             raise ApiError(422, NO_TIMES, "no_times")
@@ -65,23 +65,23 @@ class ScheduleRoutes:
         jobs = [job_seen(*row) for row in page.jobs]
         return values.ScheduledJobs(jobs, cursor_of(page.after))
 
-    async def set_job(self, call: Call) -> values.ScheduledJob:
+    async def set_job(self, call: RouteCall) -> values.ScheduledJob:
         identifier = call.path["id"]
         execution_ns = read_moment(call.body.execution, "execution")
         _check(JobSet(identifier, execution_ns, Status.PLANNED))
         await self._backend.ask_schedule(call, Set(_NO_ID, identifier, execution_ns))
         return job_seen(identifier, Status.PLANNED, execution_ns)
 
-    async def job(self, call: Call) -> values.ScheduledJob:
+    async def job(self, call: RouteCall) -> values.ScheduledJob:
         state = await self._backend.ask_schedule(call, Get(_NO_ID, call.path["id"]))
         return job_seen(call.path["id"], state.status, state.execution_ns)
 
-    async def remove_job(self, call: Call) -> None:
+    async def remove_job(self, call: RouteCall) -> None:
         await self._backend.ask_schedule(call, Remove(_NO_ID, call.path["id"]))
 
     # -- rules --
 
-    async def rules(self, call: Call) -> values.Rules:
+    async def rules(self, call: RouteCall) -> values.Rules:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         listing = await self._backend.ask_schedule(call, ListRules(_NO_ID))
@@ -98,7 +98,7 @@ class ScheduleRoutes:
         last = shown[-1].identifier.encode() if more else None
         return values.Rules([rule_seen(rule) for rule in shown], cursor_of(last))
 
-    async def set_rule(self, call: Call) -> values.Rule:
+    async def set_rule(self, call: RouteCall) -> values.Rule:
         body: values.SetRuleBody = call.body
         runner = read_runner([body.runner, *body.args])
         if isinstance(runner, str):
@@ -112,19 +112,19 @@ class ScheduleRoutes:
         )
         return rule_seen(rule)
 
-    async def rule(self, call: Call) -> values.Rule:
+    async def rule(self, call: RouteCall) -> values.Rule:
         listing = await self._backend.ask_schedule(call, ListRules(_NO_ID))
         for rule in listing.rules:
             if rule.identifier == call.path["id"]:
                 return rule_seen(rule)
         raise ApiError(404, f"there is no rule {json.dumps(call.path['id'])}", "rule_not_found")
 
-    async def remove_rule(self, call: Call) -> None:
+    async def remove_rule(self, call: RouteCall) -> None:
         await self._backend.ask_schedule(call, RemoveRule(_NO_ID, call.path["id"]))
 
     # -- runs --
 
-    async def runs(self, call: Call) -> values.RunsPage:
+    async def runs(self, call: RouteCall) -> values.RunsPage:
         """The cursor is how many were passed; newer runs move the pages on."""
         query: values.RunsQuery = call.query
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:4])

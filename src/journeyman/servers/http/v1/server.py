@@ -15,9 +15,9 @@ from journeyman.protocols.ztick import Stat
 from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.live import FIGURES_S, Channel, event_bytes, stream_events
-from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import time_text
 from journeyman.units import NS_PER_S
 
@@ -25,7 +25,7 @@ _SECRETS = frozenset({"storage.path"})  # it may be a database's address, with a
 
 
 class ServerRoutes:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
         self._before: tuple[float, dict[str, int]] = (0.0, {})
         self._rates: dict[str, float] = {}
@@ -47,10 +47,10 @@ class ServerRoutes:
                   values.TokensSeen, for_all=True),
         ]  # fmt: skip
 
-    async def health(self, call: Call) -> values.Health:  # noqa: ARG002 - as every handler
+    async def health(self, call: RouteCall) -> values.Health:  # noqa: ARG002 - as every handler
         return values.Health("ok")
 
-    async def ready(self, call: Call) -> values.Readiness:  # noqa: ARG002 - as every handler
+    async def ready(self, call: RouteCall) -> values.Readiness:  # noqa: ARG002 - as every handler
         backend = self._backend
         states = {
             name: "off" if service is None else _state_of(service)
@@ -66,7 +66,7 @@ class ServerRoutes:
             raise ApiError(503, said, "not_ready")
         return values.Readiness(is_ready, states)
 
-    async def settings(self, call: Call) -> values.SettingsSeen:  # noqa: ARG002
+    async def settings(self, call: RouteCall) -> values.SettingsSeen:  # noqa: ARG002
         settings, origins = self._backend.settings, self._backend.origins
         found = []
         for setting in all_settings():
@@ -78,7 +78,7 @@ class ServerRoutes:
             found.append(values.SettingSeen(setting.name, text, origin, setting.meaning))
         return values.SettingsSeen(found)
 
-    async def tokens(self, call: Call) -> values.TokensSeen:  # noqa: ARG002
+    async def tokens(self, call: RouteCall) -> values.TokensSeen:  # noqa: ARG002
         tokens = self._backend.access.tokens
         seen = [
             values.TokenSeen(each.name, each.namespace, each.may_write, sorted(each.runners))
@@ -86,10 +86,10 @@ class ServerRoutes:
         ]
         return values.TokensSeen(tokens is not None, seen)
 
-    async def figures(self, call: Call) -> values.Figures:  # noqa: ARG002
+    async def figures(self, call: RouteCall) -> values.Figures:  # noqa: ARG002
         return await self.measure()
 
-    async def events(self, call: Call) -> web.StreamResponse:
+    async def events(self, call: RouteCall) -> web.StreamResponse:
         return await stream_events(call.request, [self.figures_live])
 
     # -- figures --
@@ -159,7 +159,7 @@ _SCHEDULE_FIGURES = (
 )
 
 
-def _runs(backend: Backend) -> int:
+def _runs(backend: HttpBackend) -> int:
     return backend.schedule.runs.succeeded + backend.schedule.runs.failed
 
 

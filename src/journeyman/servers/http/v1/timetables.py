@@ -31,9 +31,9 @@ from journeyman.protocols.ztick.commands import (
 )
 from journeyman.protocols.ztick.timetables import read_timetable
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import cursor_of, read_cursor, read_moment, time_text
 from journeyman.units import NS_PER_S
 
@@ -42,7 +42,7 @@ _ANY = datetime(2026, 1, 1)  # noqa: DTZ001 - words depend on no moment, and no 
 
 
 class TimetableRoutes:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
@@ -67,7 +67,7 @@ class TimetableRoutes:
                    body=values.BackfillBody, errors=(404, 409, 422)),
         ]  # fmt: skip
 
-    async def timetables(self, call: Call) -> values.Timetables:
+    async def timetables(self, call: RouteCall) -> values.Timetables:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         listing: TimetableListing = await self._ask(call, ListTimetables(_NO_ID, query.prefix))
@@ -80,7 +80,7 @@ class TimetableRoutes:
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
         return values.Timetables([timetable_seen(row) for row in shown], cursor_of(last))
 
-    async def set(self, call: Call) -> values.TimetableSeen:
+    async def set(self, call: RouteCall) -> values.TimetableSeen:
         name = call.path["timetable"]
         fields = {
             key: value
@@ -96,23 +96,23 @@ class TimetableRoutes:
         await self._ask(call, SetTimetable(_NO_ID, name, timetable, runner))
         return timetable_seen(await self._ask(call, GetTimetable(_NO_ID, name)))
 
-    async def timetable(self, call: Call) -> values.TimetableSeen:
+    async def timetable(self, call: RouteCall) -> values.TimetableSeen:
         return timetable_seen(await self._ask(call, GetTimetable(_NO_ID, call.path["timetable"])))
 
-    async def remove(self, call: Call) -> None:
+    async def remove(self, call: RouteCall) -> None:
         await self._ask(call, RemoveTimetable(_NO_ID, call.path["timetable"]))
 
-    async def pause(self, call: Call) -> None:
+    async def pause(self, call: RouteCall) -> None:
         await self._ask(call, PauseTimetable(_NO_ID, call.path["timetable"]))
 
-    async def resume(self, call: Call) -> None:
+    async def resume(self, call: RouteCall) -> None:
         await self._ask(call, ResumeTimetable(_NO_ID, call.path["timetable"]))
 
-    async def run(self, call: Call) -> values.RunPlanned:
+    async def run(self, call: RouteCall) -> values.RunPlanned:
         reply: TimetableRun = await self._ask(call, RunTimetable(_NO_ID, call.path["timetable"]))
         return values.RunPlanned(reply.identifier)
 
-    async def next(self, call: Call) -> values.Firings:
+    async def next(self, call: RouteCall) -> values.Firings:
         asked = NextOfTimetable(_NO_ID, call.path["timetable"], call.query.count)
         reply: NextFirings = await self._ask(call, asked)
         return values.Firings(
@@ -122,7 +122,7 @@ class TimetableRoutes:
             ]
         )
 
-    async def backfill(self, call: Call) -> values.BackfillAnswer:
+    async def backfill(self, call: RouteCall) -> values.BackfillAnswer:
         body: values.BackfillBody = call.body
         from_s = read_moment(body.begin, "from") // NS_PER_S
         until_s = read_moment(body.until, "until") // NS_PER_S
@@ -139,7 +139,7 @@ class TimetableRoutes:
         ]
         return values.BackfillAnswer(body.preview, rows)
 
-    async def _ask(self, call: Call, command: Any) -> Any:
+    async def _ask(self, call: RouteCall, command: Any) -> Any:
         reply = await self._backend.ask_schedule(call, command)
         if isinstance(reply, TimetableNotFound):
             raise ApiError(

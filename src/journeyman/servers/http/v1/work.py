@@ -25,9 +25,9 @@ from journeyman.protocols.workq.commands import (
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import Finished, Leased, id_text
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import Call, Route
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import Backend
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.http.v1.values import (
     cursor_of,
@@ -43,7 +43,7 @@ _FINISH_ERRORS = (404, 409)
 
 
 class WorkRoutes:
-    def __init__(self, backend: Backend, past: PastRoutes) -> None:
+    def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
         self._backend = backend
         self._past = past
 
@@ -80,7 +80,7 @@ class WorkRoutes:
 
     # -- looking --
 
-    async def jobs(self, call: Call) -> values.WorkJobs:
+    async def jobs(self, call: RouteCall) -> values.WorkJobs:
         query: values.WorkJobsQuery = call.query
         if query.at:
             return await self._past.jobs(call, query)
@@ -99,11 +99,11 @@ class WorkRoutes:
         )
         return values.WorkJobs([job_seen(job) for job in found.jobs], cursor_of(found.after))
 
-    async def job(self, call: Call) -> values.WorkJob:
+    async def job(self, call: RouteCall) -> values.WorkJob:
         found: SeenJob = await self._backend.ask_work(call, SeeJob(_id(call)))
         return job_seen(found)
 
-    async def queues(self, call: Call) -> values.WorkQueues:
+    async def queues(self, call: RouteCall) -> values.WorkQueues:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
         prefix = max(call.prefix, query.prefix, key=len)
@@ -118,7 +118,7 @@ class WorkRoutes:
             shown, None if last is None else cursor_of(last.encode(errors="surrogateescape"))
         )
 
-    async def queue(self, call: Call) -> values.WorkQueueSeen:
+    async def queue(self, call: RouteCall) -> values.WorkQueueSeen:
         name = call.path["queue"]
         found = await self._backend.ask_work(call, BrowseQueues(name=name))
         if not found.queues:
@@ -143,7 +143,7 @@ class WorkRoutes:
 
     # -- changing --
 
-    async def add(self, call: Call) -> values.Added:
+    async def add(self, call: RouteCall) -> values.Added:
         """With an Idempotency-Key and no id, the key decides the id: a repeat after a restart
         finds the job there and says so."""
         body: values.AddJob = call.body
@@ -172,7 +172,7 @@ class WorkRoutes:
         except msgspec.ValidationError as error:
             raise ApiError(400, str(error), "invalid_body") from None
 
-    async def lease(self, call: Call) -> values.LeaseAnswer:
+    async def lease(self, call: RouteCall) -> values.LeaseAnswer:
         body: values.LeaseBody = call.body
         reply = await self._backend.ask_work(call, Lease(tuple(body.queues), body.wait_ms))
         if not isinstance(reply, Leased):
@@ -182,26 +182,26 @@ class WorkRoutes:
             values.LeasedJob(id_text(reply.job_id), reply.name, reply.ttr_ms, **shown)
         )
 
-    async def complete(self, call: Call) -> None:
+    async def complete(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Complete(_id(call), _result(call.body)))
 
-    async def fail(self, call: Call) -> None:
+    async def fail(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Fail(_id(call), _result(call.body)))
 
-    async def delete(self, call: Call) -> None:
+    async def delete(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Delete(_id(call)))
 
-    async def requeue(self, call: Call) -> None:
+    async def requeue(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Requeue(_id(call)))
 
-    async def result(self, call: Call) -> values.ResultAnswer:
+    async def result(self, call: RouteCall) -> values.ResultAnswer:
         reply = await self._backend.ask_work(call, AwaitResult(_id(call), call.query.wait_ms))
         if not isinstance(reply, Finished):
             raise ApiError(408, "the job is not finished", "not_finished")
         shown = text_or_base64("result", reply.result)
         return values.ResultAnswer(id_text(reply.job_id), reply.success, **shown)
 
-    async def pause(self, call: Call) -> values.WorkQueueSeen:
+    async def pause(self, call: RouteCall) -> values.WorkQueueSeen:
         name = read_queue(call.path["queue"])
         change = PauseQueue(name) if call.body.paused else ResumeQueue(name)
         await self._backend.ask_work(call, change)
@@ -212,13 +212,13 @@ class WorkRoutes:
 
     # -- many at once --
 
-    async def requeue_many(self, call: Call) -> values.BulkAnswer:
+    async def requeue_many(self, call: RouteCall) -> values.BulkAnswer:
         return await self._each(call, Requeue, "dead")
 
-    async def delete_many(self, call: Call) -> values.BulkAnswer:
+    async def delete_many(self, call: RouteCall) -> values.BulkAnswer:
         return await self._each(call, Delete, "")
 
-    async def _each(self, call: Call, command: Any, state: str) -> values.BulkAnswer:
+    async def _each(self, call: RouteCall, command: Any, state: str) -> values.BulkAnswer:
         body: values.BulkBody = call.body
         ids = [parse_id(text) for text in body.ids]
         if not ids and not body.queue:
@@ -292,11 +292,11 @@ def read_queue(name: str) -> str:
     return known
 
 
-def _id(call: Call) -> bytes:
+def _id(call: RouteCall) -> bytes:
     return parse_id(call.path["job"])
 
 
-def _new_id(call: Call, given: str | None, key: str | None) -> bytes:
+def _new_id(call: RouteCall, given: str | None, key: str | None) -> bytes:
     if given is not None:
         job_id = parse_id(given)
         if not is_version_4(job_id):
