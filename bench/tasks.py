@@ -30,7 +30,7 @@ from bench.verdicts import Verdict, ask_all, read_options
 SENDS_S = 2.0
 STAMPS = 100
 BETWEEN_S = 0.02
-JOBS = {"rq": 1_500, "procrastinate": 1_500, "huey": 3_000}
+JOBS = {"rq": 200, "procrastinate": 400, "celery": 400, "dramatiq": 2_000, "huey": 3_000}
 MANY_JOBS = 6_000
 CONCURRENCY = (4, 16)
 LIMIT_S = 180.0

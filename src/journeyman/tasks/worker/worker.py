@@ -129,7 +129,7 @@ class Worker:
         self._held: dict[str, Held] = {}
         self._ready: deque[Held] = deque()
         self._running = 0
-        self._mean_s = 1.0  # of recent jobs
+        self._mean_s = AHEAD_S  # of recent jobs
         self._pool = ThreadPool(concurrency)
         self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
         self._lease_link: WorkerLink | None = None
@@ -220,8 +220,12 @@ class Worker:
         return words.encode()
 
     def _room(self) -> int:
+        """How many jobs to lease now. With enough in hand: none, until half of them are done, so
+        that one lease, which costs the server a sync, brings many."""
         ahead = min(int(self._concurrency * AHEAD_S / self._mean_s), MAX_AHEAD)
-        return self._concurrency + ahead - len(self._held)
+        most = self._concurrency + ahead
+        in_hand = len(self._held)
+        return 0 if in_hand >= self._concurrency and in_hand > most // 2 else most - in_hand
 
     def _take(self, rows: Sequence[Any]) -> None:
         now_ns = time.monotonic_ns()

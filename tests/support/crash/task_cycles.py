@@ -1,0 +1,159 @@
+"""Workers and server killed again and again while jobs are sent: what was promised must hold.
+
+    cycle: send jobs --> kill -9 a worker or the server, at a random moment --> start it again
+
+Every run of a job is a line ``number started_ns`` in a file. At the end:
+
+- every job that was sent has a line, and a result
+- no job has a line that began after its completion was acknowledged (its result was seen)
+
+Not a test itself; scripts/task_kills.py runs as many cycles as it is asked to.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from uuid import UUID
+
+import journeyman as jm
+from journeyman.client import ClientError
+from tests.support.servers.task_worker import WorkerProcess
+from tests.support.servers.workq_process import WorkqProcess
+
+PATIENCE_S = 120.0
+TASKS = """
+import os, random, time
+import journeyman as jm
+
+app = jm.App(lease=1)
+_runs = os.open("runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+@app.task(name="count", retries=2, backoff=0.05)
+def count(number: int) -> int:
+    os.write(_runs, b"%d %d\\n" % (number, time.time_ns()))
+    time.sleep(random.choice((0, 0, 0.01, 0.1)))
+    if number % 7 == 0 and jm.job().attempt == 1:
+        raise ValueError("once")
+    return number
+"""
+
+
+class TaskCycles:
+    """A world to be broken. ``run(cycles)`` raises AssertionError if a promise was."""
+
+    def __init__(self, directory: Path, *, workers: int = 2, seed: int = 0) -> None:
+        self._directory = directory
+        self._chance = random.Random(seed)
+        (directory / "shop.py").write_text(TASKS)
+        self._server = WorkqProcess(
+            directory, data__directory=directory / "data", workq__cmdlog_sync="always"
+        ).start()
+        self._port = self._server.workq_port
+        self._url = f"journeyman://127.0.0.1:{self._port}?timeout_s=5"
+        self._workers = [self._worker() for _ in range(workers)]
+        app = jm.App(self._url, lease=1)
+        self._task = app.task(name="count", retries=2)(lambda number: number)
+        self.sent: dict[int, str] = {}
+        self.acknowledged_ns: dict[int, int] = {}
+        self.kills = {"server": 0, "worker": 0}
+
+    def run(self, cycles: int, jobs_per_cycle: int = 30) -> None:
+        try:
+            watcher = threading.Thread(target=self._watch, daemon=True)
+            watcher.start()
+            for _ in range(cycles):
+                self._send(jobs_per_cycle)
+                time.sleep(self._chance.uniform(0, 0.15))
+                self._kill()
+            deadline = time.monotonic() + PATIENCE_S
+            while len(self.acknowledged_ns) < len(self.sent):
+                assert time.monotonic() < deadline, f"not done: {self._missing()}"
+                time.sleep(0.05)
+        finally:
+            self._close()
+        self.check()
+
+    def check(self) -> None:
+        started: dict[int, list[int]] = {}
+        for line in (self._directory / "runs").read_text().splitlines():
+            number, at_ns = map(int, line.split())
+            started.setdefault(number, []).append(at_ns)
+        assert sorted(started) == sorted(self.sent), "a job was never run"
+        again = {
+            number: moments
+            for number, moments in started.items()
+            if max(moments) > self.acknowledged_ns[number]
+        }
+        assert not again, f"run after their completion was acknowledged: {again}"
+
+    # -- details -----------------------------------------------------------------------------------
+
+    def _worker(self) -> WorkerProcess:
+        return WorkerProcess(self._directory, "shop:app", "-c", "4", url=self._url).__enter__()
+
+    def _send(self, count: int) -> None:
+        """Until it is acknowledged: a send that failed is repeated under another number."""
+        for _ in range(count):
+            number = len(self.sent)
+            deadline = time.monotonic() + PATIENCE_S
+            call = self._task.call(number)
+            order = call.order()
+            while True:  # the same id: it is added once
+                try:
+                    self._task.app.broker.add(order)
+                    break
+                except ClientError:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+            self.sent[number] = str(order.job_id)
+
+    def _kill(self) -> None:
+        if self._chance.random() < 0.4:
+            self.kills["server"] += 1
+            self._server.kill()
+            self._server = WorkqProcess(
+                self._directory,
+                data__directory=self._directory / "data",
+                workq__cmdlog_sync="always",
+                workq__listen=f"127.0.0.1:{self._port}",
+            ).start()
+        else:
+            self.kills["worker"] += 1
+            place = self._chance.randrange(len(self._workers))
+            self._workers[place].__exit__(None, None, None)  # kill -9
+            self._workers[place] = self._worker()
+
+    def _watch(self) -> None:
+        """Note when the result of each job is first seen."""
+        app = jm.App(self._url)
+        while len(self.acknowledged_ns) < len(self.sent) or self._server is not None:
+            for number, job_id in list(self.sent.items()):
+                if number in self.acknowledged_ns:
+                    continue
+                try:
+                    ending = app.broker.ending(UUID(job_id), 0)
+                except ClientError:
+                    time.sleep(0.02)
+                    continue
+                if ending is not None:
+                    assert ending.succeeded
+                    self.acknowledged_ns[number] = time.time_ns()
+            time.sleep(0.01)
+            if self._is_closed:
+                break
+        app.close()
+
+    _is_closed = False
+
+    def _missing(self) -> list[int]:
+        return [number for number in self.sent if number not in self.acknowledged_ns]
+
+    def _close(self) -> None:
+        self._is_closed = True
+        for worker in self._workers:
+            worker.__exit__(None, None, None)
+        self._server.kill()
+        self._task.app.close()
