@@ -97,6 +97,40 @@ def test_architecture_names_only_files_that_exist():
         assert is_pattern or any(place.exists() for place in places), f"there is no {name}"
 
 
+def _prose(text: str) -> str:
+    """All docstrings and comments of a module."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    return "\n".join([*(ast.get_docstring(node) or "" for node in nodes), *re.findall("#.*", text)])
+
+
+def _is_module_or_name(dotted: str) -> bool:
+    place, name = ROOT / "src" / dotted.replace(".", "/"), dotted.rpartition(".")[2]
+    if place.is_dir() or place.with_suffix(".py").exists():
+        return True
+    init = place.parent / "__init__.py"
+    above = init if init.exists() else place.parent.with_suffix(".py")
+    return above.exists() and re.search(rf"\b{name}\b", above.read_text()) is not None
+
+
+def test_docstrings_and_comments_name_modules_that_exist():
+    package = ROOT / "src" / "journeyman"
+    of_layer: dict[str, set[str]] = {}
+    for path in SOURCES:
+        of_layer.setdefault(path.relative_to(package).parts[0], {"manage.py"}).add(path.name)
+    wrong = []
+    for path in SOURCES:
+        prose, layer = _prose(path.read_text()), path.relative_to(package).parts[0]
+        for name in re.findall(r"(?<![\w/.<>*-])(?:\w+/)*\w+\.py\b", prose):
+            places = (package / name, package / layer / name, path.parent / name, ROOT / name)
+            if name not in of_layer[layer] and not any(place.exists() for place in places):
+                wrong.append(f"{relative(path)}: {name}")
+        layers = "|".join(each.removesuffix(".py") for each in of_layer)
+        dotted = re.findall(rf"\bjourneyman\.(?:{layers})(?:\.\w+)*", prose)
+        wrong += [f"{relative(path)}: {name}" for name in dotted if not _is_module_or_name(name)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_dialects_are_folders_and_not_prefixes_of_names():
     layers = ["protocols", "engines", "logs", "columnar", "servers", "formats"]
     for layer in layers:

@@ -5,7 +5,6 @@
     queues, fan-out        queues.py
     rules                  rules.py       what the schedule runs
     timetable              timetables.py  what it runs again and again
-    tail                   tail.py        what happens, live
 
 Common to all: ``--server URL`` (or $JOURNEYMAN_URL) and ``--json``, see connection.py.
 """

@@ -369,13 +369,11 @@ class ZtickJobTable:
         self._saved = (self._counts.copy(), self.interrupted)
         self._due.begin_batch()
         if self.ended is not None:
-            self.ended.begin_batch()
+            self.ended.gone = []
 
     def commit_batch(self) -> None:
         self._changes = None
         self._due.commit_batch()
-        if self.ended is not None:
-            self.ended.commit_batch()
 
     def undo_batch(self) -> None:
         changes, self._changes = self._changes or [], None

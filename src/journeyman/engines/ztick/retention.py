@@ -22,7 +22,7 @@ TIDIED = 4  # chunks, for each new one
 
 
 class EndedJobs:
-    __slots__ = ("_chunks", "_cursor", "_ended_ns", "_gone", "_holds")
+    __slots__ = ("_chunks", "_cursor", "_ended_ns", "_holds", "gone")
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class EndedJobs:
         places = range(0, len(jobs), CHUNK_JOBS)
         self._chunks = [deque(jobs[place : place + CHUNK_JOBS]) for place in places]
         self._cursor = 0
-        self._gone: list[bytes] | None = None  # what has left in this batch
+        self.gone: list[bytes] = []  # what has left since the batch began, which sets it
 
     def __len__(self) -> int:
         """How many jobs are in it, stale ones counted in."""
@@ -60,8 +60,7 @@ class EndedJobs:
             job = self._chunks[0].popleft()
             if not self._chunks[0]:
                 del self._chunks[0]
-            if self._gone is not None:
-                self._gone.append(job)
+            self.gone.append(job)
             if self._holds(job):
                 yield job
 
@@ -70,8 +69,8 @@ class EndedJobs:
             self._cursor = (self._cursor + 1) % len(self._chunks)
             chunk, before = self._chunks[self._cursor], self._chunks[self._cursor - 1]
             kept = deque(filter(self._holds, chunk))
-            if self._gone is not None and len(kept) < len(chunk):
-                self._gone += [job for job in chunk if not self._holds(job)]
+            if len(kept) < len(chunk):
+                self.gone += [job for job in chunk if not self._holds(job)]
             if kept and (self._cursor == 0 or len(before) + len(kept) > CHUNK_JOBS):
                 self._chunks[self._cursor] = kept
                 continue
@@ -84,14 +83,8 @@ class EndedJobs:
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def begin_batch(self) -> None:
-        self._gone = []
-
-    def commit_batch(self) -> None:
-        self._gone = None
-
     def undo_batch(self) -> None:
         """To be called when the jobs are again as they were."""
-        gone, self._gone = self._gone or [], None
+        gone, self.gone = self.gone, []
         if held := deque(filter(self._holds, gone)):
             self._chunks.insert(0, held)
