@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import sys
 
-from bench import columnar, fanout, pipeline, schedule, schedule_memory, storage, workqueue
+from bench import (
+    columnar,
+    fanout,
+    pipeline,
+    schedule,
+    schedule_memory,
+    storage,
+    timetables,
+    workqueue,
+)
 
 PROGRAMS = (
     columnar.main,
     schedule_memory.main,
     schedule.main,
+    timetables.main,
     workqueue.main,
     fanout.main,
     storage.main,
