@@ -160,7 +160,8 @@ def _lateness(directory: Path) -> list[float]:
     for path in (directory / f"{LOG}.runs").glob("*.jsonl"):
         for line in path.read_text().splitlines():
             run = json.loads(line)
-            found.append((run["started_ns"] - run["execution_ns"]) / NS_PER_MS)
+            if run["runner"] == "queue":
+                found.append((run["started_ns"] - run["execution_ns"]) / NS_PER_MS)
     return found
 
 

@@ -76,17 +76,14 @@ class UnparsingLedger(_Ledger):
     """
 
     def __init__(self, kinds: Iterable[str]) -> None:
-        self._patterns = {name: _pattern_of(KINDS[name]) for name in kinds}
+        self._patterns = tuple((name, _pattern_of(KINDS[name]).fullmatch) for name in kinds)
 
     def decode(self, data: Buffer, offset: int) -> Entry[Any] | None:
         if offset >= len(data):
             return None
         frame, at = workq_frame.read_frame(data, offset)
-        if frame.startswith(_BEGIN, at):
-            name = frame[at + len(_BEGIN) : frame.find(b'"', at + len(_BEGIN))].decode("latin-1")
-            pattern = self._patterns.get(name)
-            match = None if pattern is None else pattern.fullmatch(frame, at)
-            if match is not None:
+        for name, fullmatch in self._patterns:
+            if (match := fullmatch(frame, at)) is not None:
                 record = UnparsedRecord(name, match.groups())
                 return Entry(offset, len(frame) + workq_frame.CRC_BYTES, record)
         return super().decode(data, offset)
