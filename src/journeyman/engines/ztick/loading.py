@@ -89,6 +89,7 @@ class ZtickLoader:
     def finish(self, *, max_runs: int = MAX_RUNS, retained: bool = False) -> ZtickEngine:
         """``Resume`` is to be decided before the first ``TriggerDue``. ``retained``: so that
         ``RemoveEnded`` can be."""
+        self._add_gathered()
         # In the order of the log, which is that in memory: in any other order, going through
         # millions of jobs takes several times as long.
         jobs = [job for job in self._rows if job is not None]
