@@ -1,4 +1,4 @@
-"""The server through a kill -9; logs damaged, repaired, made smaller; then all of it on Spark.
+"""A shop and a server through kill -9; logs damaged, repaired, made smaller; then all on Spark.
 
     python scripts/demo.py [DIRECTORY]            (or: make demo)
 
@@ -51,6 +51,7 @@ def main() -> int:
     WHERE.mkdir(parents=True)
     (WHERE / MARK).touch()
     checks = Checks()
+    shop(checks)
     serving(checks)
     schedule(checks)
     work_queue(checks)
@@ -65,11 +66,29 @@ def main() -> int:
     return 0 if checks.held == checks.made else 1
 
 
+# --- an application ---
+
+
+def shop(checks: Checks) -> None:
+    title("1. a web application, a worker and a timetable; kill -9 of worker and server")
+    program = Path(__file__).parent.parent / "examples" / "shop" / "run.py"
+    say(f"$ python {program.relative_to(program.parent.parent.parent)} {DEMO}/shop")
+    done = subprocess.run(
+        [sys.executable, program, WHERE / "shop"], capture_output=True, text=True, check=False
+    )
+    for line in done.stdout.splitlines():
+        if not line.startswith("ok "):
+            say(f"    {line}")
+    for claim in re.findall(r"^ok +(.*)", done.stdout, re.MULTILINE):
+        checks.claim(claim, True)
+    checks.claim("the shop lost nothing", done.returncode == 0)
+
+
 # --- the server ---
 
 
 def serving(checks: Checks) -> None:
-    title("1. the server: jobs run when due, and nothing is lost by kill -9")
+    title("2. the server: jobs run when due, and nothing is lost by kill -9")
     ran = WHERE / "ran.txt"
     with Server() as server:
         server.ask(f'RULE SET rule.greet greet. shell "echo $JOURNEYMAN_JOB_ID >> {DEMO}/ran.txt"')
@@ -149,7 +168,7 @@ class Server:
 
 
 def schedule(checks: Checks) -> None:
-    title("2. ztick: the log of a schedule")
+    title("3. ztick: the log of a schedule")
     say("A thousand changes to ten jobs and one rule, a hundred of them in one write and one sync.")
     path = DEMO / "schedule.log"
     with ZtickLog.open(DISK, CLOCK, str(ROOT / path)) as log:
@@ -173,7 +192,7 @@ def schedule(checks: Checks) -> None:
 
 
 def work_queue(checks: Checks) -> None:
-    title("3. workq: the work queue, damaged")
+    title("4. workq: the work queue, damaged")
     path = DEMO / "workq"
     start_ns = CLOCK.now_ns() - 2 * 3600 * 1_000_000_000
     journeyman(
@@ -218,7 +237,7 @@ def work_queue(checks: Checks) -> None:
 
 
 def killed_writer(checks: Checks) -> None:
-    title("4. workq: a writer killed in the middle of its work")
+    title("5. workq: a writer killed in the middle of its work")
     path = DEMO / "killed"
     say("Another process adds jobs as fast as it can and tells us of each one acknowledged.")
     say(f"After {ACKNOWLEDGED} of them it is killed (SIGKILL).")
@@ -254,7 +273,7 @@ def write_until_killed(directory: str) -> None:
 
 
 def fan_out(checks: Checks) -> None:
-    title("5. kestrel: one queue, two readers")
+    title("6. kestrel: one queue, two readers")
     path = DEMO / "kestrel"
     say("600 items in small segments; one reader has finished 450 of them, the other 300.")
     with KestrelLog.open(DISK, CLOCK, str(ROOT / path), "mail", segment_bytes=4096) as journal:
@@ -277,7 +296,7 @@ def fan_out(checks: Checks) -> None:
 
 
 def served_queue(checks: Checks) -> None:
-    title("6. kestrel, served: every reader gets every item, also after kill -9")
+    title("7. kestrel, served: every reader gets every item, also after kill -9")
     data = "fan-out"
     with Server(data) as server, KestrelClient(port=server.queue_port) as client:
         for reader in ("billing", "audit"):
@@ -310,7 +329,7 @@ def served_queue(checks: Checks) -> None:
 
 
 def pipeline(checks: Checks) -> None:
-    title("7. the pipeline: the same logs as tables, on Spark")
+    title("8. the pipeline: the same logs as tables, on Spark")
     logs = [DEMO / name for name in ("server/schedule.log", "workq", "kestrel")]
     say("Every log is replayed on Spark; the first session of a machine takes some seconds longer.")
     state = DEMO / "state"

@@ -92,6 +92,30 @@ def alert(failed: jm.FailedJob) -> None:
     note(f"alert {failed.task} {failed.failure}")
 """
 
+TIMETABLES = """
+import time
+import journeyman as jm
+
+app = jm.App()
+
+def tick(name):
+    with open(name, "a") as file:
+        print(int(time.time()), file=file)
+
+@app.every(1, name="often")
+def often() -> None:
+    tick("often")
+
+@app.every(1, name="slow", overlap="skip")
+def slow() -> None:
+    tick("slow")
+    time.sleep(60)
+
+@app.cron("0 2 * * *", tz="Europe/Berlin", name="bad", overlap="queue", queue="rare")
+async def bad() -> None:
+    tick("bad")
+"""
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
@@ -209,6 +233,28 @@ def test_a_queue_runs_no_more_at_once_than_its_task_allows(task, url, place):
     jobs = [task("lonely", "lonely", key="{args[0]}").send(n % 2) for n in range(6)]
     with WorkerProcess(place, "shop:app", "-q", "lonely", "-c", "6", url=url):
         assert [job.result(timeout=60) for job in jobs] == [1] * 6
+
+
+def test_timetables_are_set_by_the_worker_and_fire_once_each(tmp_path):
+    (tmp_path / "clock.py").write_text(TIMETABLES)
+    with WorkqProcess(tmp_path, data__directory=tmp_path / "data") as server:
+        url = f"journeyman://127.0.0.1:{server.workq_port}?schedule={server.port}"
+        words = ("clock:app", "-c", "4")
+        with (
+            WorkerProcess(tmp_path, *words, url=url) as one,
+            WorkerProcess(tmp_path, *words, url=url) as two,
+        ):
+            one.wait_for("timetables are set: often slow bad")
+            while len(ticks(tmp_path, "often")) < 4:
+                time.sleep(0.05)
+            assert two.process.poll() is None
+    assert len(ticks(tmp_path, "often")) == len(set(ticks(tmp_path, "often")))
+    assert len(ticks(tmp_path, "slow")) == 1  # skipped while it runs
+
+
+def ticks(where: Path, name: str) -> list[str]:
+    file = where / name
+    return file.read_text().split() if file.exists() else []
 
 
 def test_a_burst_ends_when_nothing_is_ready(task, url, place):

@@ -27,7 +27,14 @@ from journeyman.errors import UsageError
 from journeyman.tasks.broker import Broker
 from journeyman.tasks.envelope import Codec, JsonCodec
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job
-from journeyman.tasks.options import Options, Seconds, TaskOptions, seconds
+from journeyman.tasks.options import (
+    Options,
+    QueueLimits,
+    Seconds,
+    TaskOptions,
+    limits_by_queue,
+    seconds,
+)
 from journeyman.tasks.recurring import CatchUp, Overlap, Recurring
 from journeyman.tasks.task import AnyTask, Task
 
@@ -104,8 +111,8 @@ class App:
         **options: Unpack[TaskOptions],
     ) -> CronMaker:
         """Run a function without arguments by a cron expression in a time zone."""
-        fields = {"cron": expression, "tz": tz, "catch_up": catch_up, "overlap": overlap}
-        return CronMaker(self, name, self._defaults.with_(options), fields | _jitter(jitter))
+        fields = {"cron": expression, "tz": tz, "catch_up": catch_up, **_jitter(jitter)}
+        return CronMaker(self, name, self._defaults.with_(options), fields, overlap)
 
     def every(
         self,
@@ -119,8 +126,14 @@ class App:
     ) -> CronMaker:
         """Run a function without arguments again and again, ``interval`` apart: whole seconds."""
         every = f"{seconds('interval', interval):.0f}s"
-        fields = {"every": every, "catch_up": catch_up, "overlap": overlap}
-        return CronMaker(self, name, self._defaults.with_(options), fields | _jitter(jitter))
+        fields = {"every": every, "catch_up": catch_up, **_jitter(jitter)}
+        return CronMaker(self, name, self._defaults.with_(options), fields, overlap)
+
+    def limits(self) -> dict[str, QueueLimits]:
+        """What its tasks ask of their queues. Raises UsageError if two of them disagree."""
+        options = {name: task.defaults for name, task in self.tasks.items()}
+        options |= {name: each.options() for name, each in self.recurring.items()}
+        return limits_by_queue(options)
 
     def add_task(
         self, function: Callable[P, Any], name: str | None, options: Options
@@ -221,12 +234,18 @@ class CronMaker:
     """``@app.cron(...)`` and ``@app.every(...)``."""
 
     def __init__(
-        self, app: App, name: str | None, options: Options, fields: dict[str, str]
+        self,
+        app: App,
+        name: str | None,
+        options: Options,
+        fields: dict[str, str],
+        overlap: Overlap,
     ) -> None:
         self._app = app
         self._name = name
         self._options = options
-        self._fields = fields
+        self._fields = fields | {"overlap": "allow"}  # see recurring.py
+        self._overlap = overlap
 
     @overload
     def __call__(
@@ -239,7 +258,7 @@ class CronMaker:
     def __call__(self, function: Callable[[], Any], /) -> Any:
         task = self._app.add_task(function, self._name, self._options)
         task.bind((), {})
-        recurring = Recurring(task, self._fields)
+        recurring = Recurring(task, self._fields, self._overlap)
         self._app.recurring[task.name] = recurring
         assert recurring.timetable is not None  # or it raises where the expression is written
         return task

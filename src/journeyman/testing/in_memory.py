@@ -51,7 +51,6 @@ from journeyman.tasks.app import App
 from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import Envelope, Failure
 from journeyman.tasks.jobs import JobFailed
-from journeyman.tasks.options import limits_by_queue
 from journeyman.tasks.running import (
     Again,
     Dead,
@@ -109,8 +108,7 @@ class InMemory:
         self._firings = {
             name: occurrences_of(each.timetable) for name, each in app.recurring.items()
         }
-        limits = limits_by_queue({name: task.defaults for name, task in app.tasks.items()})
-        for queue, (rate, concurrency, per_key) in limits.items():
+        for queue, (rate, concurrency, per_key) in app.limits().items():
             count, per_ms = (0, 0) if rate is None else (rate.count, rate.per_ms)
             self._decide(SetLimits(queue, Limits(count, per_ms, concurrency, per_key)))
         start_s = _to_ns(now) // NS_PER_S

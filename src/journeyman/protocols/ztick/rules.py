@@ -48,7 +48,8 @@ from journeyman.protocols.ztick.replies import in_a_message, join
 DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 86_400_000
 
-_FLAGS = ("ttr", "ttl", "priority", "max-attempts", "max-fails", "retry-delay", "payload")
+_NEW = ("id", "key", "replace")
+_FLAGS = ("ttr", "ttl", "priority", "max-attempts", "max-fails", "retry-delay", "payload", *_NEW)
 
 
 def read_queue(words: Sequence[str]) -> ztick.WorkQueueRunner | str:
@@ -71,7 +72,7 @@ def queue_job(runner: ztick.WorkQueueRunner, job_id: str, execution_ns: int) -> 
         payload = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
     words = (
         "add",
-        id_text(work_id(job_id, execution_ns)),
+        flags.pop("id", None) or id_text(work_id(job_id, execution_ns)),
         runner.name,
         flags.pop("ttr", str(DEFAULT_TTR_MS)),
         flags.pop("ttl", str(DEFAULT_TTL_MS)),

@@ -35,7 +35,7 @@ from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED
 from journeyman.tasks.app import App
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.options import key_name, limits_by_queue
+from journeyman.tasks.options import key_name
 from journeyman.tasks.running import (
     Again,
     Dead,
@@ -433,7 +433,7 @@ class Worker:
 
     async def _set_limits(self) -> None:
         """Before the first lease. Raises AccessDenied."""
-        limits = limits_by_queue({name: t.defaults for name, t in self._app.tasks.items()})
+        limits = self._app.limits()
         pause_s = FIRST_PAUSE_S
         while limits:
             try:
