@@ -6,5 +6,22 @@
 formats reads one record and explains what is wrong with it; columnar reads millions, and asks
 formats for the explanation. Both must agree on every byte: tests/support/columnar_twins.py says
 how.
-Nothing here folds, writes, or opens a file. See docs/columnar.md for the columns.
+Only ``read_table`` opens files: a log or a table of a lake, in one call. See docs/columnar.md for
+the columns.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["read_table"]
+
+
+def read_table(path: str, *, payloads: bool = False) -> pa.Table:
+    """A log, or a table of a lake, as an Arrow table; see tables.py."""
+    from journeyman.columnar import tables
+
+    return tables.read_table(path, payloads=payloads)

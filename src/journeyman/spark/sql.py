@@ -5,6 +5,9 @@
     kestrel    kestrel_log    items, readers
     keyspace   keyspace_log
     ledger     ledger_log     ledger_entries
+    all        attempts, runs                          history, where there is any
+
+A lake has the tables that docs/lake.md lists.
 
 To load a table costs Spark a moment even if nobody asks for it, so a statement is searched for the
 names first. A name that is found in a comment or a string only costs that moment.
@@ -19,9 +22,13 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.spark import read
+from journeyman.spark.history.logs import attempts_of, runs_of
+from journeyman.spark.lake.layout import LOG_DIALECTS, TABLES
+from journeyman.spark.lake.storage import open_lake
 from journeyman.spark.session import cancel_all
 from journeyman.spark.source.options import LEDGER
-from journeyman.spark.tables import TABLES, states
+from journeyman.spark.tables import TABLES as STATES
+from journeyman.spark.tables import states
 
 # How a state table is called in SQL, where its own name is not distinct.
 _STATE_NAMES = {("workq", "jobs"): "work_jobs", ("ledger", "entries"): "ledger_entries"}
@@ -53,7 +60,11 @@ class LogTables:
     """The tables of some logs, by name, in one session."""
 
     def __init__(
-        self, spark: SparkSession, paths: Mapping[str, Sequence[str]], **options: object
+        self,
+        spark: SparkSession,
+        paths: Mapping[str, Sequence[str]],
+        lake: str | None = None,
+        **options: object,
     ) -> None:
         self._spark = spark
         self._options = options
@@ -62,6 +73,12 @@ class LogTables:
             for dialect, places in paths.items()
             for name, loader in self._tables_of(dialect, list(places))
         }
+        if lake is not None:
+            self._loaders |= self._tables_in(lake)
+        elif history := {name: paths[name] for name in LOG_DIALECTS if name in paths}:
+            self._loaders["attempts"] = partial(attempts_of, spark, history)
+        if paths.get("ztick"):
+            self._loaders["runs"] = partial(runs_of, spark, paths["ztick"])
         self._made: set[str] = set()
 
     @property
@@ -70,7 +87,8 @@ class LogTables:
 
     def query(self, statement: str) -> DataFrame:
         """What a statement gives. Statements that change something have their effect at once."""
-        self.make(set(re.findall(r"\w+", statement.lower())))
+        words = re.findall(r"\w+", statement.lower())
+        self.make(set(self._loaders) if words[:2] == ["show", "tables"] else set(words))
         return self._spark.sql(statement)
 
     def cancel(self) -> None:
@@ -83,11 +101,15 @@ class LogTables:
             self._loaders[name]().createOrReplaceTempView(name)
             self._made.add(name)
 
+    def _tables_in(self, path: str) -> dict[str, Callable[[], DataFrame]]:
+        lake = open_lake(path)
+        return {each.short: partial(lake.read, self._spark, name) for name, each in TABLES.items()}
+
     def _tables_of(
         self, dialect: str, places: list[str]
     ) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
         yield f"{dialect}_log", partial(read, self._spark, dialect, *places, **self._options)
-        for table in TABLES.get(dialect, ("entries",) if dialect == LEDGER else ()):
+        for table in STATES.get(dialect, ("entries",) if dialect == LEDGER else ()):
             name = _STATE_NAMES.get((dialect, table), table)
             yield name, partial(self._state, dialect, places, table)
 

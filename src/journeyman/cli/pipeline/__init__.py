@@ -1,7 +1,7 @@
 r"""``journeyman pipeline COMMAND``: what runs on Spark.
 
-    journeyman pipeline replay | compact | clean | archive | convert
-                        history | audit | report | redrive | sql | prepare
+    journeyman pipeline replay | compact | clean | ingest | lake | archive
+                        convert | history | audit | report | redrive | sql | prepare
 
     argv --click--> journeyman.cli.pipeline.<command> --> journeyman.spark, DataFrame -> DataFrame
 
@@ -27,6 +27,8 @@ COMMANDS = {
     "replay": "The final state of jobs, rules, work jobs, queue items and readers.",
     "compact": "Shrink ztick logs and kestrel queues.",
     "clean": "Drop expired and deleted jobs from workq logs.",
+    "ingest": "Bring a lake up to date: history that stays, as tables.",
+    "lake": "Forget keys, drop old days, join small files of a lake.",
     "archive": "Store whole logs as Parquet.",
     "convert": "Convert between dialects, to Parquet and back, to a keyspace.",
     "history": "Every job and attempt: waits, run times, outcome.",

@@ -8,7 +8,7 @@ import click
 
 from journeyman.cli.lines import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options
-from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True)
+@click.argument("logs", nargs=-1)
+@lake_option
 @click.option(
     "--view",
     type=click.Choice(["attempts", "depth", "lag", "throughput", "latency"]),
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     type=MOMENT,
     help="Jobs whose TTL has ended by then are expired; nothing later is shown.",
 )
+@click.option("--since", type=MOMENT, help="Only what was ready, started or ended from then on.")
+@click.option("--until", type=MOMENT, help="Only what was ready, started or ended before.")
 @click.option("--exact", is_flag=True, help="Exact percentiles; slower.")
 @click.option(
     "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
@@ -50,46 +53,68 @@ if TYPE_CHECKING:
 @answer_options
 def history(
     logs: tuple[str, ...],
+    lake: str | None,
     view: str,
     by: str,
     bucket: str,
     as_of: int | None,
+    since: int | None,
+    until: int | None,
     exact: bool,
     runs: str | None,
     dialect: str | None,
     options: SessionOptions,
     answer: Answer,
 ) -> None:
-    """Every job and attempt of LOGS: waits, run times, outcome; or depth, lag, rates, percentiles.
+    """Every job and attempt: waits, run times, outcome; or depth, lag, rates, percentiles.
 
-    Logs of several dialects, and of several servers, may be given together.
+    Logs of several dialects, and of several servers, may be given together; or a lake.
     """
+    from journeyman.spark.history.columns import between
     from journeyman.spark.history.summaries import parse_bucket
 
     bucket_ns = parse_bucket(bucket)
-    with pipeline_session(options, logs) as spark:
-        found = logs_by_dialect(logs, dialect)
-        directories = [] if runs is None else [runs]
-        frame = _view(spark, found, view, by, bucket_ns, as_of, exact, directories)
+    found = logs_or_lake(logs, dialect, lake)
+    with pipeline_session(options, logs or [lake or ""]) as spark:
+        if view == "lag":
+            frame = _lag(spark, found, lake)
+        else:
+            directories = [] if runs is None else [runs]
+            rows = _rows(spark, found, lake, as_of, directories)
+            frame = _view(between(rows, since, until), view, by, bucket_ns, as_of, exact)
         answer.give(frame, options)
 
 
-def _view(
+def _lag(spark: SparkSession, logs: dict[str, list[str]], lake: str | None) -> DataFrame:
+    from journeyman.spark.history.logs import lag_of
+    from journeyman.spark.lake.silver import lag_in
+    from journeyman.spark.lake.storage import open_lake
+
+    frame = lag_of(spark, logs) if lake is None else lag_in(spark, open_lake(lake))
+    return frame.orderBy("_log", "reader")
+
+
+def _rows(
     spark: SparkSession,
     logs: dict[str, list[str]],
-    view: str,
-    by: str,
-    bucket_ns: int,
+    lake: str | None,
     as_of_ns: int | None,
-    exact: bool,
     run_directories: list[str],
 ) -> DataFrame:
-    from journeyman.spark.history.logs import attempts_of, lag_of
+    from journeyman.spark.history.logs import attempts_of
+    from journeyman.spark.lake.silver import history_of
+    from journeyman.spark.lake.storage import open_lake
+
+    if lake is not None:
+        return history_of(spark, open_lake(lake), as_of_ns)
+    return attempts_of(spark, logs, as_of_ns=as_of_ns, run_directories=run_directories)
+
+
+def _view(
+    rows: DataFrame, view: str, by: str, bucket_ns: int, as_of_ns: int | None, exact: bool
+) -> DataFrame:
     from journeyman.spark.history.summaries import depth, latency, throughput
 
-    if view == "lag":
-        return lag_of(spark, logs).orderBy("_log", "reader")
-    rows = attempts_of(spark, logs, as_of_ns=as_of_ns, run_directories=run_directories)
     if view == "depth":
         return depth(rows, bucket_ns, by, as_of_ns).orderBy("_log", "group", "time")
     if view == "throughput":

@@ -36,6 +36,20 @@ pipeline_dialect_option = click.option(
 )
 
 
+lake_option = click.option(
+    "--lake", metavar="DIR", help="Read this lake instead of logs; see `pipeline ingest`."
+)
+
+
+def logs_or_lake(
+    paths: Sequence[str], dialect: str | None, lake: str | None, *, ledger: bool = False
+) -> dict[str, list[str]]:
+    """The paths to read, by dialect; none if a lake is to be read. Raises UsageError."""
+    if bool(paths) == (lake is not None):
+        raise UsageError("give LOGS, or a lake with --lake: one of the two")
+    return {} if lake is not None else logs_by_dialect(paths, dialect, ledger=ledger)
+
+
 def logs_by_dialect(
     paths: Sequence[str], dialect: str | None = None, *, ledger: bool = False
 ) -> dict[str, list[str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import posixpath
+from typing import TYPE_CHECKING
 
 import click
 
 from journeyman.cli.lines import MOMENT
 from journeyman.cli.pipeline.answers import explain
-from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
@@ -18,11 +19,15 @@ from journeyman.cli.pipeline.session_options import (
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
+if TYPE_CHECKING:
+    from journeyman.spark.session import SparkSession
+
 DEFAULT_OUTPUT = "report.html"
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True)
+@click.argument("logs", nargs=-1)
+@lake_option
 @click.option(
     "--title", default="Journeyman report", show_default=True, help="Heading of the page."
 )
@@ -37,6 +42,7 @@ DEFAULT_OUTPUT = "report.html"
 @session_options
 def report(
     logs: tuple[str, ...],
+    lake: str | None,
     title: str,
     as_of: int | None,
     runs: str | None,
@@ -44,18 +50,22 @@ def report(
     dialect: str | None,
     options: SessionOptions,
 ) -> None:
-    """Write a page about LOGS: throughput, waits, depth, failures, growth, lag, audit.
+    """Write a page about LOGS or a lake: throughput, waits, depth, failures, growth, lag, audit.
 
     One file that opens offline, report.html unless --output names another.
     """
     output = options.output or DEFAULT_OUTPUT
     _check_output(output, force=force)
     directories = [] if runs is None else [runs]
-    with pipeline_session(options, logs) as spark:
+    found = logs_or_lake(logs, dialect, lake)
+    with pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.history.logs import attempts_of
         from journeyman.spark.report.page import report_page
 
-        found = logs_by_dialect(logs, dialect)
+        if lake is not None:
+            _write(output, _page_of_lake(spark, lake, title, as_of))
+            click.echo(output)
+            return
         if options.explain:
             explain({"attempts": attempts_of(spark, found, run_directories=directories)})
             return
@@ -69,6 +79,16 @@ def report(
         )
     _write(output, text)
     click.echo(output)
+
+
+def _page_of_lake(spark: SparkSession, path: str, title: str, as_of_ns: int | None) -> str:
+    from journeyman.spark.lake.storage import open_lake
+    from journeyman.spark.report.lake import report_of_lake
+    from journeyman.spark.report.page import page
+
+    made_ns = SystemClock().now_ns()
+    lake = open_lake(path)
+    return page(report_of_lake(spark, lake, made_ns=made_ns, title=title, as_of_ns=as_of_ns))
 
 
 def _check_output(output: str, *, force: bool) -> None:

@@ -25,7 +25,7 @@ import click
 
 from journeyman.cli.errors import sentence
 from journeyman.cli.pipeline.answers import Answer, answer_options
-from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     interruptible,
@@ -143,7 +143,8 @@ def _completion(names: list[str]) -> Iterator[None]:
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True)
+@click.argument("logs", nargs=-1)
+@lake_option
 @click.option("--execute", "-e", metavar="QUERY", help="Run this, and do not start a shell.")
 @click.option("--payloads", is_flag=True, help="Fill the columns payload, result, data and value.")
 @pipeline_dialect_option
@@ -151,29 +152,31 @@ def _completion(names: list[str]) -> Iterator[None]:
 @session_options
 def sql(
     logs: tuple[str, ...],
+    lake: str | None,
     execute: str | None,
     payloads: bool,
     dialect: str | None,
     answer: Answer,
     options: SessionOptions,
 ) -> None:
-    """Query the logs at LOGS in SQL.
+    """Query the logs at LOGS, or a lake, in SQL.
 
     Each dialect that is found has a table of its log (ztick_log, workq_log, kestrel_log,
     ledger_log) and tables of its state (jobs, rules, work_jobs, orphans, items, readers,
-    ledger_entries). Without --execute statements are
-    read from a shell, or from stdin if that is not a terminal.
+    ledger_entries); attempts and runs hold their history. `SHOW TABLES` lists them, and those of a
+    lake. Without --execute statements are read from a shell, or from stdin if that is not a
+    terminal.
     """
-    found = logs_by_dialect(logs, dialect, ledger=True)
+    found = logs_or_lake(logs, dialect, lake, ledger=True)
     if execute is None and sys.stdin.isatty():
         _check_for_a_shell(options)
     text = _statements_asked(execute)
     if options.output is not None and len(text or ()) != 1:
         raise UsageError("--output takes the answer of one statement: give one, with --execute")
-    with pipeline_session(options, logs) as spark:
+    with pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.sql import LogTables
 
-        tables = LogTables(spark, found, payloads=payloads)
+        tables = LogTables(spark, found, lake, payloads=payloads)
         if text is None:
             from journeyman.cli.pipeline.sql import run_shell
 

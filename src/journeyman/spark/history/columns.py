@@ -16,6 +16,8 @@ throughput, latency, a report) is written once. What a log does not tell is null
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import (
@@ -106,6 +108,16 @@ def expired_by(rows: DataFrame, as_of_ns: int) -> DataFrame:
     )
 
 
+def between(rows: DataFrame, since_ns: int | None, until_ns: int | None) -> DataFrame:
+    """Rows that were ready, started or ended from ``since_ns`` on and before ``until_ns``."""
+    if since_ns is None and until_ns is None:
+        return rows
+    least = -(2**63) if since_ns is None else since_ns
+    most = 2**63 - 1 if until_ns is None else until_ns - 1
+    moments = (F.col(name).between(least, most) for name in ("ready_ns", "started_ns", "ended_ns"))
+    return rows.where(F.coalesce(reduce(Column.__or__, moments), F.lit(False)))
+
+
 def grouped_by(by: str) -> Column:
     """The group of a row of attempts, as a column ``group``; empty where it has none."""
     if by == "queue":
@@ -124,5 +136,7 @@ def grouped_by(by: str) -> Column:
 
 
 def moment(ns: Column) -> Column:
-    """Nanoseconds since 1970 as a timestamp, to the microsecond."""
-    return F.timestamp_micros(F.floor(ns / 1000))
+    """Nanoseconds since 1970 as a timestamp, to the microsecond below."""
+    # A double cannot hold the nanoseconds of today, but it can hold their whole microseconds.
+    whole = F.try_subtract(ns, F.pmod(ns, F.lit(1000)))
+    return F.timestamp_micros(F.round(whole / 1000).cast("long"))

@@ -266,16 +266,20 @@ def report(
     )
 
 
-def verdict(found: Sequence[_Found], measured: Sequence[Measured]) -> tuple[str, str]:
+def verdict(found: Sequence[_Found] | None, measured: Sequence[Measured]) -> tuple[str, str]:
     """What a reader needs to know first, and how bad it is: good, warning or serious.
+
+    ``found`` is None without an audit.
 
     Attempts that failed count as well as what the audit found: many failures are bad news although
     the log is in perfect order.
     """
     counts = Counter[str]()
-    for _, severity, count, *_ in found:
+    for _, severity, count, *_ in found or ():
         counts[severity] += count
-    sentences = [_audit_sentence(counts[SERIOUS], counts[WARNING])]
+    sentences = []
+    if found is not None:
+        sentences.append(_audit_sentence(counts[SERIOUS], counts[WARNING]))
     sentences += [_failure_sentence(each) for each in measured if each.failed]
     worst = max((each.failed_share for each in measured), default=0.0)
     if counts[SERIOUS] or worst >= SERIOUS_SHARE:

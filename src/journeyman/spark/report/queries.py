@@ -33,6 +33,8 @@ from journeyman.spark.history.summaries import (
     latency,
     throughput,
 )
+from journeyman.spark.lake.silver import history_of
+from journeyman.spark.lake.storage import Lake
 from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
 from journeyman.units import NS_PER_MS
 
@@ -250,6 +252,13 @@ def open_logs(
     if written is not None:
         written = written.persist()
     return Opened(dialect, rows, written, journal, _span(rows, written)[1])
+
+
+def open_lake_rows(spark: SparkSession, lake: Lake, dialect: str) -> Opened:
+    """Rows of attempts of one dialect that a lake holds."""
+    rows = history_of(spark, lake).where(F.col("dialect") == dialect)
+    rows = rows.select(*_KEPT).withColumn("_log", F.lit("")).persist()
+    return Opened(dialect, rows, None, None, _span(rows, None)[1])
 
 
 def measure(opened: Opened, as_of_ns: int) -> Measured:

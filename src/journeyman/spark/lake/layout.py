@@ -1,0 +1,359 @@
+"""The tables of a lake: their columns and what these mean. docs/lake.md shows them to readers.
+
+    LAKE/bronze/workq/date=2026-11-17/host=a/00000012-3.parquet
+         silver/attempts/date=.../host=.../...
+         gold/latency_daily/date=.../host=.../...
+         _lake/                                  state, checkpoints, staging: not for readers
+
+Every table is partitioned by ``date`` and ``host``. In bronze ``date`` is the day of the ingest; in
+silver and gold it is the day on which something happened, in UTC. Moments are TIMESTAMP columns
+named ``_at``; ``_ns`` beside them has the nanoseconds of the log. Durations are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from journeyman.spark.source.options import CORRUPT_RECORD, base_schema, with_extras
+from journeyman.units import NS_PER_S
+
+DAY_NS: Final = 86_400 * NS_PER_S
+HOUR_NS: Final = 3_600 * NS_PER_S
+PARTITIONS: Final = ("date", "host")
+BETWEEN: Final = "|"  # host and path, where one text stands for a log of a host
+LOG_DIALECTS: Final = ("ztick", "workq", "kestrel")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """``name`` is ``silver/jobs``; columns that end in ``!`` are never null."""
+
+    name: str
+    about: str
+    columns: tuple[tuple[str, str, str], ...]  # name, type in SQL, what it is
+
+    @property
+    def short(self) -> str:
+        """Its name in SQL."""
+        layer, _, name = self.name.partition("/")
+        return f"bronze_{name}" if layer == "bronze" else name
+
+    @property
+    def schema(self) -> StructType:
+        return StructType(
+            [StructField(name, _TYPES[kind.rstrip("!")]) for name, kind, _ in self.columns]
+        )
+
+
+_TYPES: Final[Mapping[str, DataType]] = {
+    kind.simpleString(): kind
+    for kind in (
+        *(StringType(), BinaryType(), BooleanType(), IntegerType(), LongType(), DoubleType()),
+        *(DateType(), TimestampType(), ArrayType(StringType()), ArrayType(LongType())),
+    )
+}
+
+
+_PLACE = (
+    ("host", "string!", "the server: `host=` in the path of the log, or `ingest --host`"),
+    ("date", "date!", "the day, UTC"),
+)
+_WHOSE = (
+    ("dialect", "string!", "`ztick` or `workq`"),
+    ("log", "string!", "path of the log"),
+    ("key", "string!", "identifier or job id"),
+    ("queue", "string", "workq: name of the job"),
+)
+_BY_QUEUE = (
+    ("dialect", "string!", "`ztick`, `workq` or `kestrel`"),
+    ("queue", "string!", "queue; of a schedule, the rule; empty if it has none"),
+)
+
+
+def _moments(*names: str) -> tuple[tuple[str, str, str], ...]:
+    """Pairs of columns: a timestamp and its nanoseconds."""
+    words = {
+        "created": "added or put; ztick does not record it",
+        "ready": "when it could have started; ztick: the time it was planned for",
+        "started": "when it started",
+        "ended": "when it ended",
+        "expires": "when its time to live ends",
+        "planned": "the time it was planned for",
+        "put": "when it was put",
+    }
+    return tuple(
+        column
+        for name in names
+        for column in (
+            (f"{name}_at", "timestamp", words[name]),
+            (f"{name}_ns", "bigint", "the same in nanoseconds since 1970"),
+        )
+    )
+
+
+def _ranks(what: str, about: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple(
+        (f"{what}_{rank}_s", "double", f"{about}, {rank}, seconds")
+        for rank in (*PERCENTILES, "max")
+    )
+
+
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+COUNTS: Final = {
+    "added": "jobs added, items put",
+    "due": "ztick: plans whose time came",
+    "started": "attempts that started",
+    "completed": "attempts that succeeded",
+    "failed": "attempts that failed",
+    "timed_out": "leases that ran out",
+    "cut_off": "runs that a stop of the server ended",
+    "expired": "jobs whose time to live ended",
+    "deleted": "jobs deleted or replaced before they were finished",
+}
+_COUNTS = tuple((name, "bigint!", about) for name, about in COUNTS.items())
+_LATENCY = (
+    ("started", "bigint!", "attempts that started"),
+    ("failed", "bigint!", "of these, failed, timed out or cut off"),
+    *_ranks("wait", "ready to started"),
+    *_ranks("run", "started to ended"),
+)
+_DEPTHS = (
+    ("scheduled", "bigint!", "jobs that are due later"),
+    ("ready", "bigint!", "jobs that wait"),
+    ("running", "bigint!", "jobs that run"),
+)
+
+
+def _bronze(dialect: str) -> LakeTable:
+    full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
+    columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in full.fields]
+    columns += [("_ingested_at", "timestamp!", "when the lake got it"), *_PLACE]
+    return LakeTable(
+        f"bronze/{dialect}", f"records of {dialect} logs as decoded, and damage", tuple(columns)
+    )
+
+
+TABLES: Final[Mapping[str, LakeTable]] = {
+    table.name: table
+    for table in (
+        *(_bronze(dialect) for dialect in LOG_DIALECTS),
+        LakeTable(
+            "bronze/runs",
+            "lines of the run history beside ztick logs",
+            (
+                ("_log", "string!", "path of the log"),
+                ("_file", "string!", "the file of runs"),
+                ("_offset", "bigint!", "where the line begins in it"),
+                ("kind", "string!", "`run` or `damage`"),
+                ("job", "string", "identifier"),
+                ("rule", "string", "the rule it ran by; empty if none matched"),
+                ("runner", "string", "the runner of that rule"),
+                ("execution_ns", "bigint", "the time it was planned for"),
+                ("started_ns", "bigint", "when it started"),
+                ("ended_ns", "bigint", "when it ended"),
+                ("outcome", "string", "`executed`, `failed` or `cut-off`"),
+                ("detail", "string", "why it failed"),
+                ("output", "string", "the end of its output"),
+                ("_damage", "string", "why the line cannot be read"),
+                ("_ingested_at", "timestamp!", "when the lake got it"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/attempts",
+            "one row per job and attempt, and one per job that waits",
+            (
+                *_WHOSE,
+                ("rule", "string", "ztick: the rule it ran by"),
+                ("runner", "string", "ztick: the runner of that rule"),
+                ("life", "int", "workq: an id may be used again; from 1; 0 without an add"),
+                ("attempt", "int!", "from 1; without `started_at`, the one it waits for"),
+                ("first", "boolean!", "the first row of its job: count these to count jobs"),
+                *_moments("created", "ready", "started", "ended", "expires"),
+                ("wait_s", "double", "ready to started; ztick: how late it started"),
+                ("run_s", "double", "started to ended"),
+                ("outcome", "string!", "as in history.md"),
+                ("retried", "boolean", "workq: the job was retried after this failure"),
+                ("exhausted", "boolean", "workq: the last attempt that max-attempts allows"),
+                ("position", "bigint", "of the record that begins the row"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/jobs",
+            "one row per job: what became of it so far",
+            (
+                *_WHOSE,
+                ("life", "int!", "workq: an id may be used again; else 1"),
+                ("status", "string!", "outcome of its last attempt"),
+                ("attempts", "bigint!", "how often it started"),
+                ("failures", "bigint!", "how often it failed, timed out or was cut off"),
+                *_moments("created", "ready", "started", "ended"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/runs",
+            "one row per recorded run of a schedule",
+            (
+                ("log", "string!", "path of the log"),
+                ("key", "string!", "identifier of the job"),
+                ("rule", "string", "the rule it ran by; null if none matched"),
+                ("runner", "string", "the runner of that rule"),
+                *_moments("planned", "started", "ended"),
+                ("lateness_s", "double", "planned to started"),
+                ("run_s", "double", "started to ended"),
+                ("outcome", "string!", "`executed`, `failed` or `cut-off`"),
+                ("detail", "string", "why it failed"),
+                ("output", "string", "the end of its output"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/items",
+            "one row per item of a fan-out queue",
+            (
+                ("log", "string!", "path of the journal"),
+                ("queue", "string!", "name of the queue"),
+                ("item_id", "bigint!", "ids ascend from 1"),
+                *_moments("put", "expires"),
+                ("data_size", "int", "bytes of data"),
+                ("position", "bigint!", "of its record in the log"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/readers",
+            "where each reader of a fan-out queue stood at each ingest",
+            (
+                ("log", "string!", "path of the journal"),
+                ("queue", "string!", "name of the queue"),
+                ("reader", "string!", "name of the reader; empty for the queue itself"),
+                ("observed_at", "timestamp!", "when the lake looked"),
+                ("head", "bigint", "the last item that it has finished"),
+                ("tail_id", "bigint", "the last item that was put"),
+                ("items_behind", "bigint!", "items that it still has to be given"),
+                ("bytes_behind", "bigint!", "and their bytes"),
+                ("oldest_at", "timestamp", "when the oldest of these was put"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/damage",
+            "one row per damaged place and per hole in the history",
+            (
+                ("dialect", "string!", "of the log; `runs` for a line of the run history"),
+                ("log", "string!", "path of the log"),
+                ("file", "string!", "the file"),
+                ("offset", "bigint!", "where the damage begins"),
+                ("length", "bigint", "bytes"),
+                ("what", "string!", "what is wrong; `lost:` what was gone before it was read"),
+                ("found_at", "timestamp!", "when the lake met it"),
+                *_PLACE,
+            ),
+        ),
+        *(
+            LakeTable(
+                f"gold/throughput_{word}",
+                f"what came, started and ended, by queue and {unit}",
+                (*_BY_QUEUE, *hour, *_COUNTS, *_PLACE),
+            )
+            for word, unit, hour in (
+                ("hourly", "hour", (("hour", "timestamp!", "when the hour begins"),)),
+                ("daily", "day", ()),
+            )
+        ),
+        *(
+            LakeTable(
+                f"gold/latency_{word}",
+                f"waits and run times by queue and {unit} of the start",
+                (*_BY_QUEUE, *hour, *_LATENCY, *_PLACE),
+            )
+            for word, unit, hour in (
+                ("hourly", "hour", (("hour", "timestamp!", "when the hour begins"),)),
+                ("daily", "day", ()),
+            )
+        ),
+        LakeTable(
+            "gold/failures_daily",
+            "failures by queue, day and reason",
+            (
+                *_BY_QUEUE,
+                ("outcome", "string!", "`failed`, `timed-out` or `cut-off`"),
+                ("reason", "string!", "ztick: what the runner said; else the outcome"),
+                ("failures", "bigint!", "how many"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "gold/lateness_daily",
+            "how late runs of a schedule started, by rule and day",
+            (
+                ("rule", "string!", "the rule"),
+                ("runs", "bigint!", "runs that started"),
+                ("late", "bigint!", "of these, more than a second late"),
+                *_ranks("lateness", "planned to started"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "gold/depth_changes",
+            "what came to and left each state in each hour; depth_hourly adds these up",
+            (*_BY_QUEUE, ("hour", "timestamp!", "when the hour begins"), *_DEPTHS, *_PLACE),
+        ),
+        LakeTable(
+            "gold/depth_hourly",
+            "how many jobs were scheduled, ready and running at the end of each hour",
+            (*_BY_QUEUE, ("hour", "timestamp!", "when the hour begins"), *_DEPTHS, *_PLACE),
+        ),
+        LakeTable(
+            "gold/reader_lag_hourly",
+            "the furthest that a reader was behind in each hour, as far as ingests saw it",
+            (
+                ("log", "string!", "path of the journal"),
+                ("queue", "string!", "name of the queue"),
+                ("reader", "string!", "name of the reader"),
+                ("hour", "timestamp!", "when the hour begins"),
+                ("items_behind", "bigint!", "the most items"),
+                ("bytes_behind", "bigint!", "the most bytes"),
+                *_PLACE,
+            ),
+        ),
+    )
+}
+
+
+def day_of(ns: Column) -> Column:
+    """The day of a moment, UTC, whatever the session's time zone."""
+    # Exact: a multiple of a day divides without a rest, which doubles of other numbers do not.
+    days = F.round(F.try_subtract(ns, F.pmod(ns, F.lit(DAY_NS))) / DAY_NS)
+    return F.date_from_unix_date(days.cast("int"))
+
+
+def seconds(ns: Column) -> Column:
+    return ns / F.lit(float(NS_PER_S))
+
+
+def shaped(frame: DataFrame, table: str) -> DataFrame:
+    """``frame`` with exactly the columns of the table, in order."""
+    fields: list[StructField] = TABLES[table].schema.fields
+    return frame.select(*(F.col(field.name).cast(field.dataType) for field in fields))

@@ -1,0 +1,364 @@
+"""The files of a lake: a commit changes any number of tables, all at once or not at all.
+
+    stage     new files, complete and synced, in _lake/staging
+    commit    one journal (logs.publication) renames these into their tables, removes files that
+              they stand for, and replaces _lake/state.json
+
+    kill -9 before the journal is written    the old lake; what is staged is litter
+    kill -9 after it                         the new lake: whoever opens it next finishes the commit
+
+The state says what the files hold: the last batch of every stream, how far files of runs were read,
+and which files of bronze silver does not know yet. Since it changes in the same commit as they do,
+nothing is stored twice and nothing is passed over.
+
+A Delta lake has the same files, and a transaction log in each table (package deltalake, no Java).
+Its commit is made once the files are in place, and carries the number of the lake's commit, so that
+finishing it twice is harmless. Files that Delta no longer names stay until ``upkeep.vacuum``.
+
+One process changes a lake at a time (_lake/lock). Paths are local, or a mounted file system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import shutil
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.errors import JourneymanError, LogLocked, UsageError
+from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
+from journeyman.spark.lake.layout import PARTITIONS, TABLES
+from journeyman.spark.source.options import arrow_schema
+from journeyman.units import NS_PER_MS
+
+FORMATS: Final = ("parquet", "delta")
+STATE_VERSION: Final = 1
+_OWN: Final = "_lake"
+_STAGING: Final = f"{_OWN}/staging"
+_STATE: Final = f"{_OWN}/state.json"
+_DELTA: Final = f"{_OWN}/delta.json"  # a commit that Delta's logs do not have yet
+_APP: Final = "journeyman"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeState:
+    """What the files of a lake hold."""
+
+    commit: int = 0
+    format: str = "parquet"
+    version: int = STATE_VERSION
+    batches: Mapping[str, int] = field(default_factory=dict)  # stream -> its last batch
+    checkpoints: Mapping[str, str] = field(default_factory=dict)  # stream -> id of its checkpoint
+    runs: Mapping[str, int] = field(default_factory=dict)  # file of runs -> bytes read
+    fresh: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table -> files not in silver
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Files that will belong to a table: their paths below ``directory``, partitions included."""
+
+    table: str
+    directory: str
+    files: tuple[str, ...]
+
+
+class Lake:
+    """A lake that is open. ``state`` is that of the last commit."""
+
+    def __init__(self, path: str, state: LakeState) -> None:
+        self.path = path
+        self.state = state
+        self._committing = threading.Lock()
+
+    def table_path(self, table: str) -> str:
+        return posixpath.join(self.path, table)
+
+    def checkpoint_path(self, stream: str) -> str:
+        return posixpath.join(self.path, _OWN, "checkpoints", stream)
+
+    def files(self, table: str) -> list[str]:
+        """The files of a table, below its directory, in order."""
+        if self.state.format == "delta":
+            return _delta_files(self.table_path(table))
+        return sorted(_parquet_files(self.table_path(table)))
+
+    def read(
+        self, spark: SparkSession, table: str, files: Sequence[str] | None = None
+    ) -> DataFrame:
+        """A table, or only these files of it."""
+        base, schema = self.table_path(table), TABLES[table].schema
+        listed = self.files(table) if files is None else files
+        if not listed:
+            return spark.createDataFrame([], schema)
+        whole = files is None and self.state.format == "parquet"
+        paths = [base] if whole else [posixpath.join(base, name) for name in listed]
+        return spark.read.schema(schema).option("basePath", base).parquet(*paths)
+
+    def stage(self, frame: DataFrame, table: str) -> Staged:
+        """Write rows of a table; they are no part of it before they are committed."""
+        directory = self._new_staging()
+        writer = frame.write.partitionBy(*PARTITIONS).option("compression", "zstd")
+        writer.option("parquet.block.size", 64 << 20).parquet(posixpath.join(directory, "rows"))
+        return self._staged(table, directory)
+
+    def stage_table(self, rows: pa.Table, table: str, date: str, host: str) -> Staged:
+        """The same for a few rows of one partition, without Spark."""
+        directory = self._new_staging()
+        place = posixpath.join(directory, "rows", f"date={date}", f"host={host}")
+        os.makedirs(place)
+        pq.write_table(rows, posixpath.join(place, "0.parquet"), compression="zstd")
+        return self._staged(table, directory)
+
+    def commit(
+        self,
+        staged: Iterable[Staged],
+        removes: Mapping[str, Iterable[str]],
+        *,
+        keep_fresh: bool = False,
+        **changes: Any,
+    ) -> None:
+        """Add these files to their tables and take others out; ``changes`` are of the state.
+
+        Files added to bronze are fresh from then on, unless they hold what was there before:
+        ``keep_fresh``.
+        """
+        with self._committing:
+            gone = {table: list(names) for table, names in removes.items()}
+            self._commit(list(staged), gone, changes, keep_fresh=keep_fresh)
+
+    def size(self, table: str, files: Iterable[str]) -> int:
+        """Bytes of these files of a table."""
+        base = self.table_path(table)
+        return sum(os.path.getsize(posixpath.join(base, name)) for name in files)
+
+    def _commit(
+        self,
+        staged: list[Staged],
+        removes: dict[str, list[str]],
+        changes: dict[str, Any],
+        *,
+        keep_fresh: bool,
+    ) -> None:
+        number = self.state.commit + 1
+        renames, added = self._named(staged, number)
+        fresh = {t: list(names) for t, names in changes.pop("fresh", self.state.fresh).items()}
+        for table, names in added.items():
+            if table.startswith("bronze/") and not keep_fresh:
+                fresh[table] = [*fresh.get(table, []), *names]
+        state = replace(self.state, commit=number, fresh=fresh, **changes)
+        directory = self._new_staging()
+        disk = RealDisk()
+        files = {_STATE: asdict(state)}
+        gone = [posixpath.join(t, name) for t, names in removes.items() for name in names]
+        if state.format == "delta":
+            files[_DELTA] = {"commit": number, "adds": added, "removes": removes}
+            gone = []
+        for name, content in files.items():
+            path = posixpath.join(directory, posixpath.basename(name))
+            write_whole(disk, path, [json.dumps(content).encode()])
+            renames[posixpath.relpath(path, self.path)] = name
+        publish(disk, journal_path(self.path), Publication(renames, tuple(gone)))
+        self._finish_delta()
+        self.state = state
+        for place in (directory, *(each.directory for each in staged)):
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _named(
+        self, staged: list[Staged], number: int
+    ) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """Which staged file gets which name; and the new names of each table."""
+        renames: dict[str, str] = {}
+        added: dict[str, list[str]] = {}
+        for each in staged:
+            for at, file in enumerate(each.files):
+                place = posixpath.dirname(file)
+                name = posixpath.join(place, f"{number:08d}-{at}.parquet")
+                os.makedirs(posixpath.join(self.table_path(each.table), place), exist_ok=True)
+                source = posixpath.join(each.directory, "rows", file)
+                renames[posixpath.relpath(source, self.path)] = posixpath.join(each.table, name)
+                added.setdefault(each.table, []).append(name)
+        return renames, added
+
+    def _new_staging(self) -> str:
+        directory = posixpath.join(self.path, _STAGING, uuid.uuid4().hex)
+        os.makedirs(directory)
+        return directory
+
+    def _staged(self, table: str, directory: str) -> Staged:
+        files = tuple(sorted(_parquet_files(posixpath.join(directory, "rows"))))
+        for name in files:
+            fd = os.open(posixpath.join(directory, "rows", name), os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+        return Staged(table, directory, files)
+
+    def _finish_delta(self) -> None:
+        path = posixpath.join(self.path, _DELTA)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                pending = json.load(file)
+            for table in {*pending["adds"], *pending["removes"]}:
+                _commit_delta(
+                    self.table_path(table),
+                    TABLES[table].schema,
+                    pending["adds"].get(table, []),
+                    pending["removes"].get(table, []),
+                    pending["commit"],
+                )
+            os.remove(path)
+
+
+def _parquet_files(directory: str) -> Iterator[str]:
+    for above, _, names in os.walk(directory):
+        inner = posixpath.relpath(above, directory)
+        if "_delta_log" not in inner:
+            yield from (
+                posixpath.normpath(posixpath.join(inner, name))
+                for name in names
+                if name.endswith(".parquet")
+            )
+
+
+@contextmanager
+def change_lake(path: str, format_: str | None = None) -> Iterator[Lake]:
+    """A lake to change, made if there is none. Raises JourneymanError if another process does."""
+    _check_path(path)
+    disk = RealDisk()
+    disk.make_dirs(posixpath.join(path, _OWN))
+    try:
+        lock = disk.lock(posixpath.join(path, _OWN, "lock"))
+    except LogLocked as error:
+        raise JourneymanError(
+            f"{path}: another process is changing this lake; wait until it has ended"
+        ) from error
+    try:
+        finish(disk, journal_path(path))
+        shutil.rmtree(posixpath.join(path, _STAGING), ignore_errors=True)
+        known = _load(path)
+        if known is not None and format_ not in (None, known.format):
+            raise UsageError(f"{path} is a lake of format {known.format}, not {format_}")
+        lake = Lake(path, known or LakeState(format=format_ or "parquet"))
+        lake._finish_delta()
+        yield lake
+    finally:
+        lock.release()
+
+
+def open_lake(path: str) -> Lake:
+    """A lake to read. A commit that a crash interrupted is finished first."""
+    _check_path(path)
+    if _load(path) is None and not os.path.exists(journal_path(path)):
+        raise UsageError(f"there is no lake at {path}: make one with `journeyman pipeline ingest`")
+    if os.path.exists(journal_path(path)) or os.path.exists(posixpath.join(path, _DELTA)):
+        with change_lake(path):
+            pass
+    state = _load(path)
+    assert state is not None
+    return Lake(path, state)
+
+
+def _check_path(path: str) -> None:
+    if "://" in path:
+        raise UsageError(f"a lake is a local directory, or one on a mounted file system: {path}")
+
+
+def _load(path: str) -> LakeState | None:
+    try:
+        with open(posixpath.join(path, _STATE), encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return None
+    if found.get("version") != STATE_VERSION:
+        raise UsageError(
+            f"{path} is a lake of version {found.get('version')}; "
+            f"this program reads {STATE_VERSION}"
+        )
+    return LakeState(**found)
+
+
+# ----------------------------------------
+# Delta: the same files, and a log that says which of them count.
+
+
+def _delta() -> Any:
+    try:
+        import deltalake
+    except ModuleNotFoundError as error:
+        raise UsageError("a Delta lake needs a package: pip install 'journeyman[delta]'") from error
+    return deltalake
+
+
+def _delta_files(path: str) -> list[str]:
+    deltalake = _delta()
+    if not deltalake.DeltaTable.is_deltatable(path):
+        return []
+    uris = deltalake.DeltaTable(path).file_uris()
+    return sorted(posixpath.relpath(uri.removeprefix("file://"), path) for uri in uris)
+
+
+def _commit_delta(
+    path: str, schema: Any, adds: Sequence[str], removes: Sequence[str], number: int
+) -> None:
+    deltalake = _delta()
+    arrow = arrow_schema(schema)
+    if deltalake.DeltaTable.is_deltatable(path):
+        table = deltalake.DeltaTable(path)
+        if (table.transaction_version(_APP) or 0) >= number:
+            return
+    else:
+        table = deltalake.DeltaTable.create(path, schema=arrow, partition_by=list(PARTITIONS))
+    transaction = deltalake.Transaction(_APP, number)
+    actions = [_add_action(deltalake, path, name) for name in adds]
+    actions += [_remove_action(deltalake, name) for name in removes]
+    table.create_write_transaction(
+        actions,
+        mode="append",
+        schema=deltalake.Schema.from_arrow(arrow),
+        partition_by=list(PARTITIONS),
+        commit_properties=deltalake.CommitProperties(app_transactions=[transaction]),
+    )
+
+
+def _add_action(deltalake: Any, path: str, name: str) -> Any:
+    whole = posixpath.join(path, name)
+    status = os.stat(whole)
+    stats = json.dumps({"numRecords": pq.read_metadata(whole).num_rows})
+    modified_ms = status.st_mtime_ns // NS_PER_MS
+    return deltalake.transaction.AddAction(
+        name, status.st_size, partition_values(name), modified_ms, True, stats
+    )
+
+
+def _remove_action(deltalake: Any, name: str) -> Any:
+    now_ms = SystemClock().now_ns() // NS_PER_MS
+    return deltalake.transaction.RemoveAction(name, True, now_ms)
+
+
+def vacuum(lake: Lake) -> None:
+    """Remove files that a Delta lake no longer names. Its older versions can be read no more."""
+    if lake.state.format == "delta":
+        for table in TABLES:
+            path = lake.table_path(table)
+            known = set(_delta_files(path))
+            for name in list(_parquet_files(path)):
+                if name not in known:
+                    os.remove(posixpath.join(path, name))
+
+
+def partition_values(file: str) -> dict[str, str]:
+    """date and host, as the path of a file says them."""
+    pairs = (part.partition("=") for part in posixpath.dirname(file).split("/"))
+    return {name: unquote(value) for name, _, value in pairs}
