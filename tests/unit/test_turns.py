@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import Any, cast
+from unittest.mock import Mock
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -60,7 +61,7 @@ def test_runs_start_a_few_in_a_turn_and_not_after_a_stop():
                 pass
 
         log = ServerLog(SystemClock(), lambda _: None)
-        runs = Runs(loop, SystemClock(), cast(Any, Runner()), log, lambda _: None)
+        runs = Runs(loop, SystemClock(), cast(Any, Runner()), log, Mock())
         many = [StartRun(n, f"job.{n}", 0, Shell("true"), "rule") for n in range(1, 1001)]
         runs.start(many)
         assert len(runs) == 1000

@@ -47,6 +47,7 @@ class ScheduleProcess:
         self.http_port = 0
         own = {
             "controller.listen": "127.0.0.1:0",
+            "schedule.retention": "0",  # tests plan jobs for 1970; see test_retention.py
             "http.enabled": "false",
             "workq.enabled": "false",
             "kestrel.enabled": "false",

@@ -30,9 +30,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import DatabaseSettings, HistorySettings
@@ -66,8 +66,28 @@ class EndedRun:
     output: bytes = b""  # what the program or server said: its beginning and its end
 
 
+class RunsOwner(Protocol):
+    """The schedule, as far as its runs need it."""
+
+    def run_finished(self, finished: RunFinished) -> None:
+        """For the engine; every run that ends by itself."""
+        ...
+
+    def run_ended(self, effect: StartRun, run: EndedRun) -> None:
+        """The same, for people: how it went."""
+        ...
+
+    def run_not_started(self, run: EndedRun) -> None:
+        """Due, but without a rule, or missed."""
+        ...
+
+    def run_cut_off(self, effect: StartRun, started_ns: int, after_ns: int) -> None:
+        """The server stops; ``started_ns`` is wall time."""
+        ...
+
+
 class Runs:
-    """The runs under way. ``finished`` is called for every one that ends by itself."""
+    """The runs under way."""
 
     def __init__(
         self,
@@ -75,22 +95,14 @@ class Runs:
         clock: Clock,
         runner: Runner[RunnerRecord],
         log: ServerLog,
-        finished: Callable[[RunFinished], None],
-        ended: Callable[[StartRun, EndedRun], None] | None = None,
-        *,
-        without_rule: Callable[[EndedRun], None] | None = None,
-        cut_off: Callable[[StartRun, int, int], None] | None = None,
+        owner: RunsOwner,
         before: Iterable[EndedRun] = (),
     ) -> None:
-        """``cut_off`` gets when a run began (wall time), and after how many ns it was ended."""
         self._loop = loop
         self._clock = clock
         self._runner = runner
         self._log = log
-        self._finished = finished
-        self._tell_ended = ended
-        self._tell_without_rule = without_rule
-        self._tell_cut_off = cut_off
+        self._owner = owner
         self._tasks: set[asyncio.Task[None]] = set()
         self._to_start: deque[StartRun] = deque()
         self._stopped = False
@@ -142,8 +154,7 @@ class Runs:
         run = EndedRun(job.identifier, job.execution_ns, now_ns, 0, False, reason)
         self._ended.append(run)
         self.failed += 1
-        if self._tell_without_rule is not None:
-            self._tell_without_rule(run)
+        self._owner.run_not_started(run)
 
     def _warn_of(self, what: str, jobs: Sequence[str]) -> None:
         for job in jobs[:MOST_LINES]:
@@ -181,8 +192,7 @@ class Runs:
         try:
             result = await self._runner.run(request)
         except asyncio.CancelledError:
-            if self._tell_cut_off is not None:
-                self._tell_cut_off(effect, started_ns, self._clock.monotonic_ns() - begin_ns)
+            self._owner.run_cut_off(effect, started_ns, self._clock.monotonic_ns() - begin_ns)
             raise
         except Exception as error:  # noqa: BLE001 - the job must not stay triggered for ever
             self._log.error("a runner broke its contract", job=effect.identifier, error=repr(error))
@@ -206,9 +216,8 @@ class Runs:
             self._log.warn("a run failed", **_facts(effect, result, duration_ns))
         if self._log.debugging:
             self._tell(effect, result, late_ns, duration_ns)
-        self._finished(RunFinished(effect.run_id, result.success, result.reason))
-        if self._tell_ended is not None:
-            self._tell_ended(effect, ended)
+        self._owner.run_finished(RunFinished(effect.run_id, result.success, result.reason))
+        self._owner.run_ended(effect, ended)
 
     def _tell(self, effect: StartRun, result: RunResult, late_ns: int, duration_ns: int) -> None:
         fields: dict[str, object] = {

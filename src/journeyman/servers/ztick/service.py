@@ -363,17 +363,7 @@ class ZtickServer(Service):
             directory = directory_of(history, database)
             before = read_recent_runs(self._disk, directory, self._messages)
             self._history = RunHistory(history, directory, self._disk, self._clock, self._messages)
-        return Runs(
-            self._loop,
-            self._clock,
-            self._runner,
-            self._messages,
-            self._finished,
-            self._ended,
-            without_rule=self._without_rule,
-            cut_off=None if self._history is None else self._history.cut_off,
-            before=before,
-        )
+        return Runs(self._loop, self._clock, self._runner, self._messages, self, before)
 
     # -- while it runs --
 
@@ -387,10 +377,10 @@ class ZtickServer(Service):
     def _metrics(self, stats: ZtickStats) -> Metrics:
         return self.facts.metrics(stats)
 
-    def _finished(self, finished: RunFinished) -> None:
+    def run_finished(self, finished: RunFinished) -> None:
         self.writer.submit_own(finished)
 
-    def _ended(self, effect: StartRun, run: EndedRun) -> None:
+    def run_ended(self, effect: StartRun, run: EndedRun) -> None:
         late_ns = run.started_ns - run.execution_ns
         self.figures.run_ended(effect.runner, run.success, run.duration_ns, late_ns)
         if self._telemetry is not None:
@@ -398,13 +388,17 @@ class ZtickServer(Service):
         if self._history is not None:
             self._history.ended(effect, run)
 
-    def _without_rule(self, run: EndedRun) -> None:
+    def run_not_started(self, run: EndedRun) -> None:
         if run.reason == NO_RULE:
             self.figures.run_without_rule()
         else:
             self.figures.run_missed()
         if self._history is not None:
             self._history.without_rule(run)
+
+    def run_cut_off(self, effect: StartRun, started_ns: int, after_ns: int) -> None:
+        if self._history is not None:
+            self._history.cut_off(effect, started_ns, after_ns)
 
     def on_batch(self) -> None:
         super().on_batch()
