@@ -13,7 +13,7 @@ from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import TriggerDue
 from journeyman.formats.ztick import Status
-from journeyman.protocols.workq.commands import Add, Delete, Fail, Lease, ScheduleJob
+from journeyman.protocols.workq.commands import Add, Delete, Fail, Lease, Requeue, ScheduleJob
 from journeyman.protocols.ztick.commands import Remove, Set
 from journeyman.units import NS_PER_S
 
@@ -125,9 +125,15 @@ def test_jobs_of_the_work_queue_are_found_newest_first():
     assert found(engine, queue="q1") == [p for p in newest if int(p[1:]) % 3 == 1]
     assert found(engine, state="dead") == ["p7", "p6"]
     assert found(engine, error="timeout") == ["p6"]
+    assert found(engine, state="dead", queue="q1") == ["p7"]
+    engine.begin_batch()
+    engine.decide(Requeue(ids[6]), NOW_NS)
+    engine.undo_batch()
+    assert found(engine, state="dead") == ["p7", "p6"]
     assert found(engine, state="leased") == ["p0"]
     assert found(engine, state="scheduled") == [p for p in newest if int(p[1:]) % 10 == 9]
-    assert found(engine, text=ids[42].hex()) == ["p42"]
+    assert found(engine, text=str(uuid.UUID(bytes=ids[42]))) == ["p42"]
+    assert found(engine, text=ids[42].hex()[:12]) == ["p42"]
     assert found(engine, text="p29") == [p for p in newest if "p29" in p]
     assert found(engine, queue="none") == []
     assert found(engine, prefix="q2", state="ready") == [

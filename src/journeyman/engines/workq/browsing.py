@@ -56,6 +56,7 @@ READY, SCHEDULED, LEASED_NOW, COMPLETED_NOW, DEAD = STATES = (
 SORTED_AT_ONCE = 4_000
 LOOKED_AT_ONCE = 10_000
 MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
+ID_DIGITS = 32
 FEW = 5_000  # so many jobs of a state are sorted for one page rather than looked for among all
 
 
@@ -147,12 +148,13 @@ class SortingJobs:
 class CreationOrder:
     """The ids by time of creation, of the jobs in the first ``_sorted`` shards."""
 
-    __slots__ = ("_all", "_entries", "_of_queue", "_sorted")
+    __slots__ = ("_all", "_dead", "_entries", "_of_queue", "_sorted")
 
     def __init__(self, entries: ShardedDict[bytes, Entry]) -> None:
         self._entries = entries
         self._all: SortedSet[bytes] = SortedSet()
         self._of_queue: dict[int, SortedSet[bytes]] = {}
+        self._dead: SortedSet[bytes] = SortedSet()
         self._sorted = 0
 
     def begin(self, job_id: bytes, spec: Spec) -> None:
@@ -167,6 +169,15 @@ class CreationOrder:
             if not self._of_queue[queue]:
                 del self._of_queue[queue]
 
+    def died(self, job_id: bytes, spec: Spec) -> None:
+        if self._entries.number_of(job_id) < self._sorted:
+            self._dead.add(moment_key(fields_of(spec).created_ns, job_id))
+
+    def revived(self, job_id: bytes, spec: Spec) -> None:
+        """Dead no longer, or gone."""
+        if self._entries.number_of(job_id) < self._sorted:
+            self._dead.remove(moment_key(fields_of(spec).created_ns, job_id))
+
     def sort_some(self) -> int:
         """How many shards are left to be sorted."""
         enough = SORTED_AT_ONCE
@@ -175,12 +186,18 @@ class CreationOrder:
             for job_id, entry in jobs.items():
                 if not is_run(spec_of(entry)):
                     self._add(job_id, spec_of(entry))
+                    if state_of(entry) == DEAD:
+                        self._dead.add(moment_key(fields_of(spec_of(entry)).created_ns, job_id))
             enough -= len(jobs)
             self._sorted += 1
         return SHARDS - self._sorted
 
-    def newest(self, queue: int | None, after: bytes | None) -> Iterator[list[bytes]]:
+    def newest(
+        self, queue: int | None, after: bytes | None, *, dead: bool
+    ) -> Iterator[list[bytes]]:
+        """``dead``: the dead ones of all queues, whatever ``queue`` is."""
         order = self._all if queue is None else self._of_queue.get(queue)
+        order = self._dead if dead else order
         return iter(()) if order is None else order.chunks_after(after, descending=True)
 
     def _add(self, job_id: bytes, spec: Spec) -> None:
@@ -204,9 +221,14 @@ def browse(
         if queue is None or not asked.queue.startswith(asked.prefix):
             return JobsFound((), None, True)
         number = queue.number
-    search = _Search(jobs, queues, asked, now_ns)
+    search = _Search(jobs, queues, asked, number, now_ns)
     looked = 0
-    for chunk in _few(jobs, queues, asked, number) or jobs.in_order().newest(number, asked.after):
+    if (one := _whole_id(asked.text)) is not None and asked.after is None:
+        search.look_at(one)
+        return JobsFound(tuple(search.found), None, True)
+    dead = asked.state == DEAD or bool(asked.error)
+    every = jobs.in_order().newest(number, asked.after, dead=dead)
+    for chunk in _few(jobs, queues, asked, number) or every:
         for key in chunk:
             search.look(key)
             looked += 1
@@ -275,10 +297,18 @@ def oldest_ns(ready: SortedSet[bytes]) -> int | None:
 
 
 class _Search:
-    def __init__(self, jobs: WorkqJobTable, queues: Queues, asked: BrowseJobs, now_ns: int) -> None:
+    def __init__(
+        self,
+        jobs: WorkqJobTable,
+        queues: Queues,
+        asked: BrowseJobs,
+        number: int | None,
+        now_ns: int,
+    ) -> None:
         self._jobs = jobs
         self._queues = queues
         self._asked = asked
+        self._number = number
         self._now_ns = now_ns
         self._text = asked.text.lower().encode(errors="surrogatepass")
         self._id = asked.text.replace("-", "").lower()
@@ -291,14 +321,19 @@ class _Search:
         if key < self._since:
             self.is_over = True
             return
-        entry = self._jobs.get(id_in(key))
-        if entry is None:
+        self.look_at(id_in(key))
+
+    def look_at(self, job_id: bytes) -> None:
+        entry = self._jobs.get(job_id)
+        if entry is None or is_run(spec_of(entry)):
             return
         asked = self._asked
         if asked.state and state_of(entry) != asked.state:
             return
         spec = spec_of(entry)
-        if self._text and not self._has_text(key, spec):
+        if self._number is not None and queue_of(spec) != self._number:
+            return
+        if self._text and not self._has_text(job_id, spec):
             return
         if self._error and not self._has_error(entry):
             return
@@ -307,14 +342,25 @@ class _Search:
             return
         self.found.append(_seen(entry, name))
 
-    def _has_text(self, key: bytes, spec: Spec) -> bool:
-        if id_in(key).hex().startswith(self._id):
+    def _has_text(self, job_id: bytes, spec: Spec) -> bool:
+        if job_id.hex().startswith(self._id):
             return True
         return self._text in spec[HEAD_BYTES:].lower()
 
     def _has_error(self, entry: Entry) -> bool:
         _, stage, _, _, _, _, result = opened(entry)
         return stage != COMPLETED and result is not None and self._error in result.lower()
+
+
+def _whole_id(text: str) -> bytes | None:
+    """The id that the text is, if it is one."""
+    digits = text.replace("-", "")
+    if len(digits) != ID_DIGITS or not digits.isascii() or not digits.isalnum():
+        return None
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        return None
 
 
 def state_of(entry: Entry) -> str:

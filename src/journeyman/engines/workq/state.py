@@ -221,6 +221,8 @@ class WorkqJobTable:
                 queue.ready.add(spec)
         elif stage != COMPLETED:
             self._queues.by_number[queue_of(spec)].dead.add(spec)
+            if self.browsing is not None:
+                self.browsing.died(job_id, spec)
 
     def _leave(self, job_id: bytes, entry: Entry) -> None:
         if isinstance(entry, bytes):
@@ -239,6 +241,8 @@ class WorkqJobTable:
                 self._leave_ready(queue, spec)
         elif stage != COMPLETED:
             self._queues.by_number[queue_of(spec)].dead.remove(spec)
+            if self.browsing is not None:
+                self.browsing.revived(job_id, spec)
 
     def _leave_ready(self, queue: JobQueue, spec: Spec) -> None:
         if queue.leave_ready(spec):

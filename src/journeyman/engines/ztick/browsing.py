@@ -9,6 +9,8 @@ nothing. It is made shard by shard; jobs that change meanwhile are sorted with t
     status     0 planned    1 triggered   2 executed   3 failed
     jobs       t1 t4 t9     t2            t0 t3        t5         each a sorted set of jobs
 
+Names are in order, too, so that a prefix that few jobs have is found without a look at the others.
+
 A page ends with its limit, or when ``looked`` jobs were looked at without finding enough; then its
 cursor leads on, and the rest is for another decision.
 """
@@ -28,6 +30,7 @@ from journeyman.formats.ztick import Status
 SORTED_AT_ONCE = 4_000  # jobs; a few milliseconds
 LOOKED_AT_ONCE = 20_000
 MERGED_AT_ONCE = 512
+FEW = 5_000  # so many jobs of a prefix are sorted for one page rather than looked for among all
 _IDENTIFIER_AT = STATUS_AT + 1
 _STATUSES = tuple(Status)
 
@@ -63,11 +66,12 @@ class StillSorting:
 class JobOrder:
     """One sorted set a status, of the jobs in the first ``_sorted`` shards."""
 
-    __slots__ = ("_by_name", "_by_status", "_sorted")
+    __slots__ = ("_by_name", "_by_status", "_names", "_sorted")
 
     def __init__(self, by_name: ShardedDict[str, Job]) -> None:
         self._by_name = by_name
         self._by_status: list[SortedSet[Job]] = [SortedSet() for _ in Status]
+        self._names: SortedSet[str] = SortedSet()
         self._sorted = 0
 
     def change(self, identifier: str, before: Job | None, after: Job | None) -> None:
@@ -77,6 +81,10 @@ class JobOrder:
             self._by_status[before[STATUS_AT]].remove(before)
         if after is not None:
             self._by_status[after[STATUS_AT]].add(after)
+        if before is None and after is not None:
+            self._names.add(identifier)
+        elif after is None and before is not None:
+            self._names.remove(identifier)
 
     def page(self, asked: PageJobs, scope: str) -> JobPage | StillSorting:
         """``scope``: what every identifier must begin with."""
@@ -87,14 +95,32 @@ class JobOrder:
         prefix = max(asked.prefix, scope, key=len)
         if not (prefix.startswith(scope) and prefix.startswith(asked.prefix)):
             return JobPage((), None, True)
+        few = self._few(prefix) if prefix else None
+        if few is not None:
+            return _page_of(few, asked)
         return self._found(asked, prefix.encode(errors="surrogatepass"))
+
+    def _few(self, prefix: str) -> list[Job] | None:
+        """The jobs of a prefix that few have; None: many have it."""
+        names: list[str] = []
+        first = [prefix] if self._by_name.get(prefix) is not None else []
+        for chunk in self._names.chunks_after(prefix):
+            some = [name for name in chunk if name.startswith(prefix)]
+            names += some
+            if len(some) < len(chunk):
+                break
+            if len(names) > FEW:
+                return None
+        found = (self._by_name.get(name) for name in first + names)
+        return [job for job in found if job is not None]
 
     def _sort_some(self) -> None:
         enough = SORTED_AT_ONCE
         while self._sorted < SHARDS and enough > 0:
             jobs = self._by_name.numbered(self._sorted)
-            for job in jobs.values():
+            for name, job in jobs.items():
                 self._by_status[job[STATUS_AT]].add(job)
+                self._names.add(name)
             enough -= len(jobs)
             self._sorted += 1
 
@@ -127,6 +153,25 @@ class JobOrder:
         merged = merge(*map(chain.from_iterable, parts), reverse=asked.descending)
         while chunk := list(islice(merged, MERGED_AT_ONCE)):
             yield chunk
+
+
+def _page_of(jobs: list[Job], asked: PageJobs) -> JobPage:
+    """Of all that have the prefix, those that are asked for."""
+    text, after, descending = (
+        asked.text.encode(errors="surrogatepass"),
+        asked.after,
+        asked.descending,
+    )
+    found = [
+        job
+        for job in jobs
+        if job[STATUS_AT] in asked.statuses
+        and (after is None or (job < after if descending else job > after))
+        and job.find(text, _IDENTIFIER_AT) >= 0
+    ]
+    found.sort(reverse=descending)
+    shown = found[: asked.limit]
+    return _page(shown, shown[-1] if len(found) > len(shown) else None, True)
 
 
 def _page(jobs: list[Job], after: Job | None, is_whole: bool) -> JobPage:

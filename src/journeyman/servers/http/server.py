@@ -139,6 +139,7 @@ async def open_http(
         await runner.cleanup()
         raise
     console.history.start()
+    await around.loop.run_in_executor(None, console.warm_up)
     return HttpPort(listener.address, runner, listener, connections)
 
 

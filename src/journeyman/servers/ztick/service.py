@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 from journeyman.clock import Clock
@@ -175,6 +176,8 @@ class ZtickServer(Service):
         http, limits = self._settings.http, self._settings.limits
         if not http.enabled:
             return
+        # In a thread: the other ports are open, and answer while these modules are read.
+        await self._loop.run_in_executor(None, import_module, "journeyman.servers.http.server")
         from journeyman.servers.http.server import open_http
         from journeyman.servers.http.v1.backend import HttpBackend
 

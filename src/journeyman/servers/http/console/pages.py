@@ -108,6 +108,12 @@ class Console:
         app.router.add_post("/console/logout", self.logout)
         app.router.add_get(PREFIX + "{name}", serve_asset, allow_head=False)
 
+    def warm_up(self) -> None:
+        """Read templates and assets before the first page is asked for. In a thread."""
+        all_assets()
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)
+
     def close(self) -> None:
         self.history.stop()
         self.figures_live.close()

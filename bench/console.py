@@ -1,0 +1,239 @@
+"""What does looking cost? Pages among a million jobs, and the rates of the ports while ten watch.
+
+    python -m bench.console [--directory ON_A_DISK] [--rounds 3] [--only pages]
+
+    pages     the first page of a server that just started; 50 jobs out of a million, of the
+              schedule and of the work queue; searches by prefix, queue, state and error
+    watched   durable SETs and lease cycles a second, with none and with ten consoles open: each
+              has the overview, the live tail, and opens the list of jobs every two seconds
+    past      the work queue at a moment in the middle of a log of a million records, asked for the
+              first time and again
+    assets    what a browser loads once, compressed
+
+Of a page the median of a few requests counts; the rates of the two subjects take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench import schedule_load, workqueue_load
+from bench.peers import Peer, free_port
+from bench.verdicts import Verdict, ask_all, best_of, read_options
+
+JOBS = 1_000_000
+REQUESTS = 15
+CONSOLES = 10
+SECONDS = 3.0
+LOOK_EVERY_S = 2.0
+FIRST_PAGE_BAR_MS, PAGE_BAR_MS, SEARCH_BAR_MS = 100.0, 20.0, 200.0
+WATCHED_BAR = 0.9
+PAST_BAR_S, PAST_AGAIN_BAR_S = 2.0, 0.1
+ASSETS_BAR_BYTES = 80_000
+SETTLE_S = 1.0
+
+
+class Server(Peer):
+    """All services, with the data in ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.http_port, self.schedule_port, self.work_port = (free_port() for _ in range(3))
+        command = [sys.executable, "-m", "journeyman", "serve", "--data", "data"]
+        command += ["--http-listen", f"127.0.0.1:{self.http_port}", "--kestrel-listen", "off"]
+        command += ["--listen", f"127.0.0.1:{self.schedule_port}"]
+        command += ["--workq-listen", f"127.0.0.1:{self.work_port}", "--cmdlog-sync", "always"]
+        super().__init__("journeyman", command, self.http_port, directory)
+
+    def get(self, path: str) -> tuple[float, bytes]:
+        """Milliseconds, and the body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=120)
+        begin = time.perf_counter()
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+        took_ms = (time.perf_counter() - begin) * 1000
+        connection.close()
+        if response.status != 200:
+            raise SystemExit(f"{path}: {response.status} {body[:200]!r}")
+        return took_ms, body
+
+    def median_ms(self, path: str) -> float:
+        return round(statistics.median(self.get(path)[0] for _ in range(REQUESTS)), 2)
+
+
+def generate(directory: Path, dialect: str, path: str, *options: str) -> None:
+    (directory / "data").mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "journeyman", "generate", dialect, f"data/{path}"]
+    subprocess.run([*command, *options], cwd=directory, check=True, stdout=subprocess.DEVNULL)
+
+
+def ask_pages(directory: Path) -> tuple[Any, list[Verdict]]:
+    many = ("--records", str(JOBS), "--ids", str(JOBS), "--start", "now")
+    generate(directory, "ztick", "schedule.log", *many, "--removals", "0")
+    generate(directory, "workq", "workq", *many)
+    figures: dict[str, float] = {}
+    with Server(directory) as server:
+        figures["first page"] = round(server.get("/console/settings")[0], 1)
+        begin = time.perf_counter()
+        for path in ("/v1/schedule/jobs", "/v1/work/jobs"):
+            server.get(path)
+        figures["sorted once, s"] = round(time.perf_counter() - begin, 2)
+        page = json.loads(server.get("/v1/work/jobs?limit=1")[1])["jobs"][0]
+        asked = {
+            "schedule: 50 jobs": "/v1/schedule/jobs",
+            "schedule: 50 jobs, page 2": f"/v1/schedule/jobs?cursor={_next(server)}",
+            "schedule: console": "/console/jobs?q=in:schedule",
+            "work: 50 jobs": "/v1/work/jobs",
+            "work: console": "/console/jobs?q=in:work",
+            "search: status": "/v1/schedule/jobs?status=failed",
+            "search: prefix": "/v1/schedule/jobs?prefix=job.000009",
+            "search: prefix that none has": "/v1/schedule/jobs?prefix=zzz",
+            "search: queue": f"/v1/work/jobs?queue={page['queue']}",
+            "search: state": "/v1/work/jobs?state=dead",
+            "search: id": f"/v1/work/jobs?text={page['id']}",
+            "search: error": "/v1/work/jobs?state=dead&error=timeout",
+        }
+        for name, path in asked.items():
+            figures[name] = server.median_ms(path)
+            print(f"{name:<32}{figures[name]:>9.2f} ms")
+    pages = [figure for name, figure in figures.items() if "50 jobs" in name]
+    searches = [figure for name, figure in figures.items() if name.startswith("search")]
+    return figures, [
+        Verdict("first page of a cold server, ms", figures["first page"], FIRST_PAGE_BAR_MS, False),
+        Verdict("50 of a million jobs, ms", max(pages), PAGE_BAR_MS, False),
+        Verdict("slowest search, ms", max(searches), SEARCH_BAR_MS, False),
+    ]
+
+
+def _next(server: Server) -> str:
+    return str(json.loads(server.get("/v1/schedule/jobs")[1])["next"])
+
+
+@contextmanager
+def consoles(server: Server, count: int) -> Iterator[None]:
+    """So many browsers, as far as the server can tell."""
+    over = threading.Event()
+
+    def read(path: str) -> None:
+        address = f"http://127.0.0.1:{server.http_port}{path}"
+        with urllib.request.urlopen(address, timeout=60) as stream:
+            while not over.is_set() and stream.readline():
+                pass
+
+    def look() -> None:
+        while not over.wait(LOOK_EVERY_S):
+            server.get("/console/jobs")
+
+    threads = []
+    for _ in range(count):
+        threads += [
+            threading.Thread(target=read, args=("/console/events",), daemon=True),
+            threading.Thread(target=read, args=("/console/events?of=records",), daemon=True),
+            threading.Thread(target=look, daemon=True),
+        ]
+    for thread in threads:
+        thread.start()
+    time.sleep(SETTLE_S)
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def ask_watched(directory: Path, *, rounds: int) -> tuple[Any, list[Verdict]]:
+    figures: dict[str, Any] = {}
+    verdicts = []
+    with Server(directory) as server:
+        sets = partial(
+            schedule_load.measure, "journeyman", server.schedule_port, connections=50, depth=1,
+            seconds=SECONDS,
+        )  # fmt: skip
+        leases = partial(
+            workqueue_load.measure, "journeyman", server.work_port, connections=50, seconds=SECONDS
+        )
+
+        def watched(load: Any, count: int, first: int) -> Any:
+            with consoles(server, count):
+                return load(first=first)
+
+        for name, load in (("SET", sets), ("lease", leases)):
+            numbers = iter(range(10**9))
+
+            def run(_: int, count: int, load: Any = load, numbers: Any = numbers) -> Any:
+                return watched(load, count, next(numbers) * 300_000)
+
+            best = best_of(
+                rounds, {"none": partial(run, count=0), "ten": partial(run, count=CONSOLES)}
+            )
+            ratio = round(best["ten"].per_second / best["none"].per_second, 3)
+            figures[name] = {each: round(rate.per_second) for each, rate in best.items()}
+            figures[name]["ratio"] = ratio
+            print(f"{name}: {figures[name]}")
+            verdicts.append(Verdict(f"{name} with ten consoles", ratio, WATCHED_BAR, True))
+    return figures, verdicts
+
+
+def ask_past(directory: Path) -> tuple[Any, list[Verdict]]:
+    generate(directory, "workq", "workq", "--records", str(JOBS), "--start", "now")
+    with Server(directory) as server:
+        first_ns, last_ns = _span(server)
+        server.get("/console/time")  # the process that reads the past is started here
+        middle_ns = (first_ns + last_ns) // 2
+        first_s = server.get(f"/v1/past/work?at={middle_ns}")[0] / 1000
+        again_s = server.median_ms(f"/v1/past/work?at={middle_ns}") / 1000
+        page_s = server.median_ms(f"/v1/work/jobs?at={middle_ns}&state=dead") / 1000
+    figures = {"first_s": round(first_s, 3), "again_s": round(again_s, 3), "page_s": page_s}
+    print(figures)
+    return figures, [
+        Verdict("state at a moment, first time, s", figures["first_s"], PAST_BAR_S, False),
+        Verdict("the same again, s", figures["again_s"], PAST_AGAIN_BAR_S, False),
+    ]
+
+
+def _span(server: Server) -> tuple[int, int]:
+    text = server.get("/console/time")[1].decode()
+    found = re.search(r'data-from="(\d+)" data-to="(\d+)"', text)
+    if found is None:
+        raise SystemExit("the page of the time machine has no slider")
+    return int(found[1]) * 10**6, int(found[2]) * 10**6
+
+
+def ask_assets(_: Path) -> tuple[Any, list[Verdict]]:
+    from journeyman.servers.http.console.assets import all_assets
+
+    sizes = {name: len(asset.compressed) for name, asset in all_assets().items()}
+    total = sum(sizes.values())
+    print(f"assets: {total} bytes")
+    return sizes, [Verdict("all assets, compressed bytes", total, ASSETS_BAR_BYTES, False)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="The cost of looking.")
+    options = read_options(parser, ("pages", "watched", "past", "assets"), arguments)
+    questions: dict[str, Any] = {
+        "pages": ask_pages,
+        "watched": partial(ask_watched, rounds=options.rounds),
+        "past": ask_past,
+        "assets": ask_assets,
+    }
+    return ask_all("console", questions, {}, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
