@@ -169,8 +169,9 @@ def test_compaction_keeps_the_state_and_what_is_not_known():
     log.append(pauses("c"))
     assert list(log.records()) == [newer, audit, table, *pauses("b", "c")]
     log.close()
-    with open_ledger(disk) as log:
-        assert list(log.states.values()) == [newer, audit, table, *pauses("b", "c")]
+    with open_ledger(disk) as again:
+        assert list(again.records()) == [newer, audit, table, *pauses("b", "c")]
+        assert list(again.states.values()) == [table, *pauses("b", "c")]  # histories stay on disk
 
 
 def test_compaction_drops_what_is_not_wanted_any_more():
@@ -217,3 +218,23 @@ def test_a_closed_ledger_is_not_compacted():
     log.close()
     with pytest.raises(LogClosed):
         log.compact()
+
+
+def test_a_reader_sees_a_compaction_that_was_cut_short_as_done():
+    """Else what was removed would come back, as long as nobody opens the ledger."""
+    disk = SimulatedDisk()
+    log = open_ledger(disk, segment_bytes=60)
+    log.append(pauses("a"))
+    log.append([QueueResumed(NOW, "a")])
+    log.append(pauses("b"))
+    disk.fail("remove", times=100)
+    with pytest.raises(OSError, match="error"):
+        log.compact()
+    disk.heal()
+    assert list(module.peek(disk, "ledger")) == [("queue-pause", "b")]
+    disk.remove("ledger/000000002.ledger")  # as if the removals had come in another order
+    assert list(module.peek(disk, "ledger")) == [("queue-pause", "b")]
+
+
+def test_a_reader_of_no_ledger_finds_nothing():
+    assert module.peek(SimulatedDisk(), "ledger") == {}

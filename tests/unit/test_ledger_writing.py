@@ -13,7 +13,7 @@ from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused, QueueResumed
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger.log import LedgerLog, peek_records
 from journeyman.protocols.workq.commands import PauseQueue, ResumeQueue
 from journeyman.protocols.ztick import Set
 from journeyman.servers.core.ledger import Ledger
@@ -168,8 +168,9 @@ def test_without_a_ledger_the_extra_is_not_kept_and_the_rest_is():
 
 def test_a_note_of_no_batch_is_durable_when_it_returns():
     async def test(bench: LedgerBench) -> None:
-        await bench.ledger.note([ActionAudited(NOW, "me", "http", "pause", "q", "done")])
-        assert len(bench.durable()) == 1
+        audit = ActionAudited(NOW, "me", "http", "pause", "q", "done")
+        await bench.ledger.note([audit])
+        assert list(peek_records(bench.disk.after_crash("lose_all_unsynced"), "ledger")) == [audit]
 
     run(test)
 

@@ -31,6 +31,7 @@ from journeyman.formats.ledger.records import (
     TimetableResumed,
     TimetableSet,
     TimetableUnplanned,
+    is_state,
     kind_of,
 )
 from journeyman.formats.workq.records import Instant
@@ -65,5 +66,6 @@ __all__ = [
     "UnparsedRecord",
     "UnparsingLedger",
     "encode_payload",
+    "is_state",
     "kind_of",
 ]

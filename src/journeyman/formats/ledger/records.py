@@ -51,6 +51,12 @@ def kind_of(record: Any) -> Kind:
     return _KIND_OF[type(record)]
 
 
+def is_state(record: Any) -> bool:
+    """Whether it is the state of a key, or ends it; else it stands by itself."""
+    kind = _KIND_OF.get(type(record))
+    return kind is not None and kind.key is not None
+
+
 def _kind(
     name: str, *, family: str, key: str | None = None, removes: bool = False
 ) -> Callable[[type[T]], type[T]]:

@@ -28,17 +28,33 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
-from journeyman.errors import LogClosed, LogLocked
+from journeyman.errors import LogClosed, LogError, LogLocked
 from journeyman.folds import ledger as fold
 from journeyman.formats.framing import Entry
-from journeyman.formats.ledger import CODEC, HEADER, Record, UnparsedRecord, UnparsingLedger
+from journeyman.formats.ledger import (
+    CODEC,
+    HEADER,
+    Record,
+    TimesMarked,
+    UnparsedRecord,
+    UnparsingLedger,
+    is_state,
+)
 from journeyman.logs.appender import Appender
 from journeyman.logs.damage import Damage
-from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
+from journeyman.logs.publication import (
+    Publication,
+    finish,
+    journal_path,
+    pending,
+    publish,
+    write_whole,
+)
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.sealing import read_file, read_whole
 from journeyman.logs.segments import (
@@ -52,6 +68,7 @@ from journeyman.logs.segments import (
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 SLACK_BYTES = 1024 * 1024  # so many dead bytes are never worth a compaction
 _STAGING = "_compacting"
+_TRIES = 20
 
 
 class Absorbing(Protocol):
@@ -107,7 +124,7 @@ class LedgerLog:
     ) -> LedgerLog:
         """Lock, recover, fold and open. Raises LogLocked when another process has the ledger.
 
-        What is absorbed is not among the states.
+        What is absorbed is not among the states, nor are records that stand by themselves.
         """
         disk.make_dirs(directory)
         try:
@@ -117,10 +134,16 @@ class LedgerLog:
         try:
             finish(disk, journal_path(directory))
             states: dict[fold.Key, Record] = {}
+            histories = 0
 
             def each(entry: Entry[Any]) -> None:
-                if absorbing is None or not absorbing.absorb(entry.record):
+                nonlocal histories
+                if absorbing is not None and absorbing.absorb(entry.record):
+                    return
+                if is_state(entry.record):
                     fold.add(states, entry.record)
+                elif not isinstance(entry.record, TimesMarked):
+                    histories += 1  # they stay on disk; of marks only a few count, as a rule
 
             codec = CODEC if absorbing is None else UnparsingLedger(absorbing.unparsed_kinds)
             segments = _segments(disk, directory)
@@ -133,7 +156,7 @@ class LedgerLog:
         except BaseException:
             lock.release()
             raise
-        live = len(states) + (0 if absorbing is None else absorbing.live_records)
+        live = histories + len(states) + (0 if absorbing is None else absorbing.live_records)
         return cls(disk, plan, lock, appender, report, states, live)
 
     def append(
@@ -211,15 +234,35 @@ def peek(disk: Disk, directory: str) -> dict[fold.Key, Record]:
 
 def peek_records(disk: Disk, directory: str) -> Iterator[Record]:
     """The same, every record in order."""
-    for path in _segments(disk, directory):
-        yield from _readable(disk, path)
+    for view in _views(disk, directory):
+        for item in read_file(CODEC, view):
+            if not isinstance(item, Damage):  # in the active segment an append may be in flight
+                yield item.record
 
 
-def _readable(disk: Disk, path: str) -> Iterator[Record]:
-    """In the active segment the last append may be in flight."""
-    for item in read_file(CODEC, disk.view(path)):
-        if not isinstance(item, Damage):
-            yield item.record
+def _views(disk: Disk, directory: str) -> list[memoryview]:
+    """The segments as of one moment: a compaction changes several files at once."""
+    journal = journal_path(directory)
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            change, paths = pending(disk, journal), _segments(disk, directory)
+            if change is not None:
+                paths = _changed(disk, directory, change, paths)
+            views = [disk.view(path) for path in paths]
+            if change is not None or paths == _segments(disk, directory):
+                return views
+    raise LogError(directory, "its files change all the time; try again")
+
+
+def _changed(disk: Disk, directory: str, change: Publication, paths: list[str]) -> list[str]:
+    """The segments as a compaction that was decided on, and cut short, leaves them."""
+    staged = {
+        posixpath.join(directory, name): posixpath.join(directory, place)
+        for place, name in change.renames.items()
+        if disk.exists(posixpath.join(directory, place))
+    }
+    kept = [path for path in paths if posixpath.basename(path) not in change.removes]
+    return [staged.get(path, path) for path in kept]
 
 
 def _segments(disk: Disk, directory: str) -> list[str]:

@@ -34,7 +34,6 @@ from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
 
 COMPACTION_PAUSE_NS: Final = 60 * NS_PER_S  # between two, also after one that failed
 _NEVER_NS: Final = 2**63
-_HISTORIES: Final = frozenset({"audit", "times"})
 NO_LEDGER = "this needs the ledger: set data.directory, or ledger.path"
 
 
@@ -64,8 +63,7 @@ class Ledger:
         self._no_compaction_before_ns = -_NEVER_NS  # monotonic
         self._families: dict[str, dict[str, Record]] = {}
         for (family, key), record in log.states.items():
-            if family not in _HISTORIES:
-                self._families.setdefault(family, {})[key] = record
+            self._families.setdefault(family, {})[key] = record
         log.states.clear()
 
     def take(self, family: str) -> dict[str, Record]:
