@@ -10,6 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.errors import TimetableError
+from journeyman.protocols.ztick import ZtickParser
+from journeyman.protocols.ztick.commands import SetTimetable
+from journeyman.protocols.ztick.replies import join
+from journeyman.protocols.ztick.timetables import (
+    TIMETABLE_COMMANDS,
+    fields_of,
+    read_timetable,
+    words_of,
+)
 from journeyman.timetables import Timetable, occurrences_of
 from journeyman.timetables.timetable import FIELDS
 from tests.support.brute_cron import brute, jumps
@@ -56,7 +65,7 @@ EXPRESSIONS = st.tuples(MINUTES, HOURS, DAYS, MONTHS, WEEKDAYS).map(" ".join)
 
 
 @given(st.sampled_from(NIGHTS), EXPRESSIONS, st.integers(0, 1440))
-@settings(max_examples=cases(300))
+@settings(max_examples=cases(200))
 def test_a_night_when_the_clock_jumps(night, expression, lead_minutes):
     zone, jump = night
     begin, end = jump - timedelta(days=1), jump + timedelta(days=1)
@@ -136,3 +145,27 @@ def test_whatever_is_written_is_read_back_or_refused(fields):
         occurrences_of(timetable).after(1_800_000_000)
         return
     assert re.fullmatch(r"[^|\n]+\|[^\n]+: expected [^\n]+", message)
+
+
+WORDS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        ["cron", "every", "at", "run", "shell", "preview", "* * * * *", "5m", "tz=UTC"]
+    ),
+    st.sampled_from(
+        ["exclude=12-24,12-25", "retries=3", "2027-01-01", "2028-01-01", "100", "from="]
+    ),
+)
+
+
+@given(st.sampled_from([*(word.upper() for word in TIMETABLE_COMMANDS), "FROB"]), st.lists(WORDS))
+@settings(max_examples=cases(200))
+def test_lines_are_commands_or_refusals_and_never_raise(verb, words):
+    tokens = [word.encode("utf-8", "surrogatepass") for word in ("r", "TIMETABLE", verb, *words)]
+    events = ZtickParser().feed(join(tokens) + b"\n")
+    assert len(events) == (verb != "FROB")
+    for event in events:
+        if not isinstance(event, SetTimetable):
+            continue
+        fields = event.timetable.fields()
+        assert read_timetable(fields_of(words_of(fields))) == (event.timetable, event.runner)
