@@ -114,7 +114,7 @@ class Occurrences:
 
     def last(self, after_s: int, until_s: int, count: int) -> list[int]:
         """The last ``count`` occurrences in (after, until], oldest first."""
-        width_s = 60
+        width_s = self._width_s(max(after_s, until_s - 7 * 86_400), count)
         while True:
             start_s = max(after_s, until_s - width_s)
             found: deque[int] = deque(maxlen=count)
@@ -127,6 +127,11 @@ class Occurrences:
             if seen >= count or start_s == after_s:
                 return list(found)
             width_s *= 4
+
+    def _width_s(self, moment_s: int, count: int) -> int:
+        """How long so many occurrences may take, by the first two after this moment: a guess."""
+        first, second = (*islice(self.all_after(moment_s), 2), 0, 0)[:2]
+        return max(60, (second - first) * count)
 
     def between(self, from_s: int, until_s: int, limit: int) -> list[int]:
         """The occurrences in [from, until), at most ``limit``."""
