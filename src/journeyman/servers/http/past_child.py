@@ -11,7 +11,8 @@ libraries that make it quick stay in memory. It ends with its standard input.
     page     jobs of a state, queue and error at that moment, newest first, with their payloads
     change   jobs by queue and state at two moments, and the jobs that differ
 
-Without numpy, Arrow and numba the reference fold does the same, several times slower.
+A small log is folded by the reference fold, and so is any log where numpy, Arrow and numba are not
+installed: several times slower, to the same state.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from journeyman.logs.sealing import read_file
 from journeyman.units import NS_PER_MS
 
 KEPT_MOMENTS = 4
+BULK_BYTES = 4 * 1024 * 1024  # below this, importing the libraries takes longer than the fold
 _SHIFT = 40  # a position: the number of the file, and the offset in it
 _STATES = ("ready", "completed", "dead", "ready", "leased")  # by folds.workq.JobState
 READY, SCHEDULED = "ready", "scheduled"
@@ -146,15 +148,17 @@ class Past:
 
 
 def _load(files: list[str]) -> Any:
+    if sum(map(os.path.getsize, files)) < BULK_BYTES:
+        return PlainLog(files)
     try:
         import numba  # noqa: F401
         import pyarrow  # noqa: F401
     except ImportError:
-        return _PlainLog(files)
-    return _ColumnLog(files)
+        return PlainLog(files)
+    return ColumnLog(files)
 
 
-class _PlainLog:
+class PlainLog:
     """Records one by one, by the reference fold."""
 
     def __init__(self, files: list[str]) -> None:
@@ -196,7 +200,7 @@ class _PlainLog:
         return found
 
 
-class _ColumnLog:
+class ColumnLog:
     """Columns of all records, folded by the compiled kernel."""
 
     def __init__(self, files: list[str]) -> None:
