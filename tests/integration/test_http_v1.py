@@ -225,6 +225,24 @@ def test_queues_are_listed_paused_and_resumed(server):
     assert refused(ask(server, "GET", "/v1/work/queues/v1.none")) == (404, "queue_not_found")
 
 
+def test_a_lease_is_prolonged_and_a_queue_limited(server):
+    job_id = add(server, "v1.touch", max_fails=3)
+    refusal = ask(server, "POST", f"/v1/work/jobs/{job_id}/touch", {})
+    assert refused(refusal) == (409, "not_leased")
+    ask(server, "POST", "/v1/work/lease", {"queues": ["v1.touch"]})
+    before = ask(server, "GET", f"/v1/work/jobs/{job_id}")[1]["leased_until"]
+    assert ask(server, "POST", f"/v1/work/jobs/{job_id}/touch", {"ttr_ms": 3_600_000})[0] == 204
+    assert ask(server, "GET", f"/v1/work/jobs/{job_id}")[1]["leased_until"] > before
+    later = {"result": "again", "delay_ms": 3_600_000}
+    assert ask(server, "POST", f"/v1/work/jobs/{job_id}/fail", later)[0] == 204
+    assert ask(server, "GET", f"/v1/work/jobs/{job_id}")[1]["state"] == "scheduled"
+    limits = {"rate": 10, "per_ms": 60_000, "concurrency": 2}
+    seen = ask(server, "PUT", "/v1/work/queues/v1.touch/limits", limits)[1]["limits"]
+    assert seen == limits | {"key_concurrency": 0}
+    half = ask(server, "PUT", "/v1/work/queues/v1.touch/limits", {"rate": 10})
+    assert refused(half) == (400, "invalid_body")
+
+
 def test_an_idempotency_key_adds_one_job(server):
     body = json.dumps({"queue": "v1.once", "payload": "x"})
     answers = [raw(server, "POST", "/v1/work/jobs", body, Idempotency_Key="k") for _ in range(3)]

@@ -45,6 +45,7 @@ from journeyman.engines.workq.job import (
     spec_of,
 )
 from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
+from journeyman.protocols.workq.commands import Limits
 
 if TYPE_CHECKING:
     from journeyman.engines.workq.queues import JobQueue, Queues
@@ -91,6 +92,7 @@ class SeenQueue:
     dead: int
     oldest_ready_ns: int | None
     is_paused: bool
+    limits: Limits
     waiting: int  # clients that wait for a job of it
 
 
@@ -266,6 +268,7 @@ def browse_queues(jobs: WorkqJobTable, queues: Queues, asked: BrowseQueues) -> Q
             len(queue.dead),
             oldest_ns(queue.ready),
             queue.paused,
+            queue.limits,
             len(queue.waiters),
         )
         for queue in found[: asked.limit]

@@ -325,7 +325,15 @@ class Console:
         found = [each for each in counts.queues if each.queue.startswith(prefix)]
         seen = [
             values.WorkQueueSeen(
-                each.queue, each.ready, each.scheduled, each.leased, each.dead, None, False, 0
+                each.queue,
+                each.ready,
+                each.scheduled,
+                each.leased,
+                each.dead,
+                None,
+                False,
+                values.QueueLimitsSeen(),
+                0,
             )
             for each in found[:500]
         ]

@@ -40,6 +40,9 @@ _CODES = {
     Complaint.DUPLICATE_JOB: (409, "duplicate_job"),
     Complaint.DUPLICATE_RESULT: (409, "duplicate_result"),
     Complaint.NOT_DEAD: (409, "not_dead"),
+    Complaint.NOT_LEASED: (409, "not_leased"),
+    Complaint.NO_LEDGER: (409, "no_ledger"),
+    Complaint.TOO_MANY_LIMITS: (409, "too_many_limits"),
     Complaint.SCOPE: (403, "outside_namespace"),
 }
 

@@ -289,6 +289,19 @@ class FinishBody(Body):
     result_base64: str | None = None
 
 
+class FailBody(FinishBody):
+    delay_ms: (
+        Annotated[
+            int, Meta(ge=0, le=86_400_000, description="before the retry, instead of the job's own")
+        ]
+        | None
+    ) = None
+
+
+class TouchBody(Body):
+    ttr_ms: Annotated[int, Meta(ge=1, le=86_400_000)] | None = None
+
+
 class ResultQuery(Struct):
     wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
 
@@ -314,6 +327,15 @@ class BulkAnswer(Struct):
     refused: list[str]
 
 
+class QueueLimitsSeen(Struct, forbid_unknown_fields=True):
+    """0: no limit. ``rate`` starts within ``per_ms``."""
+
+    rate: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    per_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
+    concurrency: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    key_concurrency: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+
 class WorkQueueSeen(Struct):
     name: str
     ready: int
@@ -322,6 +344,7 @@ class WorkQueueSeen(Struct):
     dead: int
     oldest_ready_ms: int | None
     paused: bool
+    limits: QueueLimitsSeen
     waiting: int
 
 

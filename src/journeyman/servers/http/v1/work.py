@@ -17,10 +17,13 @@ from journeyman.protocols.workq.commands import (
     Delete,
     Fail,
     Lease,
+    Limits,
     PauseQueue,
     Requeue,
     ResumeQueue,
     ScheduleJob,
+    SetLimits,
+    Touch,
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import Finished, Leased, id_text
@@ -59,7 +62,9 @@ class WorkRoutes:
             _route("POST", f"{jobs}/{{job}}/complete", self.complete, "Complete a job",
                    body=values.FinishBody, errors=(*_FINISH_ERRORS, 422)),
             _route("POST", f"{jobs}/{{job}}/fail", self.fail, "Fail a job",
-                   body=values.FinishBody, errors=(*_FINISH_ERRORS, 422)),
+                   body=values.FailBody, errors=(*_FINISH_ERRORS, 422)),
+            _route("POST", f"{jobs}/{{job}}/touch", self.touch, "Prolong a lease",
+                   body=values.TouchBody, errors=(*_FINISH_ERRORS, 422)),
             _route("POST", f"{jobs}/{{job}}/requeue", self.requeue, "Requeue a dead job",
                    errors=(404, 409, 422)),
             _route("GET", f"{jobs}/{{job}}/result", self.result, "The result of a job",
@@ -76,6 +81,8 @@ class WorkRoutes:
                    errors=(404,)),
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
                    values.WorkQueueSeen, body=values.PausedBody),
+            _route("PUT", f"{queues}/{{queue}}/limits", self.limit, "Limit a queue",
+                   values.WorkQueueSeen, body=values.QueueLimitsSeen, errors=(409,)),
         ]  # fmt: skip
 
     # -- looking --
@@ -138,6 +145,7 @@ class WorkRoutes:
             queue.dead,
             age_ms,
             queue.is_paused,
+            values.QueueLimitsSeen(*queue.limits),
             queue.waiting,
         )
 
@@ -186,7 +194,11 @@ class WorkRoutes:
         await self._backend.ask_work(call, Complete(_id(call), _result(call.body)))
 
     async def fail(self, call: RouteCall) -> None:
-        await self._backend.ask_work(call, Fail(_id(call), _result(call.body)))
+        body: values.FailBody = call.body
+        await self._backend.ask_work(call, Fail(_id(call), _result(body), body.delay_ms))
+
+    async def touch(self, call: RouteCall) -> None:
+        await self._backend.ask_work(call, Touch(_id(call), call.body.ttr_ms))
 
     async def delete(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Delete(_id(call)))
@@ -205,9 +217,22 @@ class WorkRoutes:
         name = read_queue(call.path["queue"])
         change = PauseQueue(name) if call.body.paused else ResumeQueue(name)
         await self._backend.ask_work(call, change)
+        return await self._queue_now(call, name)
+
+    async def limit(self, call: RouteCall) -> values.WorkQueueSeen:
+        name = read_queue(call.path["queue"])
+        body: values.QueueLimitsSeen = call.body
+        if bool(body.rate) != bool(body.per_ms):
+            raise ApiError(400, "rate and per_ms go together", "invalid_body")
+        limits = Limits(body.rate, body.per_ms, body.concurrency, body.key_concurrency)
+        await self._backend.ask_work(call, SetLimits(name, limits))
+        return await self._queue_now(call, name)
+
+    async def _queue_now(self, call: RouteCall, name: str) -> values.WorkQueueSeen:
         found = await self._backend.ask_work(call, BrowseQueues(name=name))
         if not found.queues:  # it was resumed, and never was there
-            return values.WorkQueueSeen(name, 0, 0, 0, 0, None, False, 0)
+            nothing = values.QueueLimitsSeen()
+            return values.WorkQueueSeen(name, 0, 0, 0, 0, None, False, nothing, 0)
         return self._queue_seen(found.queues[0])
 
     # -- many at once --
