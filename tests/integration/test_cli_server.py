@@ -23,6 +23,7 @@ NOWHERE = "journeyman://127.0.0.1:1?schedule=1&fan_out=1"
 def url(tmp_path_factory) -> Iterator[str]:
     where: Path = tmp_path_factory.mktemp("server")
     fan_out = {"kestrel.enabled": "true", "kestrel.listen": "127.0.0.1:0"}
+    fan_out["data.directory"] = str(where / "data")
     with WorkqProcess(where, settings=fan_out | {"kestrel.queue_path": "queues"}) as server:
         found = server.wait_for_line(re.compile(r"queues listen on [^\s\"]+?:(\d+)"))
         yield (
@@ -97,6 +98,12 @@ def test_queues_are_listed_paused_and_resumed(ask):
     assert re.search(r"^paused +1 +0 +yes$", text(ask("queues", "ls")), re.MULTILINE)
     text(ask("queues", "resume", "paused"))
     assert queue()["paused"] is False
+
+
+def test_queues_are_limited(ask):
+    text(ask("queues", "limit", "narrow", "--rate", "10/m", "--concurrency", 2))
+    assert_one_line_error(ask("queues", "limit", "narrow", "--rate", "fast"), 1, "like '10/m'")
+    text(ask("queues", "limit", "narrow"))
 
 
 def test_rules_are_added_listed_and_removed(ask):

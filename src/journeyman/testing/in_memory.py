@@ -148,7 +148,7 @@ class InMemory:
     async def arun_all(self, *, check: bool = True) -> int:
         """``run_all`` for asyncio tests."""
         attempts = 0
-        while (delivery := self._lease()) is not None:
+        while (delivery := self.lease_or_none()) is not None:
             attempts += 1
             outcome = await self._attempt(delivery)
             if check and isinstance(outcome, Dead):
@@ -172,6 +172,7 @@ class InMemory:
         attempts = await self.arun_all(check=check)
         while (due := self._next_due()) is not None and due <= end:
             self._now = max(self._now, due)
+            self._settle()
             self._fire()
             attempts += await self.arun_all(check=check)
         self._now = end
@@ -260,19 +261,17 @@ class InMemory:
         return JobEnding(reply.success, reply.result) if isinstance(reply, Finished) else None
 
     def _decide(self, command: Command) -> Any:
+        self._settle()
+        return self._engine.decide(command, _to_ns(self._now)).reply
+
+    def _settle(self) -> None:
+        """See to what the time has brought."""
         now_ns = _to_ns(self._now)
         while (due := self._engine.next_due_ns()) is not None and due <= now_ns:
             self._engine.decide(WorkqDue(), now_ns)
-        return self._engine.decide(command, now_ns).reply
 
-    def lease_for_a_worker_that_dies(self) -> Delivery:
-        """Take a job and do nothing with it: it comes again after its lease."""
-        delivery = self._lease()
-        if delivery is None:
-            raise UsageError("no job is ready")
-        return delivery
-
-    def _lease(self) -> Delivery | None:
+    def lease_or_none(self) -> Delivery | None:
+        """Take a job, like a worker that dies then: it comes again after its lease."""
         if not self._names:
             return None
         leased = self._decide(Lease(tuple(self._names), 0, max_jobs=1))

@@ -149,10 +149,8 @@ def requeue(server: str | None, ids: tuple[str, ...], queue: str | None) -> None
         for job_id in ids:
             _existing(client.requeue, job_id)
             count += 1
-        while queue and (dead := client.inspect_dead_jobs(queue, limit=PAGE)):
-            for job in dead:
-                client.requeue(job.job_id)
-            count += len(dead)
+        while queue and (some := client.requeue_all(queue, limit=PAGE)):
+            count += some
     click.echo(f"{count} requeued")
 
 

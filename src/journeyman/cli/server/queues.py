@@ -13,7 +13,7 @@ from journeyman.client import KestrelClient, WorkQueue
 
 @click.group()
 def queues() -> None:
-    """List, pause and resume queues of the work queue."""
+    """List, pause, resume and limit queues of the work queue."""
 
 
 @queues.command("ls")
@@ -41,6 +41,20 @@ def resume(server: str | None, names: tuple[str, ...]) -> None:
     with connected(WorkQueue, server) as client:
         for name in names:
             client.resume(name)
+
+
+@queues.command()
+@server_option
+@click.argument("name", metavar="QUEUE")
+@click.option("--rate", default="", metavar="N/TIME", help="Starts in a time: 10/m, 1/30s.")
+@click.option("--concurrency", type=click.IntRange(0), default=0, metavar="N",
+              help="Jobs that run at once.")  # fmt: skip
+@click.option("--key-concurrency", type=click.IntRange(0), default=0, metavar="N",
+              help="Jobs of one key that run at once.")  # fmt: skip
+def limit(server: str | None, name: str, rate: str, concurrency: int, key_concurrency: int) -> None:
+    """Set the limits of a queue, instead of those it has; without options: no limits."""
+    with connected(WorkQueue, server) as client:
+        client.limit(name, rate=rate, concurrency=concurrency, key_concurrency=key_concurrency)
 
 
 @click.group("fan-out")

@@ -129,7 +129,7 @@ class Worker:
         self._held: dict[str, Held] = {}
         self._ready: deque[Held] = deque()
         self._running = 0
-        self._mean_s = AHEAD_S  # of recent jobs
+        self._mean_s = 1.0  # of recent jobs; until some are done, none is leased ahead
         self._pool = ThreadPool(concurrency)
         self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
         self._lease_link: WorkerLink | None = None
@@ -367,7 +367,7 @@ class Worker:
         if held.timer is not None:
             held.timer.cancel()
         took_s = time.perf_counter() - held.started
-        self._mean_s += (took_s - self._mean_s) * 0.05
+        self._mean_s += (took_s - self._mean_s) * 0.2
         self._running -= 1
         prepared = held.prepared
         self._held.pop(held.job_id, None)

@@ -1,0 +1,83 @@
+"""An idle worker: one waiting lease and nothing else on the wire; little memory."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import journeyman as jm
+from journeyman.tasks.worker import QueueShare, Worker
+
+MEMORY_LIMIT_KB = 60 * 1024
+PROGRAM = """
+import asyncio, re, sys
+import journeyman as jm
+from journeyman.tasks.worker import Worker
+
+app = jm.App(f"journeyman://127.0.0.1:{sys.argv[1]}")
+app.task(name="nothing")(lambda: None)
+asyncio.run(Worker(app, concurrency=16).run())
+"""
+
+
+async def watched(port_ready, seconds: float) -> list[bytes]:
+    """What connections send that are never answered, from the first command on."""
+    heard: list[bytes] = []
+    first = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            heard.append(line)
+            first.set()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    end = await port_ready(server.sockets[0].getsockname()[1])
+    await asyncio.wait_for(first.wait(), 60)
+    await asyncio.sleep(seconds)
+    await end()
+    server.close()
+    return heard
+
+
+def test_an_idle_worker_sends_one_lease_and_then_nothing():
+    async def run() -> list[bytes]:
+        async def begin(port: int):
+            app = jm.App(f"journeyman://127.0.0.1:{port}")
+            app.task(name="nothing")(lambda: None)
+            worker = Worker(app, [QueueShare("a", 3), QueueShare("b", 3)], concurrency=7, name="w")
+            running = asyncio.ensure_future(worker.run())
+
+            async def end() -> None:
+                worker.stop()
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+            return end
+
+        return await watched(begin, seconds=1.0)
+
+    assert asyncio.run(run()) == [b"lease a b 3600000 -max=7 -worker=w\r\n"]
+
+
+def test_an_idle_worker_takes_little_memory():
+    async def run() -> int:
+        used = 0
+
+        async def begin(port: int):
+            process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, str(port))
+
+            async def end() -> None:
+                nonlocal used
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                used = int(status.partition("VmHWM:")[2].split()[0])
+                process.kill()
+                await process.wait()
+
+            return end
+
+        await watched(begin, seconds=0.2)
+        return used
+
+    assert 0 < asyncio.run(run()) < MEMORY_LIMIT_KB
