@@ -761,11 +761,15 @@ def test_equal_times_run_in_the_order_of_the_log_after_a_restart():
 
 def test_columns_and_records_load_the_same():
     columns = ZtickLoader()
+    columns.add(JobSet("job.a", 5, PLAN))
     columns.add_jobs(["job.a", "job.b"], [10, 20], [0, 0])
     columns.add(RULE)
     columns.add_jobs(["job.a", "job.c", "job.b"], [0, 30, 40], [REMOVED, 2, 0])
     columns.add_jobs(["job.never"], [0], [REMOVED])
+    columns.add(JobSet("job.d", 50, PLAN))
+    columns.add_jobs(["job.d"], [0], [REMOVED])
     log: list[Record] = [
+        JobSet("job.a", 5, PLAN),
         JobSet("job.a", 10, PLAN),
         JobSet("job.b", 20, PLAN),
         RULE,
@@ -773,6 +777,8 @@ def test_columns_and_records_load_the_same():
         JobSet("job.c", 30, EXECUTED),
         JobSet("job.b", 40, PLAN),
         JobRemoved("job.never"),
+        JobSet("job.d", 50, PLAN),
+        JobRemoved("job.d"),
     ]
     one, other = Server(columns.finish()), Server(load_schedule(log).schedule)
     assert one.query() == other.query() == [("job.b", PLAN, 40), ("job.c", EXECUTED, 30)]

@@ -23,7 +23,8 @@ import click
 from journeyman.cli.config import load_settings, settings_options
 from journeyman.errors import UsageError
 
-SERVER_LIBRARIES = ("aiohttp", "aiormq", "prometheus_client", "redis")  # of the extra `server`
+# Of the extra `server`.
+SERVER_LIBRARIES = ("aiohttp", "aiormq", "jinja2", "msgspec", "prometheus_client", "redis")
 
 # Of what `serve` runs, the work queue alone.
 _ALONE = {
@@ -67,6 +68,8 @@ def workq_server(
         flags["cmdlog_sync_int"] = None  # the original wants to hear so
     given = {"data.directory": data, **{f"workq.{name}": value for name, value in flags.items()}}
     more = _ALONE | {name: value for name, value in given.items() if value is not None}
+    if data is None and path is None and flags["cmdlog_path"] is not None:
+        more["ledger.enabled"] = "false"  # like the original, it writes only where it was told to
     configuration = load_settings(path, settings, more)
     _check_libraries()
     from journeyman.servers.process import run

@@ -162,6 +162,7 @@ def _name_the_former_place(name: str, path: str, disk: Disk, messages: ServerLog
 FILES_OF_OUR_OWN = 64  # logs, listeners, pipes
 FILES_OF_A_RUN = 4
 FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
+HTTP_CONNECTIONS = 512  # at most, and no more than another port takes
 FEWEST_CONNECTIONS = 16
 
 WATCH_S = 5.0
@@ -227,12 +228,14 @@ def files_for_connections(settings: Settings) -> int:
 
 
 def _ports(settings: Settings) -> int:
-    return 1 + settings.workq.enabled + settings.kestrel.enabled + bool(settings.http.listen)
+    """Those whose clients stay connected. HTTP has a limit of its own, HTTP_CONNECTIONS."""
+    return 1 + settings.workq.enabled + settings.kestrel.enabled
 
 
 def _files_of_others(settings: Settings) -> int:
     queues = FILES_OF_A_QUEUE * settings.kestrel.max_queues if settings.kestrel.enabled else 0
-    return FILES_OF_A_RUN * settings.schedule.max_runs + queues + FILES_OF_OUR_OWN
+    http = HTTP_CONNECTIONS if settings.http.enabled else 0
+    return FILES_OF_A_RUN * settings.schedule.max_runs + queues + http + FILES_OF_OUR_OWN
 
 
 def _raise_limit(needed: int) -> int | None:

@@ -40,10 +40,10 @@ DRAINED_S = 2.0  # longer than the longest TTR of a job that may be leased in th
 
 # Jobs that live for a day put cleaning off for hours; here every segment is cleaned every time.
 THOROUGH = """
-from functools import partialmethod
 from journeyman import cli
 from journeyman.logs.workq.log import WorkqLog
-WorkqLog.clean = partialmethod(WorkqLog.clean, thorough=True)
+clean = WorkqLog.clean
+WorkqLog.clean = lambda self, as_of_ns, *, thorough: clean(self, as_of_ns, thorough=True)
 cli.main()
 """
 

@@ -65,13 +65,19 @@ class ZtickLoader:
 
     def _add_gathered(self) -> None:
         columns, self._columns = self._columns, ([], [], [])
-        self.add_jobs(*columns)
+        self._add_columns(*columns)
 
     def add_jobs(
         self, identifiers: Sequence[str], execution_ns: Sequence[int], statuses: Sequence[int]
     ) -> None:
         """Three columns of the log's rows about jobs, in order. The status of a removal is REMOVED,
         its time is not looked at."""
+        self._add_gathered()  # they came before
+        self._add_columns(identifiers, execution_ns, statuses)
+
+    def _add_columns(
+        self, identifiers: Sequence[str], execution_ns: Sequence[int], statuses: Sequence[int]
+    ) -> None:
         places = range(len(self._rows), len(self._rows) + len(identifiers))
         jobs = pack_rows(execution_ns, places, statuses, identifiers)
         self._rows += jobs

@@ -44,6 +44,7 @@ from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.kestrel.http import add_fan_out_routes
+from journeyman.servers.preflight import HTTP_CONNECTIONS
 from journeyman.servers.telemetry.metrics import of_queues
 from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
@@ -304,12 +305,13 @@ class _Connections:
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
         self._senders: dict[Any, HttpSender] = {}
         self.loop, self.messages = around.loop, around.messages
-        self.max_connections, self.sessions = around.max_connections, self._since
+        self.max_connections = min(HTTP_CONNECTIONS, around.max_connections)
+        self.sessions = self._since
         self.make: Callable[[], Any]
         self._timer = around.loop.call_later(SWEEP_S, self._sweep)
 
     def __call__(self) -> asyncio.Protocol:
-        if len(self._since) >= self._around.max_connections:
+        if len(self._since) >= self.max_connections:
             self._around.messages.warn("HTTP connection refused: too many are open")
             return _Refusal()
         if self._around.shared.is_short_of_files():
