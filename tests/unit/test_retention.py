@@ -157,6 +157,35 @@ def test_a_loaded_schedule_goes_by_planned_times_in_the_order_of_the_log():
     assert schedule.names == {"d"}
 
 
+def test_marks_say_when_jobs_of_the_log_had_ended(monkeypatch: pytest.MonkeyPatch):
+    """So a job for a time long past is kept from its end on, also through a restart."""
+    monkeypatch.setattr(retention, "CHUNK_JOBS", 2)
+    loader = ZtickLoader()
+    for name in "abcdef":
+        loader.add(JobSet(name, 0, Status.EXECUTED))
+    schedule = Schedule(loader.finish(retained=True))
+    marks = {"b": START_NS - 3 * DAY_NS, "d": START_NS - DAY_NS, "gone": START_NS}
+    schedule.engine.bound_ended(marks, START_NS)
+    schedule.sweep(2)
+    assert schedule.names == set("cdef")
+    schedule.now_ns += DAY_NS
+    schedule.sweep(2)
+    assert schedule.names == {"e", "f"}  # after the last mark: they had ended by the start
+    schedule.now_ns += DAY_NS
+    schedule.sweep(2)
+    assert schedule.names == set()
+
+
+def test_the_job_that_ended_last_is_marked():
+    schedule = Schedule()
+    assert schedule.engine.last_ended() is None
+    schedule.run("a")
+    schedule.run("b")
+    assert schedule.engine.last_ended() == "b"
+    schedule.decide(Remove(b"1", "b"))
+    assert schedule.engine.last_ended() is None
+
+
 def test_without_retention_nothing_is_removed_or_remembered():
     schedule = Schedule(ZtickEngine())
     schedule.run("a")

@@ -25,7 +25,7 @@ Identifiers and times must be such that a record can hold them; protocols see to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from journeyman.engines.ztick import occurrences, timetable_commands
@@ -36,6 +36,7 @@ from journeyman.engines.ztick.jobs import (
     Job,
     ZtickJobTable,
     execution_ns_of,
+    has_ended,
     identifier_of,
     order_of,
 )
@@ -499,6 +500,22 @@ class ZtickEngine:
         """No job has ended before this time that ``RemoveEnded`` could remove; None: none has."""
         ended = self._state.jobs.ended
         return None if ended is None else ended.first_ns()
+
+    def last_ended(self) -> str | None:
+        """The job that ended last, for a mark in the ledger."""
+        ended = self._state.jobs.ended
+        job = None if ended is None else ended.last()
+        return None if job is None else identifier_of(job)
+
+    def bound_ended(self, marks: Mapping[str, int], now_ns: int) -> None:
+        """Once, after loading: jobs of the log, and times at which these had ended."""
+        jobs = self._state.jobs
+        if jobs.ended is not None:
+            known = [(jobs.get(name), time_ns) for name, time_ns in marks.items()]
+            places = [
+                (order_of(job), at) for job, at in known if job is not None and has_ended(job)
+            ]
+            jobs.ended.bound(sorted(places), order_of, now_ns)
 
     def overdue(self, now_ns: int) -> int:
         """How many planned jobs have had their time already. Looks at all of them."""

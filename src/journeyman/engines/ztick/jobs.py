@@ -71,6 +71,10 @@ def order_of(job: Job) -> int:
     return int.from_bytes(job[8:STATUS_AT])
 
 
+def has_ended(job: Job) -> bool:
+    return job[STATUS_AT] > TRIGGERED
+
+
 def ended_ns_of(job: Job) -> int:
     """From when on a job that has ended is kept: see retention.py."""
     return max(execution_ns_of(job), order_of(job))
@@ -264,8 +268,7 @@ class ZtickJobTable:
             self._counts[job[STATUS_AT]] += 1
         self.ended: EndedJobs | None = None
         if retained:
-            over = [job for job in others if job[STATUS_AT] != TRIGGERED]
-            self.ended = EndedJobs(self.holds, ended_ns_of, over)
+            self.ended = EndedJobs(self.holds, ended_ns_of, [*filter(has_ended, others)])
         self._next_order = order_of(jobs[-1]) + 1 if jobs else 0
         self._changes: list[_Change] | None = None  # of the open batch
         self._saved: tuple[list[int], tuple[Job, ...]] = ([], ())

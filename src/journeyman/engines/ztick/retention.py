@@ -4,9 +4,11 @@
               ^ first ended                       ^ last ended
 
 The order of a job that ended here is the time of its end (see ``pack``); that of a loaded one is a
-place in the log, a small number. The log has ended jobs in the order of their ends. So a job is
-past at the later of its planned time and its end, and a loaded one at its planned time, but never
-before one that ended earlier.
+place in the log, a small number. The log has ended jobs in the order of their ends, and the ledger
+has marks: this one, and all before it, had ended at that time. So a job is past at the later of its
+planned time and its end; a loaded one at the later of its planned time and the first mark at or
+after it (``bound``). Without a ledger the planned time alone counts. None is past before one that
+ended earlier.
 
 A job that is SET again or removed stays here as *stale* and is skipped. Each new chunk drops the
 stale jobs of a few others, so the stale ones are never more than about a third of all.
@@ -14,11 +16,17 @@ stale jobs of a few others, so the stale ones are never more than about a third 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 CHUNK_JOBS = 1000
 TIDIED = 4  # chunks, for each new one
+_LONG_AGO_NS = -(2**63)
+
+
+class _Chunk(deque[bytes]):
+    bound_ns = _LONG_AGO_NS  # none of these jobs is past before
 
 
 class EndedJobs:
@@ -34,7 +42,7 @@ class EndedJobs:
         self._holds = holds
         self._ended_ns = ended_ns
         places = range(0, len(jobs), CHUNK_JOBS)
-        self._chunks = [deque(jobs[place : place + CHUNK_JOBS]) for place in places]
+        self._chunks = [_Chunk(jobs[place : place + CHUNK_JOBS]) for place in places]
         self._cursor = 0
         self.gone: list[bytes] = []  # what has left since the batch began, which sets it
 
@@ -45,17 +53,37 @@ class EndedJobs:
     def add(self, job: bytes) -> None:
         if not self._chunks or len(self._chunks[-1]) >= CHUNK_JOBS:
             self._tidy()
-            self._chunks.append(deque())
+            self._chunks.append(_Chunk())
         self._chunks[-1].append(job)
 
     def first_ns(self) -> int | None:
         """No job is past before this time. Maybe none is then: the first one may be stale."""
-        return self._ended_ns(self._chunks[0][0]) if self._chunks else None
+        if not self._chunks:
+            return None
+        return max(self._ended_ns(self._chunks[0][0]), self._chunks[0].bound_ns)
+
+    def last(self) -> bytes | None:
+        """The job that ended last, if it still is what it was then."""
+        job = self._chunks[-1][-1] if self._chunks else None
+        return job if job is not None and self._holds(job) else None
+
+    def bound(
+        self, marks: Sequence[tuple[int, int]], order: Callable[[bytes], int], now_ns: int
+    ) -> None:
+        """``marks``: the order of a loaded job, ascending, and a time at which it had ended.
+
+        Those after the last mark had ended by now. Called before any job ends here.
+        """
+        orders = [place for place, _ in marks]
+        for chunk in self._chunks:
+            at = bisect_left(orders, order(chunk[-1]))
+            chunk.bound_ns = marks[at][1] if at < len(marks) else now_ns
 
     def take(self, before_ns: int, limit: int) -> Iterator[bytes]:
         """The jobs that were past before this time, at most ``limit``, stale ones counted in."""
         for _ in range(limit):
-            if not self._chunks or self._ended_ns(self._chunks[0][0]) > before_ns:
+            first_ns = self.first_ns()
+            if first_ns is None or first_ns > before_ns:
                 return
             job = self._chunks[0].popleft()
             if not self._chunks[0]:
@@ -68,7 +96,8 @@ class EndedJobs:
         for _ in range(min(TIDIED, len(self._chunks))):
             self._cursor = (self._cursor + 1) % len(self._chunks)
             chunk, before = self._chunks[self._cursor], self._chunks[self._cursor - 1]
-            kept = deque(filter(self._holds, chunk))
+            kept = _Chunk(filter(self._holds, chunk))
+            kept.bound_ns = chunk.bound_ns
             if len(kept) < len(chunk):
                 self.gone += [job for job in chunk if not self._holds(job)]
             if kept and (self._cursor == 0 or len(before) + len(kept) > CHUNK_JOBS):
@@ -76,6 +105,7 @@ class EndedJobs:
                 continue
             if kept:
                 before.extend(kept)
+                before.bound_ns = max(before.bound_ns, kept.bound_ns)
             del self._chunks[self._cursor]
             if not self._chunks:
                 return
@@ -86,5 +116,5 @@ class EndedJobs:
     def undo_batch(self) -> None:
         """To be called when the jobs are again as they were."""
         gone, self.gone = self.gone, []
-        if held := deque(filter(self._holds, gone)):
+        if held := _Chunk(filter(self._holds, gone)):
             self._chunks.insert(0, held)

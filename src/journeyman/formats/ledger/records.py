@@ -218,6 +218,15 @@ class TimesMarked:
     marks: Pairs
 
 
+@_kind("ended-marked", family="ended", key="job")
+@value
+class EndedMarked:
+    """The job of the schedule, and all whose last records stand before its own, had ended then."""
+
+    logged: Instant
+    job: str
+
+
 @_kind("action-audited", family="audit")
 @value
 class ActionAudited:
@@ -259,6 +268,7 @@ KnownRecord: TypeAlias = (
     | JobOptionsSet
     | JobOptionsRemoved
     | TimesMarked
+    | EndedMarked
     | ActionAudited
 )
 Record: TypeAlias = KnownRecord | NewerRecord

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from journeyman.clock import Clock
@@ -92,6 +93,11 @@ class Ledger:
         self._log.append(records, sync=sync, then=then)
         if self._log.is_bloated:
             self._begin_compaction()
+
+    def note_quietly(self, record: Record) -> None:
+        """Without a sync, and without a word if that fails: only an extra is lost."""
+        with suppress(JourneymanError):
+            self.write([record], sync=False)
 
     async def note(self, records: Sequence[Record]) -> None:
         """The same from the event loop, for what belongs to no batch."""

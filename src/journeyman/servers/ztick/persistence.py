@@ -39,6 +39,7 @@ from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.units import DAY_MS, NS_PER_MS
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
@@ -297,7 +298,11 @@ class RetentionWatch:
         submit: Callable[[RemoveEnded], None],
         *,
         retention_ns: int,
+        mark: Callable[[], None] = lambda: None,
     ) -> None:
+        """``mark`` is called once a day, and at first at once."""
+        self._mark = mark
+        self._next_mark_ns = clock.monotonic_ns()
         self._loop = loop
         self._clock = clock
         self._first_ended_ns = first_ended_ns
@@ -313,4 +318,7 @@ class RetentionWatch:
         before_ns = self._clock.now_ns() - self._retention_ns
         if first_ns is not None and first_ns <= before_ns:
             self._submit(RemoveEnded(before_ns, RETENTION_JOBS))
+        if self._clock.monotonic_ns() >= self._next_mark_ns:
+            self._next_mark_ns += DAY_MS * NS_PER_MS
+            self._mark()
         self._timer = self._loop.call_later(RETENTION_LOOK_S, self._look)

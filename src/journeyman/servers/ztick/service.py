@@ -36,6 +36,7 @@ from journeyman.engines.ztick.messages import (
     StartRun,
     ZtickStats,
 )
+from journeyman.formats.ledger import EndedMarked, Instant
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.catalog import load_order
@@ -324,6 +325,7 @@ class ZtickServer(Service):
                 schedule.first_ended_ns,
                 self.writer.submit_own,
                 retention_ns=settings.schedule.retention_days * DAY_MS * NS_PER_MS,
+                mark=self._bound_ended(schedule),
             )
         self.around = self._port_context(ZtickContext, metrics=self._metrics)
         self.facts = ServerFacts(
@@ -354,6 +356,24 @@ class ZtickServer(Service):
         marks = MarkWriter(self._disk, self._clock, log.appender, write)
         marks.note()  # what an earlier process could not mark was there at this start
         return marks
+
+    def _bound_ended(self, schedule: ZtickEngine) -> Callable[[], None]:
+        """Let the engine know until when jobs of the log had ended; what marks that once a day."""
+        ledger = self._context.ledger
+        if ledger is None or self._ztick_log is None:
+            return lambda: None
+        found = ledger.take("ended")
+        marks = {name: record.logged.unix_ns for name, record in found.items()}
+        schedule.bound_ended(marks, self._clock.now_ns())
+
+        def mark() -> None:
+            name = schedule.last_ended()
+            if name is not None and name not in marks:
+                marks[name] = self._clock.now_ns()
+                record = EndedMarked(Instant(marks[name]), name)
+                self.writer.run_between(partial(ledger.note_quietly, record))
+
+        return mark
 
     def _compaction_ended(self, success: bool) -> None:
         self.figures.compaction_ended(success)
