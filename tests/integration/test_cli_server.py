@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,12 @@ NOWHERE = "journeyman://127.0.0.1:1?schedule=1&fan_out=1"
 def url(tmp_path_factory) -> Iterator[str]:
     where: Path = tmp_path_factory.mktemp("server")
     fan_out = {"kestrel.enabled": "true", "kestrel.listen": "127.0.0.1:0"}
-    fan_out["data.directory"] = str(where / "data")
+    fan_out |= {"data.directory": str(where / "data"), "http.listen": "127.0.0.1:0"}
     with WorkqProcess(where, settings=fan_out | {"kestrel.queue_path": "queues"}) as server:
         found = server.wait_for_line(re.compile(r"queues listen on [^\s\"]+?:(\d+)"))
-        yield (
-            f"journeyman://127.0.0.1:{server.workq_port}?schedule={server.port}&fan_out={found[1]}"
-        )
+        live = server.wait_for_line(re.compile(r"HTTP listens on [^\s\"]+?:(\d+)"))
+        ports = f"schedule={server.port}&fan_out={found[1]}&http={live[1]}"
+        yield f"journeyman://127.0.0.1:{server.workq_port}?{ports}"
 
 
 @pytest.fixture
@@ -123,6 +125,21 @@ def test_fan_out_queues_are_listed(ask, url):
 
     (row,) = rows(ask("fan-out", "ls", "--json"))
     assert (row["queue"], row["items"], row["bytes"]) == ("orders", 1, 5)
+
+
+def test_records_are_followed_live(ask, url):
+    lines: list[Result] = []
+    words = ("tail", "--queue", "followed", "--count", 1, "--json")
+    follower = threading.Thread(target=lambda: lines.append(ask(*words)))
+    follower.start()
+    deadline = time.monotonic() + 60
+    while follower.is_alive():  # it may not have begun to listen
+        assert time.monotonic() < deadline
+        text(ask("add", "followed", "hello"))
+        time.sleep(0.1)
+    (record,) = rows(lines[0])
+    assert (record["kind"], record["queue"], record["text"]) == ("add", "followed", "hello")
+    assert_one_line_error(run("tail", "--server", NOWHERE + "&http=1"), 1, "is this its HTTP port?")
 
 
 def test_a_server_says_how_it_is(ask):

@@ -61,6 +61,7 @@ COMMANDS = {
     "status": "journeyman.cli.server.status:status",
     "storage": "journeyman.cli.storage:storage",
     "timetable": "journeyman.cli.server.timetables:timetable",
+    "tail": "journeyman.cli.server.tail:tail",
     "token": "journeyman.cli.token:token",
     "top": "journeyman.cli.server.status:top",
     "verify": "journeyman.cli.verify:verify",

@@ -1,0 +1,82 @@
+"""``journeyman tail``: what becomes durable, live, from the HTTP port of a server."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from journeyman.cli.output import Output, json_line
+from journeyman.cli.server.connection import server_options
+from journeyman.client.service import ServerUrl, parse_url, tls_context
+from journeyman.errors import JourneymanError
+
+HTTP_PORT = 5679
+PATIENCE_S = 60.0  # the server sends a sign of life four times in this
+_SERVICES = ["schedule", "work", "fan-out"]
+
+
+@click.command()
+@server_options
+@click.option("--service", type=click.Choice(_SERVICES), help="Only records of this service.")
+@click.option("--queue", metavar="NAME", help="Only records of this queue.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N records.")
+def tail(
+    server: str | None, as_json: bool, service: str | None, queue: str | None, count: int | None
+) -> None:
+    """Print records as they become durable, until Ctrl-C; on a busy server a sample of them."""
+    shown = 0
+    with Output(prompt=True) as out:
+        for told in _events(parse_url(server)):
+            for record in told["records"]:
+                if service not in (None, record["service"]) or queue not in (
+                    None, record.get("queue"),
+                ):  # fmt: skip
+                    continue
+                out.line(json_line(record) if as_json else _line(record))
+                shown += 1
+                if shown == count:
+                    return
+            if told["more"] and not as_json:
+                out.line(f"... and {told['more']} more")
+
+
+def _events(url: ServerUrl) -> Iterator[dict[str, Any]]:
+    """The data of every event of the stream."""
+    context = tls_context(url.tls_setting())
+    port = url.ports.get("http", HTTP_PORT)
+    where = f"{url.host}:{port}"
+    if context is None:
+        connection = http.client.HTTPConnection(url.host, port, timeout=PATIENCE_S)
+    else:
+        connection = http.client.HTTPSConnection(
+            url.host, port, timeout=PATIENCE_S, context=context
+        )
+    headers = {"Accept": "text/event-stream"}
+    if url.token:
+        headers["Authorization"] = f"Bearer {url.token}"
+    try:
+        connection.request("GET", "/v1/log/tail", headers=headers)
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            raise JourneymanError(f"{where} refuses the stream: {answer.status} {answer.reason}")
+        while line := answer.readline():
+            if line.startswith(b"data: "):
+                found = json.loads(line[6:])
+                if "records" in found:
+                    yield found
+    except (OSError, http.client.HTTPException) as error:
+        raise JourneymanError(
+            f"cannot follow {where}: {str(error) or type(error).__name__}; is this its HTTP port?"
+            " Name another with ?http=PORT in the URL"
+        ) from None
+    finally:
+        connection.close()
+
+
+def _line(record: dict[str, Any]) -> str:
+    words = (record.get(name) for name in ("time", "service", "kind", "queue", "key", "text"))
+    return " ".join(word for word in words if word)
