@@ -69,7 +69,7 @@ def main() -> int:
 
     try:
         if options.soak and isinstance(cycles, WorkCycles):
-            tally: object = cycles.soak(options.soak, workers=100)
+            tally: object = cycles.soak(options.soak, workers=100, adds=0)
         else:
             tally = cycles.run(options.cycles, tell)
     except AssertionError as error:

@@ -73,7 +73,7 @@ def test_loop_notices_that_the_store_has_lost_something(tmp_path):
 
 @pytest.mark.slow
 def test_many_workers_with_short_ttrs_and_hang_ups_leave_every_job_accounted_for(tmp_path):
-    tally = WorkCycles(tmp_path, seed=2).soak(2.0, workers=30)
+    tally = WorkCycles(tmp_path, seed=2).soak(2.0, workers=30, adds=1000)
     assert tally.finished > 300
 
 

@@ -62,9 +62,9 @@ class KillLoop(ABC, Generic[TallyT, ServerT]):
                 self._server.kill()
         return self.tally
 
-    def _wait_for_load(self, answered: Callable[[], int]) -> None:
+    def _wait_for_load(self, answered: Callable[[], int], enough: int | None = None) -> None:
         """Until the load has got so far that a kill can cost something, on a busy machine too."""
-        enough = answered() + ENOUGH_ANSWERS
+        enough = answered() + ENOUGH_ANSWERS if enough is None else enough
         deadline = time.monotonic() + LOAD_LIMIT_S
         while answered() < enough:
             assert time.monotonic() < deadline, f"no load: {self._server.lines[-20:]}"

@@ -82,11 +82,12 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
         self._life = 0
         self._server = self._start()
 
-    def soak(self, seconds: float, *, workers: int) -> WorkTally:
-        """No kill: many workers for so long, then every job is accounted for."""
+    def soak(self, seconds: float, *, workers: int, adds: int) -> WorkTally:
+        """No kill: many workers for so long and so many jobs, then each job is accounted for."""
         try:
             loaders = self._load(workers=workers)
             time.sleep(seconds)
+            self._wait_for_load(lambda: self._book.added, adds)
             for loader in loaders:
                 loader.stopping.set()
             for loader in loaders:
