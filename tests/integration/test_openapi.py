@@ -14,7 +14,9 @@ from aiohttp import web
 from journeyman import __version__
 from journeyman.servers.http import openapi
 from journeyman.servers.http.api import Api, add_routes
+from journeyman.servers.http.document import describe as describe_version_1
 from journeyman.servers.http.openapi import describe, routes_of
+from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.workq.http import add_history_routes, add_work_routes
 from tests.support.servers.schedule_process import ScheduleProcess
@@ -61,8 +63,26 @@ def test_every_route_is_described(every_route: set[tuple[str, str]]):
 
 
 def test_page_and_document_name_the_same_routes(every_route: set[tuple[str, str]]):
-    rows = re.findall(r"^\| `(GET|PUT|POST|DELETE) ([^`? ]+)", PAGE.read_text(), re.MULTILINE)
-    assert set(rows) == every_route
+    assert {row for row in rows_of_the_page() if not row[1].startswith("/v1/")} == every_route
+
+
+def test_page_and_routes_of_version_1_are_the_same():
+    nothing: Any = None
+    routes = {(route.method, route.path) for route in VersionOne.of(nothing).routes()}
+    assert {row for row in rows_of_the_page() if row[1].startswith("/v1/")} == routes
+
+
+def test_document_of_version_1_leads_nowhere_else():
+    nothing: Any = None
+    document = describe_version_1(VersionOne.of(nothing).routes())
+    names = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))
+    assert set(names) <= set(document["components"]["schemas"])
+    assert document["openapi"].startswith("3.1")
+
+
+def rows_of_the_page() -> set[tuple[str, str]]:
+    pattern = r"^\| `(GET|PUT|POST|DELETE) ([^`? ]+)"
+    return set(re.findall(pattern, PAGE.read_text(), re.MULTILINE))
 
 
 def test_every_reference_leads_somewhere(every_route: set[tuple[str, str]]):

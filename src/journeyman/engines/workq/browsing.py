@@ -331,14 +331,14 @@ class _Search:
         if entry is None or is_run(spec_of(entry)):
             return
         asked = self._asked
+        if self._error and not self._has_error(entry):
+            return
         if asked.state and state_of(entry) != asked.state:
             return
         spec = spec_of(entry)
         if self._number is not None and queue_of(spec) != self._number:
             return
         if self._text and not self._has_text(job_id, spec):
-            return
-        if self._error and not self._has_error(entry):
             return
         name = self._queues.by_number[queue_of(spec)].name
         if not name.startswith(asked.prefix) or expires_ns_of(spec) <= self._now_ns:
@@ -351,8 +351,9 @@ class _Search:
         return self._text in spec[HEAD_BYTES:].lower()
 
     def _has_error(self, entry: Entry) -> bool:
-        _, stage, _, _, _, _, result = opened(entry)
-        return stage != COMPLETED and result is not None and self._error in result.lower()
+        if isinstance(entry, bytes) or entry[6] is None or entry[1] == COMPLETED:
+            return False
+        return self._error in entry[6].lower()
 
 
 def _whole_id(text: str) -> bytes | None:

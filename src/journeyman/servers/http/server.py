@@ -117,6 +117,7 @@ async def open_http(
     console.add_to(app)
     gate.console = console
     app.on_shutdown.append(_closing(console))
+    await around.loop.run_in_executor(None, console.warm_up)  # the first page shall not wait
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -140,7 +141,6 @@ async def open_http(
         await runner.cleanup()
         raise
     console.history.start()
-    await around.loop.run_in_executor(None, console.warm_up)
     return HttpPort(listener.address, runner, listener, connections)
 
 
