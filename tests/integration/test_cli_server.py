@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,16 +129,16 @@ def test_fan_out_queues_are_listed(ask, url):
 
 
 def test_records_are_followed_live(ask, url):
-    lines: list[Result] = []
-    words = ("tail", "--queue", "followed", "--count", 1, "--json")
-    follower = threading.Thread(target=lambda: lines.append(ask(*words)))
-    follower.start()
-    deadline = time.monotonic() + 60
-    while follower.is_alive():  # it may not have begun to listen
-        assert time.monotonic() < deadline
-        text(ask("add", "followed", "hello"))
-        time.sleep(0.1)
-    (record,) = rows(lines[0])
+    words = ["tail", "--queue", "followed", "--count", "1", "--json", "--server", url]
+    command = [sys.executable, "-m", "journeyman", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+        deadline = time.monotonic() + 60
+        while follower.poll() is None:  # it may not have begun to listen
+            assert time.monotonic() < deadline
+            text(ask("add", "followed", "hello"))
+            time.sleep(0.1)
+        assert follower.stdout is not None
+        record = json.loads(follower.stdout.read())
     assert (record["kind"], record["queue"], record["text"]) == ("add", "followed", "hello")
     assert_one_line_error(run("tail", "--server", NOWHERE + "&http=1"), 1, "is this its HTTP port?")
 
