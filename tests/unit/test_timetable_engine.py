@@ -73,6 +73,32 @@ def test_another_time_replaces_what_is_planned(world):
     assert world.names == ["2026-11-17T03:00:00+00:00"]
 
 
+def test_another_runner_leaves_what_is_planned_and_what_waits(world):
+    world.set("n", every="1h", overlap="queue")
+    world.to("2026-11-16T14:30:00+00:00")
+    assert world.view("n").waiting == 1
+    world.set("n", every="1h", overlap="queue", runner=["shell", "new"])
+    assert world.view("n").next == "2026-11-16T14:00:00+00:00"
+    world.crash()
+    world.tick()
+    world.finish()
+    assert world.names == [f"2026-11-16T{hour}:00:00+00:00" for hour in (13, 13, 14)]
+    assert [run.runner for run in world.started[1:]] == [Shell("new")] * 2
+
+
+def test_occurrences_that_have_run_do_not_end_a_timetable_that_is_set_anew(world):
+    world.set("n", every="1m")
+    world.to("2026-11-16T15:00:00+00:00", succeed=True)
+    world.decide(RemoveTimetable(b"", "n"))
+    world.jump("2026-11-16T12:10:00+00:00")
+    world.set("n", every="1m")
+    assert world.view("n").state == "active"
+    world.jump("2026-11-16T15:00:00+00:00")
+    world.finish()
+    world.to("2026-11-16T15:05:00+00:00", succeed=True)
+    assert world.names[-1] == "2026-11-16T15:05:00+00:00"
+
+
 def test_what_never_fires_is_refused(world):
     reply = world.set("nightly", at="2020-01-01")
     assert reply == TimetableRefused("it never fires: no occurrence is after now")

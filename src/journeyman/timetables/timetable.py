@@ -157,10 +157,13 @@ class Timetable:
 
 _PLAIN = Timetable("cron", "")
 _NAMES = {"from": "begin", "jitter": "jitter_s", "grace": "grace_s"}
-FIELDS: Final = (
+FIELDS_OF_TIMES: Final = (
     *KINDS,
-    *("tz", "anchor", "from", "until", "calendar", "exclude", "jitter", "catch_up"),
-    *("catch_up_limit", "grace", "overlap", "retries", "backoff", "runner"),
+    *("tz", "anchor", "from", "until", "calendar", "exclude", "jitter"),
+)
+FIELDS: Final = (
+    *FIELDS_OF_TIMES,
+    *("catch_up", "catch_up_limit", "grace", "overlap", "retries", "backoff", "runner"),
 )
 _CHOICES = {"catch_up": CATCH_UP, "overlap": OVERLAP, "calendar": CALENDAR}
 _NUMBERS = {"retries": (0, MAX_RETRIES), "catch_up_limit": (1, MAX_CATCH_UP)}

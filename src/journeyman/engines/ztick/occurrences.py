@@ -59,7 +59,7 @@ OF_TIMETABLE = "timetable "  # before the name, where the rule of a run is named
 SWEEP_NAMES = 100  # in one decision
 SET_BACK_NS = 60 * NS_PER_S  # clocks that are set back by less are not worth a check
 FAR_AHEAD_S = 366 * 86_400
-MAX_TAKEN = 100  # occurrences in a row that have a job which has ended
+MAX_TAKEN = 100  # so many occurrences in a row may have run already; then one runs again
 
 MISSED = "missed: it was due while the server was not running, or much too late"
 SUPERSEDED = "missed: a later occurrence was due as well"
@@ -185,12 +185,13 @@ def plan_next(
     planned = None
     for _ in range(MAX_TAKEN):
         if at_s is None:
+            planned = None
             break
         planned = Occurrence(at_s, read.occurrences.zone.offset_s(at_s))
         before = state.jobs.get(planned.job(name))
         if before is None or before[STATUS_AT] == PLANNED:
             break
-        at_s, planned = _after(state, read, at_s), None
+        at_s = _after(state, read, at_s)
     new = row._replace(planned=planned)
     state.timetables.put(name, new)
     done = "" if new.done is None else new.done.label

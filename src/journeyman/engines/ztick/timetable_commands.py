@@ -4,7 +4,8 @@ Each function takes the state, the command and the prefix of the client's namesp
 engine.py do. The fields of a timetable have been read by the protocol; here it gets its place.
 
     SET       the same fields again: nothing happens, so programs may set theirs at every start
-              other fields: the planned occurrence is replaced by the first one after now
+              other times: the planned occurrence is replaced by the first one after now
+              else, another runner for example: what is planned and what waits stays
     PAUSE     the planned occurrence is removed; runs under way, held and retried ones go on
     RESUME    plans the first one after now: what was missed in between is not caught up
     REMOVE    removes what is planned, held and to be tried again; runs under way go on
@@ -77,6 +78,7 @@ from journeyman.protocols.ztick.commands import (
     RunTimetable,
     SetTimetable,
 )
+from journeyman.timetables.timetable import FIELDS_OF_TIMES
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -101,20 +103,27 @@ def _set_timetable(state: ZtickState, command: SetTimetable, prefix: str) -> Rep
     read = read_body(body)
     if read is None:
         return TimetableRefused(_UNREADABLE)
+    state.ledger.append(TimetableSet(Instant(state.now_ns), name, command.timetable.fields()))
+    if before is not None and _is_at_the_same_times(before.fields, command.timetable.fields()):
+        book.put(name, before._replace(body=body))
+        return DONE
     row = TimetableRow(None if before is None else before.done, None, False, body)
-    paused = before is not None and before.paused
     following = first_after_now(state, row, read)
     if following is None:
+        state.ledger.pop()
         return TimetableRefused("it never fires: no occurrence is after now")
-    now = Instant(state.now_ns)
-    state.ledger.append(TimetableSet(now, name, command.timetable.fields()))
     if before is not None:
         unplan(state, name, before)
-    if paused:
+    if before is not None and before.paused:
         book.put(name, row._replace(paused=True))
     else:
         plan_next(state, name, row, read, following)
     return DONE
+
+
+def _is_at_the_same_times(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Then what is planned and what waits stay as they are."""
+    return all(before.get(name) == after.get(name) for name in FIELDS_OF_TIMES)
 
 
 def _refusal(book: TimetableBook, name: str) -> str | None:
