@@ -157,6 +157,7 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
     fields = fields_of(opened(entry)[0])
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.DELETE)
+    state.tell_children(job_id, FAILED, is_gone=True)
     enqueue(
         state,
         job_id,

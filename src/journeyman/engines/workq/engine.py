@@ -53,6 +53,7 @@ from journeyman.engines.workq.browsing import (
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
 from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
 from journeyman.engines.workq.messages import (
+    DUE_LIMIT,
     Client,
     PausesChanged,
     QueueFigures,
@@ -115,6 +116,7 @@ def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> R
         state.ledger.append(QueueLimitsSet(state.instant, name, limits_body(limits)))
     extensions.set_limits(queue, limits)
     state.loosened.add(queue)
+    lifecycle.drain_held(state, DUE_LIMIT)
     state.jobs.freed.append(queue)
     return DONE
 

@@ -410,7 +410,7 @@ def next_due_ns(state: WorkqState) -> int | None:
 
 
 def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
-    steps = (_end_lives, _end_attempts, _wake_up, _end_waits, _drain_held)
+    steps = (_end_lives, _end_attempts, _wake_up, _end_waits, drain_held)
     left = command.limit
     share = max(left // len(steps), 1)
     for limit in (share, left):  # first each its share; then what the others have left
@@ -428,7 +428,8 @@ def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
     return DONE
 
 
-def _drain_held(state: WorkqState, limit: int) -> int:
+def drain_held(state: WorkqState, limit: int) -> int:
+    """Limits have changed: jobs that were held back are ready again. How many they were."""
     done = 0
     while state.loosened and done < limit:
         queue = next(iter(state.loosened))

@@ -371,14 +371,16 @@ class WorkqState:
         if extensions.is_idle:
             return
         extensions.drop(extensions.workers, job_id)
-        children = extensions.children_of.get(job_id, ())
-        for each in children:
-            self._note_parent(each, job_id, stage, is_gone)
+        self.tell_children(job_id, stage, is_gone=is_gone)
         if is_gone:
             self._drop_options(job_id)
         elif stage == COMPLETED and job_id in extensions.options:
             extensions.drop(extensions.options, job_id)
             extensions.forget(job_id, self.now_ns)
+
+    def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool) -> None:
+        for each in self.extensions.children_of.get(job_id, ()):
+            self._note_parent(each, job_id, stage, is_gone)
 
     def _note_parent(self, job_id: bytes, parent: bytes, stage: int, is_gone: bool) -> None:
         extensions = self.extensions
@@ -389,8 +391,8 @@ class WorkqState:
             extensions.put(extensions.children, job_id, child)
             if child.is_settled:
                 extensions.put(extensions.settling, job_id, None)
-        elif is_gone and succeeded and not before.is_settled:
-            # A start could not tell any more that it has completed.
+        elif is_gone and not before.is_settled:
+            # A start could not tell any more that this parent has ended.
             left = tuple(each for each in before.parents if each in before.left)
             self.ledger.append(
                 JobOptionsSet(self.instant, id_text(job_id), child_body(before.job, left))

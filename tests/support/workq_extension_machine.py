@@ -1,0 +1,638 @@
+"""Extensions of the work queue beside a plain model: leases, touches, retries, limits, children.
+
+The model is given the same commands, and is told which client got which job where several could
+have been; it says whether that was allowed, what every reply is, and what every job is like. Before
+and after each command all that is due is decided, so that nothing is left to the next one.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from itertools import count
+
+import hypothesis.strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from journeyman.engines.workq.engine import Decidable, WorkqEngine
+from journeyman.engines.workq.extensions import LoadedExtensions
+from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
+from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue
+from journeyman.folds import ledger as ledger_fold
+from journeyman.formats.ledger import CODEC as LEDGER
+from journeyman.formats.ledger import JobOptionsSet, QueueLimitsSet
+from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.workq import Record
+from journeyman.protocols.workq.commands import (
+    NO_LIMITS,
+    Add,
+    AddOptions,
+    AwaitResult,
+    Complaint,
+    Complete,
+    Delete,
+    Fail,
+    InspectJob,
+    Lease,
+    Limits,
+    RefusedLine,
+    Requeue,
+    RequeueAll,
+    SetLimits,
+    Touch,
+)
+from journeyman.protocols.workq.readers import read_id
+from journeyman.protocols.workq.replies import (
+    DONE,
+    NOT_FOUND,
+    TIMED_OUT,
+    Finished,
+    JobList,
+    Leased,
+    LeasedJobs,
+    Reply,
+    Requeued,
+)
+
+MS = 1_000_000
+NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
+UNFINISHED = (NEW, PENDING, LEASED)
+IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{n}") for n in range(7))
+NAMES = ("a", "a", "a", "b")
+MAX_TURNS = 100  # of WorkqDue, until nothing is due
+
+job_ids = st.sampled_from(IDS)
+names = st.sampled_from(NAMES)
+keys = st.sampled_from(("", "k", "k", "l"))
+ttrs = st.sampled_from((3, 40, 10**6, 10**6))
+few = st.sampled_from((0, 0, 1, 2, 3))
+delays = st.sampled_from((0, 0, 4, 50))
+adds = st.builds(
+    Add,
+    *(job_ids, names, ttrs, st.sampled_from((20, 10**8, 10**8, 10**8)), st.binary(max_size=2)),
+    *(st.just(0), few, few, delays),
+    st.builds(AddOptions, keys, st.booleans(), st.just(()), st.just(False)),
+)
+limits = st.sampled_from(
+    (
+        *(NO_LIMITS, Limits(concurrency=1), Limits(concurrency=2, key_concurrency=1)),
+        *(Limits(key_concurrency=1), Limits(key_concurrency=2), Limits(1, 5), Limits(2, 60)),
+    )
+)
+
+
+@dataclass(slots=True)
+class PlainJob:
+    add: Add
+    place: int
+    expires_ns: int
+    state: int = NEW
+    attempts: int = 0
+    fails: int = 0
+    ready_ns: int = 0
+    ends_ns: int = 0  # of the lease
+    started_ns: int = 0
+    touched: bool = False
+    result: bytes | None = None
+
+    @property
+    def key(self) -> str:
+        return "" if self.add.options is None else self.add.options.key
+
+
+@dataclass(slots=True)
+class PlainChild:
+    add: Add
+    left: set[bytes]
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class Model:
+    now_ns: int
+    jobs: dict[bytes, PlainJob] = field(default_factory=dict)
+    children: dict[bytes, PlainChild] = field(default_factory=dict)
+    limits: dict[str, Limits] = field(default_factory=dict)
+    starts: dict[str, list[int]] = field(default_factory=dict)  # that the engine counts
+    logged: dict[str, list[int]] = field(default_factory=dict)  # that a restart counts
+    waiters: dict[int, Lease] = field(default_factory=dict)
+    results: dict[int, bytes] = field(default_factory=dict)  # clients that wait for a result
+    answers: dict[int, Reply] = field(default_factory=dict)  # to those
+    places: int = 0
+
+    # -- who may have what --
+
+    def leased(self, name: str, key: str | None = None) -> int:
+        return sum(
+            job.state == LEASED and job.add.name == name and key in (None, job.key)
+            for job in self.jobs.values()
+        )
+
+    def is_open(self, name: str) -> bool:
+        found = self.limits.get(name, NO_LIMITS)
+        if 0 < found.concurrency <= self.leased(name):
+            return False
+        recent = [at for at in self.starts.get(name, ()) if at + found.per_ms * MS > self.now_ns]
+        return not found.rate or len(recent) < found.rate
+
+    def eligible(self, name: str) -> list[PlainJob]:
+        """In their order."""
+        if not self.is_open(name):
+            return []
+        most = self.limits.get(name, NO_LIMITS).key_concurrency
+        ready = [
+            job
+            for job in self.jobs.values()
+            if job.add.name == name and job.state in (NEW, PENDING) and not job.ready_ns
+        ]
+        free = [job for job in ready if not (most and job.key) or self.leased(name, job.key) < most]
+        return sorted(free, key=lambda job: job.place)
+
+    def give(self, job: PlainJob) -> None:
+        assert job in self.eligible(job.add.name)
+        job.state, job.touched = LEASED, False
+        job.attempts += 1
+        job.started_ns = self.now_ns
+        job.ends_ns = self.now_ns + job.add.ttr_ms * MS
+        self.starts.setdefault(job.add.name, []).append(self.now_ns)
+        self.logged.setdefault(job.add.name, []).append(self.now_ns)
+
+    # -- commands --
+
+    def add(self, command: Add) -> Reply:
+        options = command.options or AddOptions()
+        former = self.jobs.get(command.job_id)
+        if command.job_id in self.children or (
+            former is not None and (former.state in UNFINISHED or not options.replaces_finished)
+        ):
+            return RefusedLine(Complaint.DUPLICATE_JOB)
+        if former is not None:
+            self.end(command.job_id)
+        if not options.after:
+            self.begin(command)
+            return DONE
+        if any(p not in self.jobs and p not in self.children for p in options.after):
+            return RefusedLine(Complaint.NO_PARENT)
+        self.children[command.job_id] = PlainChild(command, set(options.after))
+        for parent in options.after:
+            if parent in self.jobs and self.jobs[parent].state not in UNFINISHED:
+                self.tell_children(parent, self.jobs[parent].state == COMPLETED)
+        self.settle()
+        return DONE
+
+    def begin(self, command: Add) -> PlainJob:
+        self.places += 1
+        job = PlainJob(command, self.places, self.now_ns + command.ttl_ms * MS)
+        self.jobs[command.job_id] = job
+        return job
+
+    def finish(self, job_id: bytes, *, success: bool, result: bytes = b"") -> None:
+        job = self.jobs[job_id]
+        job.state, job.result = COMPLETED if success else FAILED, result
+        self.answer(job_id, Finished(job_id, success, result))
+        self.tell_children(job_id, success)
+        self.settle()
+
+    def fail(self, command: Fail) -> Reply:
+        job = self.jobs.get(command.job_id)
+        if job is None:
+            return NOT_FOUND
+        if job.state not in UNFINISHED:
+            return RefusedLine(Complaint.DUPLICATE_RESULT)
+        job.fails += 1
+        add = job.add
+        if job.fails >= add.max_fails or 0 < add.max_attempts <= job.attempts:
+            self.finish(command.job_id, success=False, result=command.result)
+        else:
+            self.wait_again(job, command.delay_ms)
+        return DONE
+
+    def wait_again(self, job: PlainJob, delay_ms: int | None = None) -> None:
+        delay_ms = job.add.retry_delay_ms if delay_ms is None else delay_ms
+        job.state, job.ready_ns = PENDING, self.now_ns + delay_ms * MS if delay_ms else 0
+
+    def touch(self, command: Touch) -> Reply:
+        job = self.jobs.get(command.job_id)
+        if job is None:
+            return NOT_FOUND
+        if job.state != LEASED:
+            return RefusedLine(Complaint.NOT_LEASED)
+        ttr_ms = job.add.ttr_ms if command.ttr_ms is None else command.ttr_ms
+        job.ends_ns, job.touched = self.now_ns + ttr_ms * MS, True
+        return DONE
+
+    def delete(self, job_id: bytes) -> Reply:
+        if job_id not in self.jobs and job_id not in self.children:
+            return NOT_FOUND
+        self.end(job_id)
+        return DONE
+
+    def end(self, job_id: bytes) -> None:
+        """The job or child is gone."""
+        job = self.jobs.pop(job_id, None)
+        if job is None:
+            del self.children[job_id]
+        self.answer(job_id, NOT_FOUND)
+        self.tell_children(job_id, job is not None and job.state == COMPLETED)
+        self.settle()
+
+    def answer(self, job_id: bytes, reply: Reply) -> None:
+        for client in [each for each, awaited in self.results.items() if awaited == job_id]:
+            del self.results[client]
+            self.answers[client] = reply
+
+    def requeue(self, job_id: bytes) -> Reply:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return NOT_FOUND
+        if job.state != FAILED:
+            return RefusedLine(Complaint.NOT_DEAD)
+        self.begin(job.add)
+        return DONE
+
+    def tell_children(self, parent: bytes, succeeded: bool) -> None:
+        for child in self.children.values():
+            if parent in child.left:
+                child.left.discard(parent)
+                even_failed = child.add.options is not None and child.add.options.even_failed
+                child.failed |= not succeeded and not even_failed
+
+    def settle(self) -> None:
+        for job_id, child in list(self.children.items()):
+            if job_id in self.children and (child.failed or not child.left):
+                del self.children[job_id]
+                self.begin(child.add)
+                if child.failed:
+                    self.jobs[job_id].fails = 1
+                    self.finish(job_id, success=False)
+
+    # -- time --
+
+    def due(self) -> None:
+        for job_id, job in sorted(self.jobs.items()):
+            if job.expires_ns <= self.now_ns and job_id in self.jobs:
+                self.end(job_id)
+        for job_id, job in sorted(self.jobs.items()):
+            if job.state == LEASED and job.ends_ns <= self.now_ns:
+                if 0 < job.add.max_attempts <= job.attempts:
+                    self.finish(job_id, success=False)
+                else:
+                    self.wait_again(job)
+        for job in self.jobs.values():
+            if 0 < job.ready_ns <= self.now_ns:
+                job.ready_ns = 0
+
+    def restart(self) -> None:
+        self.waiters, self.results, self.answers = {}, {}, {}
+        self.starts = {name: list(each) for name, each in self.logged.items()}
+        for job in self.jobs.values():
+            if job.state == LEASED:
+                job.ends_ns = job.started_ns + job.add.ttr_ms * MS
+                if job.touched:
+                    job.ends_ns = max(job.ends_ns, self.now_ns + job.add.ttr_ms * MS)
+
+
+def loaded_extensions(ledger: list[LedgerRecord]) -> LoadedExtensions:
+    found = LoadedExtensions()
+    for record in ledger_fold.replay(ledger).values():
+        if isinstance(record, QueueLimitsSet):
+            assert found.add_limits(record.queue, record.body)
+        elif isinstance(record, JobOptionsSet):
+            job_id = read_id(record.job.encode())
+            assert job_id is not None
+            assert found.add_options(job_id, record.body)
+    return found
+
+
+def load(log: list[Record], ledger: list[LedgerRecord], now_ns: int) -> WorkqEngine:
+    extensions = loaded_extensions(ledger)
+    loader = WorkqLoader(extensions)
+    for record in log:
+        loader.add(record)
+    engine = loader.finish(now_ns=now_ns)
+    # In bulk it is the same, whatever is left to the fold.
+    bulk, fold = BulkLoader(now_ns=now_ns, extensions=extensions), WorkqLoader(extensions)
+    for record in log:
+        bulk.mark_odd(record.job_id)
+        fold.add(record)
+    assert snapshot(bulk.finish(fold)) == snapshot(engine)
+    return engine
+
+
+def snapshot(engine: WorkqEngine) -> dict[str, object]:
+    """All state but where a ready job stands, which is none."""
+    state = engine._state
+    extensions = state.extensions
+    found: dict[str, object] = {
+        "jobs": dict(state.jobs),
+        "orders": [list(each) for each in (state.jobs.expiries, state.jobs.leases, state.jobs.due)],
+        "waits": sorted(state.waiting._by_number),
+        "options": dict(extensions.options),
+        "workers": dict(extensions.workers),
+        "children": dict(extensions.children),
+        "children of": {key: sorted(each) for key, each in extensions.children_of.items()},
+        "child bytes": extensions.child_bytes,
+        "settling": sorted(extensions.settling),
+        "forgetting": sorted(extensions.forgetting),
+        "limited": sorted(extensions.limited),
+    }
+    for queue in state.queues.page(0, 100):
+        found[queue.name] = (
+            sorted(queue.waiting_page(0, 1000)),
+            list(queue.scheduled),
+            list(queue.dead),
+            queue.limits,
+            list(queue.starts),
+            queue.leased,
+            dict(queue.key_leased),
+        )
+    return found
+
+
+class ExtensionMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model(1_700_000_000 * 10**9)
+        self.engine = WorkqEngine(seed=1)
+        self.log: list[Record] = []
+        self.ledger: list[LedgerRecord] = []
+        self.batch: tuple[list[Record], list[LedgerRecord]] | None = None
+        self.before: tuple[Model, dict[str, object]] | None = None
+        self.deleted: set[bytes] = set()  # in the batch
+        self.clients = count(1)
+
+    # -- both at once --
+
+    def decide(self, command: Decidable, client: int = 0) -> Reply | None:
+        """Decide, keep what is written, and hand the jobs of waiting clients to the model."""
+        outcome = self.engine.decide(command, self.model.now_ns, client)
+        log, ledger = (self.log, self.ledger) if self.batch is None else self.batch
+        log += outcome.records
+        written = self.engine.take_ledger()
+        for record in written:
+            assert LEDGER.decode(LEDGER.encode(record), 0).record == record  # type: ignore[union-attr]
+        ledger += written
+        self._answers = [each for each in outcome.effects if type(each) is WorkqAnswer]
+        reply: Reply | None = outcome.reply
+        return reply
+
+    def take_answers(self) -> None:
+        """After the model has done the same."""
+        told: dict[int, Reply] = {}
+        for client, reply in self._answers:
+            assert isinstance(client, int)
+            if client in self.model.waiters:
+                lease = self.model.waiters.pop(client)
+                if reply != TIMED_OUT:
+                    for job_id in given(reply):
+                        assert self.model.jobs[job_id].add.name in lease.names
+                        self.model.give(self.model.jobs[job_id])
+            else:
+                told[client] = reply
+        results, self.model.answers = self.model.answers, {}
+        for client, answer in told.items():
+            expected = results.pop(client)
+            if isinstance(expected, Finished) and isinstance(answer, Finished):
+                expected = replace_result(expected, answer)  # of a child that fails: any words
+            assert answer == expected
+        assert not results
+
+    def let_time_pass(self) -> None:
+        for _ in range(MAX_TURNS):
+            due_ns = self.engine.next_due_ns()
+            if due_ns is None or due_ns > self.model.now_ns:
+                return
+            self.decide(WorkqDue())
+            self.model.due()
+            self.take_answers()
+        raise AssertionError(f"something is still due after {MAX_TURNS} turns")
+
+    def compare(self, command: Decidable, expected: Reply) -> None:
+        """``expected`` is from the model, which has done it."""
+        assert self.decide(command) == expected
+        self.take_answers()
+        self.let_time_pass()
+
+    # -- commands --
+
+    @initialize(chosen=limits, keys=st.lists(keys, min_size=4, max_size=4))
+    def begin_with_a_limited_queue(self, chosen: Limits, keys: list[str]) -> None:
+        """And jobs in it: most of what is interesting needs both."""
+        self.limit("a", chosen)
+        for job_id, key in zip(IDS, keys, strict=False):
+            self.add(Add(job_id, "a", 10**6, 10**8, b"", max_fails=2, options=AddOptions(key)))
+            self.wait_for_a_job("a", 1)
+
+    @rule(command=adds)
+    def add(self, command: Add) -> None:
+        self.compare(command, self.model.add(command))
+
+    @rule(command=adds, parents=st.lists(job_ids, min_size=1, max_size=2), even=st.booleans())
+    def add_child(self, command: Add, parents: list[bytes], even: bool) -> None:
+        after = tuple(dict.fromkeys(each for each in parents if each != command.job_id))
+        if after and command.options is not None:
+            options = command.options._replace(after=after, even_failed=even)
+            command = command._replace(options=options)
+            self.compare(command, self.model.add(command))
+
+    @rule(name=names, most=st.integers(0, 3), worker=st.sampled_from(("", "w")))
+    def lease(self, name: str, most: int, worker: str) -> None:
+        expected: list[bytes] = []
+        while (found := self.model.eligible(name)) and len(expected) < max(most, 1):
+            self.model.give(found[0])
+            expected.append(found[0].add.job_id)
+        reply = self.decide(Lease((name,), 0, most, worker))
+        assert given(reply) == expected
+        self.take_answers()
+        self.let_time_pass()
+
+    @rule(name=names, most=st.integers(0, 2))
+    def wait_for_a_job(self, name: str, most: int) -> None:
+        if self.model.eligible(name):
+            return
+        client, command = next(self.clients), Lease((name,), 60, most)
+        self.model.waiters[client] = command
+        assert self.decide(command, client) is None
+        self.let_time_pass()
+
+    @rule(job_id=job_ids)
+    def wait_for_a_result(self, job_id: bytes) -> None:
+        job = self.model.jobs.get(job_id)
+        client = next(self.clients)
+        reply = self.decide(AwaitResult(job_id, 10**7), client)
+        if job is None and job_id not in self.model.children:
+            assert reply == NOT_FOUND
+        elif job is not None and job.state not in UNFINISHED:
+            assert isinstance(reply, Finished)
+            assert reply.success == (job.state == COMPLETED)
+        else:
+            assert reply is None
+            self.model.results[client] = job_id
+
+    @rule(job_id=job_ids)
+    def complete(self, job_id: bytes) -> None:
+        job = self.model.jobs.get(job_id)
+        reply: Reply = DONE
+        if job is None:
+            reply = NOT_FOUND
+        elif job.state not in UNFINISHED:
+            reply = RefusedLine(Complaint.DUPLICATE_RESULT)
+        else:
+            self.model.finish(job_id, success=True, result=b"ok")
+        self.compare(Complete(job_id, b"ok"), reply)
+
+    @rule(job_id=job_ids, delay_ms=st.none() | delays)
+    def fail(self, job_id: bytes, delay_ms: int | None) -> None:
+        command = Fail(job_id, b"no", delay_ms)
+        self.compare(command, self.model.fail(command))
+
+    @rule(job_id=job_ids, ttr_ms=st.none() | ttrs)
+    def touch(self, job_id: bytes, ttr_ms: int | None) -> None:
+        command = Touch(job_id, ttr_ms)
+        self.compare(command, self.model.touch(command))
+
+    @rule(job_id=job_ids)
+    def delete(self, job_id: bytes) -> None:
+        self.deleted.add(job_id)
+        self.compare(Delete(job_id), self.model.delete(job_id))
+
+    @rule(job_id=job_ids)
+    def requeue(self, job_id: bytes) -> None:
+        self.compare(Requeue(job_id), self.model.requeue(job_id))
+
+    @rule(name=names, most=st.integers(1, 3))
+    def requeue_all(self, name: str, most: int) -> None:
+        if not self.engine._state.queues.get(name):
+            self.compare(RequeueAll(name, most), NOT_FOUND)
+            return
+        dead = [
+            (job.place, job_id)
+            for job_id, job in self.model.jobs.items()
+            if job.add.name == name and job.state == FAILED
+        ]
+        for _, job_id in sorted(dead)[:most]:
+            self.model.requeue(job_id)
+        self.compare(RequeueAll(name, most), Requeued(name, min(len(dead), most)))
+
+    @rule(name=names, chosen=limits)
+    def limit(self, name: str, chosen: Limits) -> None:
+        former = self.model.limits.get(name, NO_LIMITS)
+        self.model.limits[name] = chosen
+        kept = self.model.starts.get(name, [])
+        # The engine knows as many starts as the former rate asked for.
+        self.model.starts[name] = kept[-former.rate :][-chosen.rate :] if former.rate else []
+        if not chosen.rate:
+            self.model.starts[name] = []
+        self.compare(SetLimits(name, chosen), DONE)
+
+    @rule(step_ns=st.sampled_from((310_011, 1_730_023, 5_370_057, 61_370_091)))
+    def time_goes_on(self, step_ns: int) -> None:
+        self.model.now_ns += step_ns
+        self.let_time_pass()
+
+    # -- batches and crashes --
+
+    @precondition(lambda self: self.batch is None)
+    @rule()
+    def begin(self) -> None:
+        self.before = copy.deepcopy(self.model), snapshot(self.engine)
+        self.batch, self.deleted = ([], []), set()
+        self.engine.begin_batch()
+
+    @precondition(lambda self: self.batch is not None)
+    @rule()
+    def commit(self) -> None:
+        assert self.batch is not None
+        self.ledger += self.batch[1]
+        self.log += self.batch[0]
+        self.batch = self.before = None
+        self.engine.commit_batch()
+
+    @precondition(lambda self: self.batch is not None)
+    @rule()
+    def undo(self) -> None:
+        self.engine.undo_batch()
+        assert self.before is not None
+        now_ns = self.model.now_ns
+        self.model, before = self.before
+        assert snapshot(self.engine) == before
+        self.model.now_ns = now_ns
+        self.batch = self.before = None
+        self.let_time_pass()
+
+    @precondition(lambda self: self.batch is None)
+    @rule()
+    def crash(self) -> None:
+        if self.engine._state.extensions.forgetting.keys() - self.model.jobs.keys():
+            return  # added and gone in one batch: the ledger may add it once more
+        self.engine = load(self.log, self.ledger, self.model.now_ns)
+        self.model.restart()
+        self.let_time_pass()
+
+    @precondition(lambda self: self.batch is not None)
+    @rule()
+    def crash_between_ledger_and_log(self) -> None:
+        """No job and no child is lost; what only the ledger says may be there, or not."""
+        assert self.batch is not None
+        assert self.before is not None
+        ledger = [*self.ledger, *self.batch[1]]
+        found = load(self.log, ledger, self.model.now_ns)
+        before = self.before[0]
+        jobs = dict(found._state.jobs)
+        for job_id, job in before.jobs.items():
+            assert (job_id in jobs) == (job.expires_ns > self.model.now_ns)
+        there = jobs.keys() | found._state.extensions.children.keys()
+        assert before.children.keys() - self.deleted <= there
+
+    # -- what holds at all times --
+
+    @invariant()
+    def every_job_is_as_it_should_be(self) -> None:
+        for job_id in IDS:
+            outcome = self.engine.decide(InspectJob(job_id), self.model.now_ns)
+            job, child = self.model.jobs.get(job_id), self.model.children.get(job_id)
+            if job is None and child is None:
+                assert outcome.reply == NOT_FOUND
+                continue
+            assert isinstance(outcome.reply, JobList)
+            (view,) = outcome.reply.jobs
+            if job is None:
+                assert child is not None
+                assert (view.state, view.after) == (NEW, len(child.left))
+                continue
+            expected = (job.add.name, job.state, job.attempts, job.fails, job.key, 0)
+            shown = (view.name, view.state, view.attempts, view.fails, view.key, view.after)
+            assert shown == expected
+
+    @invariant()
+    def nobody_waits_beside_a_job_that_may_be_leased(self) -> None:
+        for lease in self.model.waiters.values():
+            assert not self.model.eligible(lease.names[0])
+
+    @invariant()
+    def limits_are_kept(self) -> None:
+        state = self.engine._state
+        for queue in state.queues.by_number:
+            counted = [job for job in self.model.jobs.values() if job.add.name == queue.name]
+            leased = [job for job in counted if job.state == LEASED]
+            assert queue.leased == len(leased)
+            assert sum(queue.key_leased.values()) == sum(bool(job.key) for job in leased)
+
+
+def given(reply: Reply | None) -> list[bytes]:
+    if isinstance(reply, Leased):
+        return [reply.job_id]
+    if isinstance(reply, LeasedJobs):
+        return [job.job_id for job in reply.jobs]
+    assert reply == TIMED_OUT
+    return []
+
+
+def replace_result(expected: Finished, found: Finished) -> Finished:
+    return found if (expected.job_id, expected.success) == found[:2] else expected

@@ -1,0 +1,242 @@
+"""Limits, delays and dependencies in the engine: cases that random commands seldom meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from journeyman.engines.workq import extensions
+from journeyman.engines.workq.engine import Decidable, WorkqEngine
+from journeyman.engines.workq.messages import WorkqDue
+from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet
+from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.workq import Record
+from journeyman.protocols.workq.commands import (
+    NO_LIMITS,
+    Add,
+    AddOptions,
+    Complaint,
+    Complete,
+    Delete,
+    Fail,
+    InspectQueue,
+    Lease,
+    Limits,
+    RefusedLine,
+    Requeue,
+    SetLimits,
+)
+from journeyman.protocols.workq.replies import DONE, QueueList, Reply
+from tests.support.workq_extension_machine import given, load, snapshot
+
+MS = 10**6
+START_NS = 1_700_000_000 * 10**9
+DAY_MS = 86_400_000
+
+
+def job_id(number: int) -> bytes:
+    return bytes.fromhex(f"0000000a0000400080000000{number:08d}")
+
+
+class Story:
+    """An engine, the time, and what was written."""
+
+    def __init__(self) -> None:
+        self.engine = WorkqEngine(seed=1)
+        self.now_ns = START_NS
+        self.log: list[Record] = []
+        self.ledger: list[LedgerRecord] = []
+
+    def decide(self, command: Decidable) -> Reply | None:
+        outcome = self.engine.decide(command, self.now_ns, "client")
+        self.log += outcome.records
+        self.ledger += self.engine.take_ledger()
+        reply: Reply | None = outcome.reply
+        return reply
+
+    def add(self, number: int, key: str = "", after: tuple[int, ...] = (), **more: int) -> None:
+        options = AddOptions(key, after=tuple(map(job_id, after)))
+        command = Add(job_id(number), "q", DAY_MS, DAY_MS, b"", **more, options=options)
+        assert self.decide(command) == DONE
+
+    def lease(self, most: int = 100) -> list[int]:
+        reply = self.decide(Lease(("q",), 0, most))
+        return [int(found.hex()[24:]) for found in given(reply)]
+
+    def wait(self, ms: int) -> None:
+        self.now_ns += ms * MS
+        for _ in range(20):
+            due_ns = self.engine.next_due_ns()
+            if due_ns is None or due_ns > self.now_ns:
+                return
+            self.decide(WorkqDue())
+        raise AssertionError("it is never done")
+
+    def restart(self) -> None:
+        self.engine = load(self.log, self.ledger, self.now_ns)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def limit(story: Story, limits: Limits) -> None:
+    assert story.decide(SetLimits("q", limits)) == DONE
+    story.wait(0)
+
+
+def test_jobs_of_a_full_key_return_one_by_one(story: Story):
+    limit(story, Limits(key_concurrency=1))
+    for number in range(1, 6):
+        story.add(number, "k")
+    assert [story.lease(), story.lease()] == [[1], []]
+    story.decide(Delete(job_id(2)))  # held back
+    story.decide(Complete(job_id(1), b""))
+    assert story.lease() == [3]
+    story.decide(Fail(job_id(3), b""))
+    assert story.lease() == [4]
+
+
+def test_jobs_that_were_held_back_are_free_when_the_limit_goes(story: Story):
+    limit(story, Limits(key_concurrency=1))
+    for number in range(1, 8):
+        story.add(number, "k")
+    assert [story.lease(), story.lease()] == [[1], []]
+    limit(story, Limits(key_concurrency=3))
+    assert [story.lease(), story.lease()] == [[2, 3], []]
+    limit(story, NO_LIMITS)
+    assert story.lease() == [4, 5, 6, 7]
+
+
+def test_long_queue_of_one_key_is_cleared_away_in_steps(story: Story):
+    limit(story, Limits(key_concurrency=1))
+    for number in range(1, 2503):
+        story.add(number, "k" if number < 2502 else "other")
+    assert story.lease(1) == [1]
+    assert story.lease(1) == []  # too many in the way for one decision
+    assert story.engine.next_due_ns() == story.engine._state.now_ns
+    for _ in range(3):
+        if found := story.lease(1):
+            break
+    assert found == [2502]
+
+
+def test_rate_counts_any_window_also_after_a_restart(story: Story):
+    limit(story, Limits(rate=2, per_ms=1000))
+    for number in range(1, 7):
+        story.add(number)
+    assert story.lease(1) == [1]
+    story.wait(600)
+    assert story.lease() == [2]
+    story.wait(399)
+    assert story.lease() == []
+    story.restart()
+    assert story.lease() == []
+    story.wait(2)
+    assert story.lease() == [3]
+    story.wait(600)
+    assert story.lease() == [4]
+
+
+def test_undone_batch_gives_back_starts_and_limits(story: Story):
+    limit(story, Limits(rate=2, per_ms=1000))
+    for number in range(1, 5):
+        story.add(number, "k")
+    assert story.lease(1) == [1]
+    before = snapshot(story.engine)
+    story.engine.begin_batch()
+    story.engine.decide(Lease(("q",), 0, 5), story.now_ns, "client")
+    story.engine.decide(SetLimits("q", Limits(key_concurrency=1)), story.now_ns)
+    story.engine.decide(Lease(("q",), 0, 5), story.now_ns, "client")
+    story.engine.undo_batch()
+    assert snapshot(story.engine) == before
+    assert story.lease() == [2]
+    assert story.lease() == []
+
+
+def test_child_is_not_lost_between_the_ledger_and_the_log(story: Story):
+    story.add(1)
+    story.add(2, "k", after=(1,))
+    written, known = list(story.log), list(story.ledger)
+    story.engine.begin_batch()
+    outcome = story.engine.decide(Complete(job_id(1), b""), story.now_ns)
+    outcome_2 = story.engine.decide(Fail(job_id(2), b"", 5), story.now_ns)
+    assert [type(each).__name__ for each in outcome.records] == ["JobFinished", "JobAdded"]
+    assert outcome_2.reply == DONE
+    torn = load(written, [*known, *story.engine.take_ledger()], story.now_ns)
+    assert job_id(2) in torn._state.extensions.children
+
+
+def test_record_of_a_child_is_removed_after_it_was_added(story: Story):
+    story.add(1)
+    story.add(2, after=(1,))
+    story.decide(Complete(job_id(1), b""))
+    assert [type(each) for each in story.ledger] == [JobOptionsSet]
+    story.wait(1001)
+    assert [type(each) for each in story.ledger] == [JobOptionsSet, JobOptionsRemoved]
+    story.restart()
+    assert story.lease() == [2]
+
+
+def test_parent_that_completed_counts_though_it_is_gone(story: Story):
+    for number in (1, 2):
+        story.add(number)
+    story.add(3, after=(1, 2))
+    story.decide(Complete(job_id(1), b""))
+    story.decide(Delete(job_id(1)))
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    assert story.lease() == [3]
+
+
+def test_parent_that_expired_while_no_server_ran_counts_if_it_had_completed(story: Story):
+    short = Add(job_id(1), "q", DAY_MS, 1000, b"")
+    assert story.decide(short) == DONE
+    story.add(2)
+    story.add(3, after=(1, 2))
+    story.decide(Complete(job_id(1), b""))
+    story.now_ns += 2000 * MS
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    assert story.lease() == [3]
+
+
+def test_requeued_job_keeps_its_key_across_a_restart(story: Story):
+    story.add(1, "k")
+    story.decide(Fail(job_id(1), b""))
+    story.restart()
+    assert story.decide(Requeue(job_id(1))) == DONE
+    story.restart()
+    assert story.lease() == [1]
+    (queue,) = story.engine._state.queues.page(0, 1)
+    assert queue.key_leased == {"k": 1}
+
+
+def test_growth_is_bounded(story: Story, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("journeyman.engines.workq.dependencies.MAX_CHILDREN_OF_ONE", 2)
+    monkeypatch.setattr("journeyman.engines.workq.engine.MAX_LIMITED_QUEUES", 1)
+    story.add(1)
+    for number in (2, 3):
+        story.add(number, after=(1,))
+    too_many = Add(job_id(4), "q", 1, DAY_MS, b"", options=AddOptions(after=(job_id(1),)))
+    assert story.decide(too_many) == RefusedLine(Complaint.TOO_MANY_CHILDREN)
+    limit(story, Limits(concurrency=1))
+    assert story.decide(SetLimits("p", Limits(concurrency=1))) == RefusedLine(
+        Complaint.TOO_MANY_LIMITS
+    )
+    limit(story, Limits(concurrency=2))
+    reply = story.decide(InspectQueue("q"))
+    assert isinstance(reply, QueueList)
+    assert reply.queues[0].limits == Limits(concurrency=2)
+
+
+def test_records_of_the_ledger_that_make_no_sense_are_left_out():
+    loaded = extensions.LoadedExtensions()
+    limits: list[dict[str, Any]] = [{"rate": 5}, {"rate": "5", "per_ms": 1}, {"new": 1}]
+    options: list[dict[str, Any]] = [{"key": 5}, {"touched": "1"}, {"after": ["x"]}]
+    assert not any(loaded.add_limits("q", body) for body in limits)
+    options.append({"after": [], "payload": "?"})
+    assert not any(loaded.add_options(job_id(1), body) for body in options)
+    assert (loaded.limits, loaded.options, loaded.children) == ({}, {}, {})
