@@ -69,7 +69,7 @@ def workq_server(
     given = {"data.directory": data, **{f"workq.{name}": value for name, value in flags.items()}}
     more = _ALONE | {name: value for name, value in given.items() if value is not None}
     if data is None and path is None and flags["cmdlog_path"] is not None:
-        more["ledger.enabled"] = "false"  # like the original, it writes only where it was told to
+        more["ledger.enabled"] = "false"  # like the original, it writes only to the given directory
     configuration = load_settings(path, settings, more)
     _check_libraries()
     from journeyman.servers.process import run

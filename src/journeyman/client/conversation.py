@@ -14,7 +14,7 @@ what is reported as lost, is decided here, once:
     twice   for what may be repeated: sent again, once, on a new connection
 
 Nothing here touches a socket or a clock. A failed link is never used again: replies still under
-way could not be told apart from those to come.
+way could not be distinguished from those to come.
 """
 
 from __future__ import annotations

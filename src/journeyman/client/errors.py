@@ -5,13 +5,13 @@
     ├── ConnectionFailed   it broke before the answer came
     │   ├── CannotConnect  there is none, so nothing was sent
     │   ├── TimedOut       no answer came in time
-    │   └── AnswerLost     it broke behind a command that must not be sent twice
+    │   └── AnswerLost     it broke after a command that must not be sent twice
     ├── Refused            the server said no; ``code`` and ``reason`` are its words
     │   ├── AccessDenied   wrong or missing token, or an identifier outside its namespace
     │   └── NotFound       there is no such job, rule or queue
     └── BadAnswer          an answer that no such server gives; is it another program?
 
-Behind InvalidRequest, CannotConnect and Refused nothing has happened. Behind any other the command
+After InvalidRequest, CannotConnect and Refused nothing has happened. After any other the command
 may have happened, or not.
 """
 
@@ -41,7 +41,7 @@ class TimedOut(ConnectionFailed):
 
 
 class AnswerLost(ConnectionFailed):
-    """The connection broke behind a command that must not be sent twice. Look before repeating."""
+    """The connection broke after a command that must not be sent twice. Look before repeating."""
 
 
 class Refused(ClientError):

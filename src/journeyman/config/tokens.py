@@ -11,11 +11,11 @@ The namespace holds for jobs, rules and their patterns, and for the names of que
 rules put jobs and items on. Without ``runners`` a token of all namespaces may use every runner, any
 other all but those that start programs: shell, direct and awf.
 
-The file is read line by line, as ztick reads it: quotes are optional, backslashes are ordinary,
-the last of two equal keys counts; sections and keys it does not know are ignored with a note.
-Refused are: a token without secret or namespace, or with an empty one, a secret that two tokens
-share, a token that is there twice, a runner that does not exist. An empty file is fine: nobody can
-log in then. A file that every user of the machine can read is noted.
+The file is read line by line, as ztick reads it: quotes are optional, backslashes are ordinary, the
+last of two equal keys counts; sections and keys it does not know are ignored with a note. Refused
+are: a token without secret or namespace, or with an empty one, a secret that two tokens share, a
+token that is there twice, a runner that does not exist. An empty file is fine: no client can log in
+then. A file that every user of the machine can read is noted.
 
 Secrets are kept as keyed digests only. They cannot be printed. All of them are compared, each in
 constant time, so how long a lookup takes says nothing about how much of a secret was right.

@@ -97,7 +97,7 @@ class Appender:
         is called when they are written and synced; if it fails, they are taken back as well.
         """
         if not all(records):
-            raise ValueError("an empty record cannot be told from none")
+            raise ValueError("an empty record cannot be distinguished from none")
         with self._lock:
             self._refuse_if_over()
             if not records:

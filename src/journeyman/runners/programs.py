@@ -337,7 +337,7 @@ class ShellRunner:
         return await self._programs.run((*self._prefix, request.runner.command), request)
 
     async def close(self) -> None:
-        """The programs belong to whoever made them."""
+        """The programs belong to their maker."""
 
 
 class DirectRunner:
@@ -349,7 +349,7 @@ class DirectRunner:
         return await self._programs.run((runner.executable, *runner.args), request)
 
     async def close(self) -> None:
-        """The programs belong to whoever made them."""
+        """The programs belong to their maker."""
 
 
 PROGRAM = "awf"
@@ -364,4 +364,4 @@ class AwfRunner:
         return await self._programs.run((PROGRAM, "run", request.runner.workflow, *inputs), request)
 
     async def close(self) -> None:
-        """The programs belong to whoever made them."""
+        """The programs belong to their maker."""

@@ -56,7 +56,7 @@ class Call(Generic[T]):
     def then(
         self, task: Task[Concatenate[T, Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
     ) -> Call[U]:
-        """Then call this task with the result as its first argument, and these behind it."""
+        """Then call this task with the result as its first argument, and these after it."""
         following: Call[Any] = Call(task, args, kwargs, task.defaults)
         return replace(self, followers=(*self.followers, following))  # type: ignore[return-value]
 

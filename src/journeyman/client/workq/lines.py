@@ -47,7 +47,7 @@ class WorkJobState(IntEnum):
 
 
 class TimedOutWaiting(Exception):
-    """The server waited for as long as it was told to: an outcome, which becomes None."""
+    """The server waited as long as requested: an outcome, which becomes None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     BrowseJobs --not sorted yet--> SortingJobs, after a few shards more were sorted: ask again
                --sorted----------> JobsFound, at the cost of what was looked at
 
-The order of creation is kept only once somebody has asked for it: of all jobs, and of the jobs of
+The order of creation is kept only after the first request for it: of all jobs, and of the jobs of
 each queue. A job enters when it is made and leaves when it ends, whatever happens to it between.
 
 States are those that people know:

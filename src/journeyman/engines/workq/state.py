@@ -94,7 +94,7 @@ class WorkqJobTable:
         self._queues = queues
         self._entries: ShardedDict[bytes, Entry] = ShardedDict()
         self._shard_of = self._entries.shard_of
-        self.browsing: CreationOrder | None = None  # once somebody has looked
+        self.browsing: CreationOrder | None = None  # after the first request
         self.get = self._entries.get
         self._changes: list[_Change] | None = None  # of the open batch
         self.expiries: SortedSet[bytes] = SortedSet()

@@ -3,7 +3,7 @@
     PageJobs --not kept yet--> StillSorting, after a few shards more were sorted: ask again
              --kept----------> JobPage, at the cost of what was looked at
 
-The order is kept only once somebody has asked for it, so a server that is never looked at pays
+The order is kept only after the first request for it, so a server that is never looked at pays
 nothing. It is made shard by shard; jobs that change meanwhile are sorted with their shard.
 
     status     0 planned    1 triggered   2 executed   3 failed

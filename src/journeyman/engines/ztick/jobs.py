@@ -258,7 +258,7 @@ class ZtickJobTable:
         known in which order jobs have ended, so that the oldest can be removed."""
         self._by_name: ShardedDict[str, Job] = ShardedDict() if by_name is None else by_name
         self.get = self._by_name.get
-        self.browsing: JobOrder | None = None  # once somebody has looked
+        self.browsing: JobOrder | None = None  # after the first request
         self._due = DueQueue(self.holds)
         planned = [job for job in jobs if job[STATUS_AT] == PLANNED]
         others = [job for job in jobs if job[STATUS_AT] != PLANNED]

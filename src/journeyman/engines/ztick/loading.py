@@ -9,8 +9,8 @@ The last record of a job, and of a rule, is its state, as in journeyman.folds.zt
 agree (tests/property/test_ztick_engine.py). Jobs and rules are apart, so the order counts only
 among jobs and among rules. Planned jobs of the same time become due in the order of their records.
 
-A job whose last record says ``triggered`` was waiting or running when the process ended. Nobody
-knows how far its run has come. By default it runs again, so every job runs at least once.
+A job whose last record says ``triggered`` was waiting or running when the process ended. How
+far its run has come is unknown. By default it runs again, so every job runs at least once.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class ZtickStats:
     rules_total: int
     executions_pending: int  # triggered, waiting for a slot
     executions_inflight: int  # running, also if the job has been SET or removed since
-    timetables_total: int = 0  # these two are not told by STAT
+    timetables_total: int = 0  # these two are not in STAT
     timetables_paused: int = 0
 
 

@@ -96,7 +96,7 @@ def end(state: ZtickState, job: Job, status: Ended) -> JobSet:
 
 
 def plan(state: ZtickState, identifier: str, execution_ns: int) -> None:
-    """Create the job or plan it anew."""
+    """Create the job or plan it again."""
     state.jobs.plan(identifier, execution_ns)
     state.records.append(JobSet(identifier, execution_ns, Status.PLANNED))
 

@@ -174,7 +174,7 @@ def _list_timetables(state: ZtickState, command: ListTimetables, prefix: str) ->
 
 
 def _slices(shards: Iterator[dict[str, Row]], prefix: str) -> Iterator[list[TimetableView]]:
-    """What is planned is told by its nominal time: jobs are not looked up for a long list."""
+    """What is planned is shown by its nominal time: jobs are not looked up for a long list."""
     for shard in shards:
         rows = [(name, row) for name, row in shard.items() if name.startswith(prefix)]
         if rows:

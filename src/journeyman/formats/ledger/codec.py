@@ -72,7 +72,7 @@ class UnparsedRecord(NamedTuple):
 class UnparsingLedger(_Ledger):
     """Leaves records of these kinds unparsed, if they are written as ``encode`` writes them.
 
-    To parse a hundred thousand of them, most of which nobody looks at soon, takes seconds.
+    To parse a hundred thousand of them, most of which are not needed soon, takes seconds.
     """
 
     def __init__(self, kinds: Iterable[str]) -> None:

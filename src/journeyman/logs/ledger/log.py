@@ -110,7 +110,7 @@ class LedgerLog:
         self._live_bytes = self.size * live_records // max(1, report.records)
         self.appender = appender
         self.recovery = report
-        self.states = states  # as the ledger was opened; whoever has taken them lets go of them
+        self.states = states  # as the ledger was opened; dropped once they are taken
 
     @classmethod
     def open(
@@ -173,7 +173,7 @@ class LedgerLog:
 
     @property
     def is_bloated(self) -> bool:
-        """Whether more of it may be dead than live, as far as can be told without reading it."""
+        """Whether more of it may be dead than live, as far as is known without reading it."""
         return self.size > 2 * self._live_bytes + SLACK_BYTES
 
     def records(self) -> Iterator[Record]:

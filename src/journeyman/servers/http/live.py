@@ -1,6 +1,6 @@
 """What consoles see live: figures once a second, and records as they become durable.
 
-    figures   made once for all who watch, never while nobody does
+    figures   made once for all subscribers, never without one
     records   a batch tells what became durable; at most MOST_RECORDS of each FLUSH_S are shown,
               the others are counted. So the cost for the server does not grow with its rate
 
@@ -44,7 +44,7 @@ class Channel:
         self, make: Callable[[], Awaitable[bytes | None]], every_s: float,
         switch: Callable[[bool], None] | None = None,
     ) -> None:  # fmt: skip
-        """``switch`` is told when the first subscriber comes, and when the last has gone."""
+        """``switch`` is called when the first subscriber comes, and when the last has left."""
         self._make = make
         self._every_s = every_s
         self._switch = switch

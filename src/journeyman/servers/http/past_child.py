@@ -297,7 +297,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
                 past = Past(directory)
             call: Callable[..., Any] = getattr(past, kind)
             answer = (True, call(*arguments))
-        except Exception as error:  # noqa: BLE001 - it is told, and the server says so
+        except Exception as error:  # noqa: BLE001 - the server reports it
             answer = (False, f"{type(error).__name__}: {error}")
         data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(len(data).to_bytes(8) + data)
@@ -306,7 +306,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def main() -> None:
     """Not run as a module: what is sent must be of this module, not of __main__."""
-    # What anybody prints must not get between the answers.
+    # Printed text must not get between the answers.
     with os.fdopen(os.dup(1), "wb") as pipe:
         os.dup2(2, 1)
         _serve(sys.stdin.buffer, pipe)

@@ -109,7 +109,7 @@ def last_records(disk: RealDisk, codec: Codec[Any], path: str, limit: int) -> li
 def _places(disk: RealDisk, path: str, needle: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Pieces of the file that hold the needle, where each begins, and where in it the needle is.
 
-    A piece goes on far enough behind the needle for the whole record to be in it.
+    A piece goes on far enough after the needle for the whole record to be in it.
     """
     try:
         file = disk.open_read(path)

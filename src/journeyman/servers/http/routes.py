@@ -184,7 +184,7 @@ class Routes:
         body = response.body if isinstance(response, web.Response) else None
         assert body is None or isinstance(body, bytes)
         if body is not None and len(body) > MAX_KEPT_BYTES:
-            body = None  # said once; whoever asks again hears that it was done
+            body = None  # sent once; a repeated request gets that it was done
         kept.answer.set_result(_Copy(response.status, body or b"", dict(response.headers)))
         return response
 

@@ -1,7 +1,7 @@
 """Asks a child process what the work queue was like at a moment (past_child.py).
 
 The child starts with the first question and ends when it was not asked for IDLE_S. One question at
-a time; those that wait are bounded. A child that ends, or takes too long, is started anew with the
+a time; those that wait are bounded. A child that ends, or takes too long, is started again with the
 next question.
 """
 

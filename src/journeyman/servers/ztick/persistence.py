@@ -288,7 +288,7 @@ class CompactionWatch:
 
 
 class RetentionWatch:
-    """Has jobs removed that ended long ago: a few at a time, so that nobody waits for it."""
+    """Has jobs removed that ended long ago: a few at a time, so that no client waits for it."""
 
     def __init__(
         self,

@@ -212,7 +212,7 @@ class ZtickServer(Service):
         except OSError as error:
             if context.origins.get("http.listen") != DEFAULT_ORIGIN:
                 raise
-            # Nobody asked for it: the other ports matter more.
+            # It was not configured: the other ports matter more.
             self._messages.warn(
                 "HTTP is off; name another address with --http-listen", reason=error
             )

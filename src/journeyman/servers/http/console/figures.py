@@ -1,6 +1,6 @@
 """The last hour of the server's figures, for the lines of the overview.
 
-A sample every SAMPLE_S, whether anybody looks or not: a few numbers, of which MOST are kept. Rates
+A sample every SAMPLE_S, also without viewers: a few numbers, of which MOST are kept. Rates
 are what the counters gained between two samples.
 """
 

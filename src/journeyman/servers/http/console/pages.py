@@ -557,7 +557,7 @@ def _for_all(request: web.Request) -> None:
 
 
 def _local(address: str) -> str:
-    """A path of the console, whatever was asked for: nobody is sent elsewhere."""
+    """A path of the console, whatever was asked for: no redirect leaves it."""
     parts = urlsplit(address)
     is_here = not parts.scheme and not parts.netloc and is_console(parts.path)
     return address if is_here and "\n" not in address and "\\" not in address else "/"

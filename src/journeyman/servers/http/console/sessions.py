@@ -1,6 +1,6 @@
 """Who uses the console: a cookie names a session, a session has a token and signs its forms.
 
-    no tokens   a session is made for whoever comes: it only ties forms to the browser they are for
+    no tokens   a session is made for every client: it only ties forms to the browser they are for
     tokens      the login form takes a secret, as every port does, with the same delays
 
 The cookie is HttpOnly and SameSite=Strict: no script reads it and no other site sends it. A form

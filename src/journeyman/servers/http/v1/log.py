@@ -209,7 +209,7 @@ class RecordWatch:
         self._watches: list[tuple[list[Any], Any]] = []
 
     def switch(self, is_on: bool) -> None:
-        """Begin or end to watch: the writers are asked nothing while nobody looks."""
+        """Begin or end to watch: the writers are asked nothing without subscribers."""
         for watchers, watch in self._watches:
             watchers.remove(watch)
         self._watches = []
