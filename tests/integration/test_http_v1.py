@@ -322,8 +322,25 @@ def test_the_work_queue_is_shown_as_it_was(server):
     found = {job["id"]: (job["before"], job["after"]) for job in changed["jobs"]}
     assert found[ids[0]] == (None, "dead")
     assert found[ids[2]] == (None, "ready")
-    for path in ("/v1/schedule/jobs?at=2026-01-01T00:00:00Z",):
-        assert refused(ask(server, "GET", path)) == (422, "no_times")
+    assert past(server, "/v1/schedule/jobs?at=2020-01-01T00:00:00Z")["jobs"] == []
+
+
+def test_the_schedule_is_shown_as_it_was(tmp_path: Path):
+    with ScheduleProcess(tmp_path, settings=ALL_SERVICES) as server:
+        ask(server, "PUT", "/v1/schedule/jobs/was.1", {"execution": "2033-01-01T00:00:00Z"})
+
+        def records() -> list[Any]:
+            found: list[Any] = past(server, "/v1/schedule/records?id=was.1")["records"]
+            return found
+
+        server.wait_until(lambda: "time_ns" in records()[-1], "a mark in the ledger")
+        then = records()[-1]["time_ns"]
+        ask(server, "DELETE", "/v1/schedule/jobs/was.1")
+        server.wait_until(lambda: "time_ns" in records()[-1], "a second mark in the ledger")
+        now = records()[-1]["time_ns"]
+        listed = past(server, f"/v1/schedule/jobs?prefix=was.&at={then}")["jobs"]
+        assert [(job["id"], job["status"]) for job in listed] == [("was.1", "planned")]
+        assert past(server, f"/v1/schedule/jobs?prefix=was.&at={now}")["jobs"] == []
 
 
 def past(server: ScheduleProcess, path: str) -> Any:

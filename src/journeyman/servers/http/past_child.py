@@ -1,4 +1,4 @@
-"""The work queue as it was: a process that folds the command log up to a moment, and keeps it.
+"""The past: a process that folds the logs up to a moment, and keeps what it found.
 
     server --pipe: (kind, arguments)--> child: log in columns, states of the last moments
            <--pipe: size, then (True, answer) or (False, why not)--
@@ -17,6 +17,7 @@ installed: several times slower, to the same state.
 
 from __future__ import annotations
 
+import glob
 import os
 import pickle
 import sys
@@ -25,8 +26,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from journeyman.disk import RealDisk
 from journeyman.folds import workq as folds
+from journeyman.folds import ztick as ztick_fold
+from journeyman.formats import ztick
 from journeyman.formats.workq import CODEC, Command, JobAdded, JobFinished, Record
+from journeyman.logs.catalog import load_order
+from journeyman.logs.ledger.times import times_of
 from journeyman.logs.sealing import read_file
 from journeyman.units import NS_PER_MS
 
@@ -147,6 +153,73 @@ class Past:
         return None if entry is None else entry.record
 
 
+class PastSchedule:
+    """The schedule's log with the times that marks in the ledger give its records.
+
+    What was compacted has the time of its compaction, so the past begins there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.directory = path
+        self._seen: tuple[tuple[str, int, int], ...] = ()
+        self._records: list[tuple[int, ztick.Record]] = []
+        self._moments: OrderedDict[int, list[ztick.JobSet]] = OrderedDict()
+
+    def look(self, ledger: str) -> None:
+        disk = RealDisk()
+        files = [path for path in load_order(self.directory) if os.path.exists(path)]
+        places = [*files, *sorted(glob.glob(os.path.join(ledger, "*.ledger")))]
+        seen = tuple((path, os.stat(path).st_size, os.stat(path).st_ino) for path in places)
+        if seen == self._seen:
+            return
+        times = times_of(disk, ledger, files)
+        self._records = []
+        for path in files:
+            with open(path, "rb") as file:
+                data = file.read()
+            known = times.get(path)
+            for found in read_file(ztick.CODEC, data):
+                time_ns = None if known is None else known.time_ns(found.offset)
+                if hasattr(found, "record") and time_ns is not None:
+                    self._records.append((time_ns, found.record))
+        self._seen = seen
+        self._moments.clear()
+
+    def schedule_span(self, ledger: str) -> tuple[int, int]:
+        self.look(ledger)
+        times = [time_ns for time_ns, _ in self._records]
+        return (min(times), max(times)) if times else (0, 0)
+
+    def at(self, ledger: str, moment_ns: int) -> list[ztick.JobSet]:
+        """The jobs of then, by time."""
+        self.look(ledger)
+        found = self._moments.get(moment_ns)
+        if found is None:
+            known = (record for time_ns, record in self._records if time_ns <= moment_ns)
+            states = ztick_fold.replay(known).values()
+            found = [state for state in states if isinstance(state, ztick.JobSet)]
+            found.sort(key=lambda job: (job.execution_ns, job.identifier))
+            self._moments[moment_ns] = found
+            if len(self._moments) > KEPT_MOMENTS:
+                self._moments.popitem(last=False)
+        return found
+
+    def schedule_page(
+        self, ledger: str, moment_ns: int, prefix: str, status: str, text: str,
+        descending: bool, begin: int, limit: int,
+    ) -> tuple[list[ztick.JobSet], int | None]:  # fmt: skip
+        jobs = self.at(ledger, moment_ns)
+        wanted = [
+            job
+            for job in (reversed(jobs) if descending else jobs)
+            if job.identifier.startswith(prefix)
+            and text in job.identifier
+            and status in ("", job.status.word)
+        ]
+        end = begin + limit
+        return wanted[begin:end], end if end < len(wanted) else None
+
+
 def _load(files: list[str]) -> Any:
     if sum(map(os.path.getsize, files)) < BULK_BYTES:
         return PlainLog(files)
@@ -209,7 +282,6 @@ class ColumnLog:
 
         from journeyman.columnar.workq import decode as columnar
         from journeyman.columnar.workq.fold import ADDS, EVENTS, events_and_adds
-        from journeyman.disk import RealDisk
 
         events, adds = [], []
         self._views = [RealDisk().view(path) for path in files]
@@ -285,7 +357,7 @@ def _one(table: Any) -> Any:
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    past: Past | None = None
+    known: dict[tuple[str, bool], Past | PastSchedule] = {}
     while True:
         try:
             directory, kind, arguments = pickle.load(requests)
@@ -293,8 +365,11 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
             return
         answer: tuple[bool, Any]
         try:
-            if past is None or past.directory != directory:
-                past = Past(directory)
+            of_schedule = kind.startswith("schedule_")
+            past = known.get((directory, of_schedule))
+            if past is None:
+                past = PastSchedule(directory) if of_schedule else Past(directory)
+                known[directory, of_schedule] = past
             call: Callable[..., Any] = getattr(past, kind)
             answer = (True, call(*arguments))
         except Exception as error:  # noqa: BLE001 - the server reports it

@@ -156,7 +156,7 @@ class Console:
         schedule = work = fan_out = None
         problem = ""
         try:
-            if search.wants("schedule") and not at and (not is_paged or cursors["schedule"]):
+            if search.wants("schedule") and (not is_paged or cursors["schedule"]):
                 schedule = await self._scheduled(request, search, cursors["schedule"], at)
             if (
                 self._backend.work is not None

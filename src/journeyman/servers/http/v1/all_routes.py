@@ -37,7 +37,7 @@ class VersionOne:
     def of(cls, backend: HttpBackend) -> VersionOne:
         past = PastRoutes(backend)
         return cls(
-            ScheduleRoutes(backend),
+            ScheduleRoutes(backend, past),
             WorkRoutes(backend, past),
             FanOutRoutes(backend),
             TimetableRoutes(backend),

@@ -14,6 +14,7 @@ from aiohttp import web
 from journeyman.config import Persistence, WorkqPersistence
 from journeyman.engines.kestrel.messages import AddReader, Append, EraseQueue, RemoveReader
 from journeyman.formats import kestrel, workq, ztick
+from journeyman.logs.ledger.times import times_of
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.rules import runner_words
 from journeyman.servers.http import records
@@ -151,10 +152,25 @@ class LogRoutes:
             raise ApiError(403, "outside the namespace of the token", "outside_namespace")
         if self.schedule_log is None:
             return values.LogRecords([])
-        found = await asyncio.to_thread(
-            records.of_scheduled_job, self._backend.disk, self.schedule_log, identifier
-        )
-        return values.LogRecords([record_seen(SCHEDULE, each) for each in found])
+        found = await asyncio.to_thread(self._of_scheduled_job, self.schedule_log, identifier)
+        return values.LogRecords(found)
+
+    def _of_scheduled_job(self, log: str, identifier: str) -> list[values.LogRecord]:
+        """With the times that the ledger has for them."""
+        disk, settings = self._backend.disk, self._backend.settings
+        found = records.of_scheduled_job(disk, log, identifier)
+        has_ledger = self._backend.ledger is not None
+        files = records.schedule_files(disk, log)
+        times = times_of(disk, settings.ledger.path, files) if has_ledger else {}
+        seen = []
+        for each in found:
+            record = record_seen(SCHEDULE, each)
+            known = times.get(each.file)
+            time_ns = None if known is None else known.time_ns(each.entry.offset)
+            if time_ns is not None:
+                record.time, record.time_ns = time_text(time_ns), str(time_ns)
+            seen.append(record)
+        return seen
 
     def places(self) -> dict[str, str]:
         """Where the logs are, by service."""

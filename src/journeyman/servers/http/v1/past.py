@@ -2,7 +2,8 @@
 
 The work queue's records have times, so every moment that the log still holds can be asked for:
 since the last cleaning, as far as jobs are concerned that were removed then. The schedule's log has
-no times, and that of the fan-out queues does not say when an item was read: both answer 422.
+its times from marks in the ledger, about one a second; its past begins with the last compaction.
+The log of the fan-out queues does not say when an item was read: their past cannot be told.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from journeyman.config import WorkqPersistence
+from journeyman.config import Persistence, WorkqPersistence
 from journeyman.formats.workq import JobAdded
 from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 from journeyman.protocols.workq.replies import id_text
@@ -31,7 +32,7 @@ from journeyman.units import NS_PER_MS
 
 SHOWN_CHANGES = 100
 STATES = ("ready", "scheduled", "leased", "completed", "dead")
-NO_TIMES = "the schedule's log has no times: its state at a moment cannot be told"
+NO_TIMES = "the schedule's log has no times without a ledger: its past cannot be told"
 
 
 class PastRoutes:
@@ -87,6 +88,30 @@ class PastRoutes:
         )  # fmt: skip
         jobs = [_job(*row) for row in found]
         return values.WorkJobs(jobs, None if after is None else cursor_of(after.to_bytes(6)))
+
+    async def scheduled(
+        self, call: RouteCall, query: values.ScheduledJobsQuery
+    ) -> values.ScheduledJobs:
+        """A page of ``GET /v1/schedule/jobs?at=``."""
+        backend = self._backend
+        if backend.ledger is None or backend.settings.database.persistence is Persistence.MEMORY:
+            raise ApiError(422, NO_TIMES, "no_times")
+        prefix = max(call.prefix, query.prefix, key=len)
+        if not (prefix.startswith(call.prefix) and prefix.startswith(query.prefix)):
+            return values.ScheduledJobs([], None)
+        begin = int.from_bytes((read_cursor(query.cursor) or b"")[:6])
+        found, after = await self._machine.ask(
+            backend.settings.database.logfile_path, "schedule_page",
+            os.path.abspath(backend.settings.ledger.path), read_moment(query.at, "at"), prefix,
+            query.status or "", query.text, query.order.startswith("-"), begin, query.limit,
+        )  # fmt: skip
+        jobs = [
+            values.ScheduledJob(
+                job.identifier, job.status.word, time_text(job.execution_ns), str(job.execution_ns)
+            )
+            for job in found
+        ]
+        return values.ScheduledJobs(jobs, None if after is None else cursor_of(after.to_bytes(6)))
 
     async def _ask(self, kind: str, *arguments: Any) -> Any:
         settings = self._backend.settings.workq

@@ -14,7 +14,7 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.past import NO_TIMES
+from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.http.v1.values import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.units import NS_PER_MS
@@ -24,8 +24,9 @@ _NO_ID = b""
 
 
 class ScheduleRoutes:
-    def __init__(self, backend: HttpBackend) -> None:
+    def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
         self._backend = backend
+        self._past = past
 
     def routes(self) -> list[Route]:
         jobs, rules = "/v1/schedule/jobs", "/v1/schedule/rules"
@@ -50,7 +51,7 @@ class ScheduleRoutes:
     async def jobs(self, call: RouteCall) -> values.ScheduledJobs:
         query: values.ScheduledJobsQuery = call.query
         if query.at:
-            raise ApiError(422, NO_TIMES, "no_times")
+            return await self._past.scheduled(call, query)
         page = await self._backend.page_jobs(
             call,
             PageJobs(
