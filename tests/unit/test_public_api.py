@@ -7,6 +7,7 @@ the changelog. Everything outside these four packages may change at any time.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "python-api.md"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "api_reference.py"
 HEAVY = ("aiohttp", "aiormq", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "rich")
 PUBLIC = {
     "journeyman": """
@@ -54,6 +56,17 @@ def test_every_public_name_is_documented_with_its_package(package: str):
     parts = re.split(r"^## `([\w.]+)`$", PAGE.read_text(), flags=re.MULTILINE)
     section = dict(zip(parts[1::2], parts[2::2], strict=True))[package]
     assert [n for n in PUBLIC[package].split() if not re.search(rf"`{n}\b", section)] == []
+
+
+def test_reference_is_what_the_source_says():
+    """If not: python scripts/api_reference.py"""
+    spec = importlib.util.spec_from_file_location("api_reference", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert set(module.PACKAGES) == set(PUBLIC)
+    assert module.PAGE.read_text() == module.page()
 
 
 @pytest.mark.parametrize("package", PUBLIC)
