@@ -425,7 +425,7 @@ def test_listing_and_namespaces(world):
     assert world.engine.decide(SetTimetable(b"", "x", *every_hour), 0, "n.").reply is OUT_OF_SCOPE
 
 
-@pytest.mark.parametrize("name", ["", "x" * 600, "journeyman.seal.1"])
+@pytest.mark.parametrize("name", ["", "x" * 600, "journeyman.seal.1", "half \ud83d"])
 def test_names_that_cannot_be(world, name):
     assert isinstance(world.set(name, every="1h"), TimetableRefused)
 

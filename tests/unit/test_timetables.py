@@ -61,6 +61,7 @@ def labels(occurrences: Occurrences, after: str, count: int) -> list[str]:
         ({"cron": "@daily", "anchor": "2027-01-01"}, "anchor: it means nothing for cron"),
         ({"every": "1m", "color": "red"}, "color: there is no such field: expected cron, every"),
         ({"every": "1m", "runner": "shell"}, "runner: 'shell' is not a list of words"),
+        ({"every": "1m", "runner": ["shell", "\ud800"]}, "runner: a word is not valid Unicode"),
         ({"every": "1m", "exclude": ["x" * 20_000]}, "timetable: it is too long"),
     ],
 )
@@ -150,6 +151,8 @@ def test_jitter_is_the_same_however_often_it_is_asked_for():
 def test_backoff_grows_up_to_its_longest():
     backoff = Timetable.read({"every": "1h", "backoff": "5s,3,1m"}).backoff
     assert [backoff.delay_s(attempt) for attempt in range(1, 6)] == [5, 15, 45, 60, 60]
+    finely = Timetable.read({"every": "1h", "backoff": "1s,1.23456789"})
+    assert Timetable.read(finely.fields()) == finely
     assert TimetableBackoff(1, 100.0, 7 * 86_400).delay_s(100) == 7 * 86_400
 
 

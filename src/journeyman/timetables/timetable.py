@@ -70,7 +70,8 @@ class TimetableBackoff:
         return min(int(grown), self.longest_s)
 
     def __str__(self) -> str:
-        return f"{duration_text(self.first_s)},{self.factor:g},{duration_text(self.longest_s)}"
+        factor = str(self.factor).removesuffix(".0")
+        return f"{duration_text(self.first_s)},{factor},{duration_text(self.longest_s)}"
 
 
 _BACKOFF = TimetableBackoff()
@@ -200,12 +201,16 @@ def _read(name: str, value: object) -> Any:
 
 
 def _words(value: object) -> tuple[str, ...]:
-    is_list = isinstance(value, list | tuple) and bool(value)
-    if not is_list or not all(isinstance(word, str) for word in value):  # type: ignore[attr-defined]
+    words = tuple(value) if isinstance(value, list | tuple) else ()
+    if not words or not all(isinstance(word, str) for word in words):
         raise TimetableError(
             "runner", f"{_shown(value)} is not a list of words", "shell and a command, ..."
         )
-    return tuple(value)  # type: ignore[arg-type]
+    try:
+        "".join(words).encode()
+    except UnicodeEncodeError:  # JSON can say what UTF-8 cannot
+        raise TimetableError("runner", "a word is not valid Unicode", "text") from None
+    return words
 
 
 def _number(name: str, value: object, least: int, most: int) -> int:

@@ -127,8 +127,12 @@ def _is_at_the_same_times(before: dict[str, Any], after: dict[str, Any]) -> bool
 
 
 def _refusal(book: TimetableBook, name: str) -> str | None:
-    if not name or len(name.encode()) > MAX_NAME_BYTES or is_reserved(name):
-        return f"the identifier is reserved, empty or longer than {MAX_NAME_BYTES} bytes"
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # JSON can say what UTF-8 cannot
+        size = 0
+    if not 0 < size <= MAX_NAME_BYTES or is_reserved(name):
+        return f"the identifier is reserved, empty, not Unicode or over {MAX_NAME_BYTES} bytes"
     if not book.is_kept:
         return _NOT_KEPT
     if book.total >= MAX_TIMETABLES and not book.has(name):
