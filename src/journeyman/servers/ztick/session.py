@@ -43,6 +43,7 @@ from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
     ListTimetables,
     NextOfTimetable,
+    RunTimetable,
     SetTimetable,
 )
 from journeyman.protocols.ztick.replies import line, timetable_not_found
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 _ALONE = (
     *(ztick.Query, ztick.ListRules, ListTimetables),
-    *(SetTimetable, NextOfTimetable, BackfillTimetable),  # up to some milliseconds each
+    *(SetTimetable, NextOfTimetable, BackfillTimetable, RunTimetable),  # up to some ms each
 )
 RULES_A_SLICE = 100
 
