@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from journeyman.cli.server.connection import server_option
+from journeyman.errors import UsageError
 from journeyman.tasks import App
 
 _LEVELS = ["debug", "info", "warning", "error"]
@@ -71,6 +72,8 @@ def worker(
     from journeyman.tasks.worker import QueueShare, Worker
     from journeyman.tasks.worker.program import load_app, run_worker, supervise
 
+    if processes > 1 and metrics:
+        raise UsageError("--metrics is of one process: start several workers, each with its port")
     if processes > 1 or reload_:
         return supervise(_one_process(), processes, reload=Path.cwd() if reload_ else None)
     found = app if isinstance(app, App) else load_app(app)

@@ -1,7 +1,7 @@
 r"""A pipelined connection to the work queue: many commands on the way, replies in order.
 
     ask(request) -> Future[list[Row]]       one write per turn of the event loop, however many asks
-    lost        every open future raises ConnectionResetError; ``Link.connect`` makes a new one
+    lost        every open future raises ConnectionResetError; ``connect`` makes a new one
 
 A reply is a head line, and for ``lease`` and ``inspect`` the blocks after it. A Row is a line of
 words and the payload that follows it. Errors of the server are ``LinkRefused`` with its words.
@@ -39,7 +39,7 @@ class NothingReady(LinkRefused):
 
 
 class WorkerLink(asyncio.Protocol):
-    """See the module. One event loop, one Link."""
+    """See the module. One event loop, one WorkerLink."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None

@@ -26,9 +26,9 @@ AGAIN_S = 1.0  # after a refusal that may pass, like a full disk
 
 
 class Reports:
-    """See the module. ``connect`` gives a new link, however long that takes."""
+    """See the module. ``connect`` gives a new link, however long that takes; None: too late."""
 
-    def __init__(self, connect: Callable[[], Awaitable[WorkerLink]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[WorkerLink | None]]) -> None:
         self._connect = connect
         self._link: WorkerLink | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -111,7 +111,7 @@ class Reports:
 
     async def _begin_again(self) -> None:
         self._link = await self._connect()
-        for job_id in list(self._open):
+        for job_id in list(self._open) if self._link is not None else ():
             self._next(job_id)
 
 

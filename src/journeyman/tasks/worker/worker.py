@@ -54,8 +54,8 @@ from journeyman.tasks.running import (
     tell_failure,
 )
 from journeyman.tasks.server import ServerBroker
-from journeyman.tasks.worker.link import NothingReady, WorkerLink
-from journeyman.tasks.worker.reports import Reports
+from journeyman.tasks.worker.link import LinkRefused, NothingReady, WorkerLink
+from journeyman.tasks.worker.reports import AGAIN_S, Reports
 from journeyman.tasks.worker.threads import ThreadPool, Work
 
 logger = logging.getLogger("journeyman.worker")
@@ -141,7 +141,7 @@ class Worker:
         """Raises AccessDenied if the server refuses the token."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._reports = Reports(lambda: self._connect("reports"))
+        self._reports = Reports(lambda: self._connect("reports", self._has_reports))
         names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
         logger.info("worker %s: queues %s, %d at a time", self.name, names, self._concurrency)
         await self._set_limits()
@@ -185,21 +185,27 @@ class Worker:
             if room <= 0:
                 await self._change()
                 continue
-            if self._lease_link is None:
-                self._lease_link = await self._connect("leases")
-                continue
+            link = self._lease_link or await self._connect("leases", lambda: not self._stopping)
+            self._lease_link = link
+            if link is None:
+                return
             try:
-                await self._lease(self._lease_link, room)
+                await self._lease(link, room)
             except ConnectionError as error:
                 if not self._stopping:
                     logger.warning("connection lost: %s; connecting again", error)
-                self._lease_link.close()
+                link.close()
                 self._lease_link = None
             except NothingReady:
                 if self._burst and not self._stopping:
                     if not self._held and not self._reports.is_busy:
                         return
                     await self._change(0.5)
+            except LinkRefused as error:
+                if not str(error).startswith("SERVER-ERROR"):
+                    raise
+                logger.warning("the server cannot lease (%s); trying again", error)
+                await self._change(AGAIN_S)
 
     async def _lease(self, link: WorkerLink, room: int) -> None:
         names = [queue.name for queue in self._queues]
@@ -267,10 +273,15 @@ class Worker:
 
     async def _gather(self, held: Held) -> None:
         """Fetch the results of the group that the job follows, then start it."""
-        endings = [
-            await self._broker.aending(UUID(job_id), 0) for job_id in held.prepared.envelope.gather
-        ]
-        held.prepared = gathered(self._app, held.prepared, endings)
+        prepared = held.prepared
+        try:
+            endings = [
+                await self._broker.aending(UUID(job_id), 0) for job_id in prepared.envelope.gather
+            ]
+            held.prepared = gathered(self._app, prepared, endings)
+        except (ClientError, ValueError) as error:
+            self._end(held, failed(prepared, error))
+            return
         held.running = None
         self._start(held)
 
@@ -374,14 +385,20 @@ class Worker:
         if prepared.current.is_lost:
             logger.warning("%s %s: lost its lease; the outcome is dropped", *_named(prepared))
         else:
-            self._reports.send(held.job_id, outcome)
+            self._conclude(prepared, outcome, took_s)
+        self._dispatch()
+        self._changed.set()
+
+    def _conclude(self, prepared: Prepared, outcome: Outcome, took_s: float) -> None:
+        self._reports.send(prepared.delivery.job_id, outcome)
         _log(prepared, outcome, took_s)
         if self._on_outcome is not None:
             self._on_outcome(prepared, outcome, took_s)
         if isinstance(outcome, Dead):
             tell_failure(self._app, outcome)
-        self._dispatch()
-        self._changed.set()
+
+    def _has_reports(self) -> bool:
+        return not self._stopping or bool(self._held) or self._reports.is_busy
 
     # -- leases in hand ----------------------------------------------------------------------------
 
@@ -416,10 +433,10 @@ class Worker:
 
     # -- connections -------------------------------------------------------------------------------
 
-    async def _connect(self, what: str) -> WorkerLink:
-        """Again and again until there is one."""
+    async def _connect(self, what: str, is_wanted: Callable[[], bool]) -> WorkerLink | None:
+        """Again and again until there is one; None if it is not wanted any more."""
         pause_s = FIRST_PAUSE_S
-        while True:
+        while is_wanted():
             try:
                 return await WorkerLink.connect(self._broker.address)
             except AccessDenied:
@@ -427,9 +444,8 @@ class Worker:
             except (CannotConnect, ConnectionError) as error:
                 logger.warning("%s; trying again in %.1f s (%s)", error, pause_s, what)
             await self._change(pause_s * random.uniform(0.8, 1.2))
-            if self._stopping and not self._held:
-                raise asyncio.CancelledError
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
+        return None
 
     async def _set_limits(self) -> None:
         """Before the first lease. Raises AccessDenied."""

@@ -1,0 +1,75 @@
+"""A worker whose server is away, or refuses: nothing that was done is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import journeyman as jm
+from journeyman.tasks.worker import QueueShare, Worker
+from tests.support.servers.task_worker import WorkerProcess
+from tests.support.servers.workq_process import WorkqProcess
+
+SLOW = """
+import time
+import journeyman as jm
+
+app = jm.App(lease=20)
+
+@app.task(name="slow")
+def slow() -> str:
+    open("began", "w").close()
+    time.sleep(1.5)
+    open("ended", "w").close()
+    return "kept"
+"""
+
+
+def test_a_stopped_worker_waits_for_the_server_to_report_what_it_did(tmp_path):
+    (tmp_path / "shop.py").write_text(SLOW)
+    server = WorkqProcess(tmp_path, workq__cmdlog_sync="always").start()
+    url = f"journeyman://127.0.0.1:{server.workq_port}"
+    app = jm.App(url)
+    job = app.task(name="slow")(lambda: None).send()
+    with WorkerProcess(tmp_path, "shop:app", url=url) as worker:
+        while not (tmp_path / "began").exists():
+            time.sleep(0.02)
+        server.kill()
+        worker.process.terminate()
+        worker.wait_for("done slow")
+        worker.wait_for("trying again in .*reports")
+        assert worker.process.poll() is None
+        again = WorkqProcess(
+            tmp_path, workq__cmdlog_sync="always", workq__listen=f"127.0.0.1:{server.workq_port}"
+        ).start()
+        try:
+            assert job.result(timeout=60) == "kept"
+            assert worker.process.wait(60) == 0
+        finally:
+            app.close()
+            again.kill()
+
+
+def test_a_lease_that_the_server_cannot_record_is_asked_for_again():
+    asked: list[bytes] = []
+    answers = [b"-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker", b"-TIMEOUT"]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            asked.append(line)
+            writer.write(answers[min(len(asked), 2) - 1] + b"\r\n")
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        app = jm.App(f"journeyman://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        app.task(name="nothing")(lambda: None)
+        worker = Worker(app, [QueueShare("q")], burst=True)
+        running = asyncio.ensure_future(worker.run())
+        while len(asked) < 1:
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(running, 60)
+        server.close()
+
+    asyncio.run(run())
+    assert len(asked) == 2
