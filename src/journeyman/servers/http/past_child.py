@@ -63,6 +63,7 @@ class Past:
         self._files: list[str] = []
         self._seen: tuple[tuple[str, int, int], ...] = ()
         self._moments: OrderedDict[int, list[PastJob]] = OrderedDict()
+        self._counts: dict[int, dict[str, dict[str, int]]] = {}
         self._log: Any = None
 
     def look(self) -> None:
@@ -74,6 +75,7 @@ class Past:
         if seen != self._seen:
             self._log, self._seen = _load(self._files), seen
             self._moments.clear()
+            self._counts.clear()
 
     def span(self) -> tuple[int, int]:
         """The times of the first and the last record; zeros for an empty log."""
@@ -94,10 +96,15 @@ class Past:
 
     def counts(self, moment_ns: int) -> dict[str, dict[str, int]]:
         """By queue and state."""
+        self.look()
+        if (known := self._counts.get(moment_ns)) is not None:
+            return known
         counted = Counter((job.queue, job.state) for job in self.at(moment_ns))
         found: dict[str, dict[str, int]] = {}
         for (queue, state), count in sorted(counted.items()):
             found.setdefault(queue, {})[state] = count
+        self._counts = {each: self._counts[each] for each in self._moments if each in self._counts}
+        self._counts[moment_ns] = found
         return found
 
     def page(
