@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from journeyman.client import NotFound, Refused, WorkJobState, WorkQueue
+from journeyman.client import KestrelClient, NotFound, Refused, WorkJobState, WorkQueue
+from tests.support.servers.fanout_process import FanOutProcess
 from tests.support.servers.workq_process import WorkqProcess
 
 
@@ -242,3 +244,26 @@ def test_without_a_ledger_what_needs_one_is_refused(tmp_path: Path):
                 call()
         assert leased_ids(queue, "q") == [job]
         queue.touch(job)
+
+
+def test_ends_of_jobs_are_put_on_a_fan_out_queue(tmp_path: Path):
+    with FanOutProcess(
+        tmp_path,
+        settings={
+            "workq.enabled": "true",
+            "workq.listen": "127.0.0.1:0",
+            "workq.cmdlog_path": str(tmp_path / "cmdlog"),
+            "workq.events_to": "ends",
+        },
+    ) as server:
+        port = int(server.wait_for_line(r"the work queue listens on [^\s\"]+?:(\d+)")[1])
+        with (
+            WorkQueue(port=port, timeout_s=30.0) as queue,
+            KestrelClient(port=server.fanout_port, timeout_s=30.0) as items,
+        ):
+            job = queue.add("mail")
+            queue.complete(job)
+            item = items.get("ends", wait_ms=30_000)
+    assert item is not None
+    event = json.loads(item)
+    assert (event["event"], event["job"], event["queue"]) == ("completed", str(job), "mail")

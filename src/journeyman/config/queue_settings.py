@@ -292,6 +292,9 @@ class WorkqSettings:
         0,
         "time after which a connection that neither speaks nor waits is closed; 0 is never",
     )
+    events_to: str = setting(
+        _QueueName(), "", "fan-out queue that gets an item for every job that ends; empty: none"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ def check(configuration: Configuration) -> Access:
         options = EngineOptions(storage.cache_capacity_bytes, storage.mode)
         engine = check_engine(storage.engine, options)
         check_path(engine, expanded(storage.path))
+    if settings.workq.events_to and not settings.kestrel.enabled:
+        raise UsageError("workq.events_to needs the fan-out queues: set kestrel.enabled = true")
     if settings.telemetry.enabled:
         check_telemetry(settings.telemetry)
     return access

@@ -165,6 +165,8 @@ async def _serve_on(
         work = WorkqServer(context)
     if settings.kestrel.enabled:
         fan_out = KestrelServer(context)
+    if work is not None and fan_out is not None:
+        work.put_event = fan_out.put
     runners = RunnerSet(
         settings,
         add_work=None if work is None else work.add,

@@ -20,6 +20,7 @@ from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
 from journeyman.servers.core.group_commit import NotDone, Requests
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.telemetry.metrics import Family
+from journeyman.servers.workq.events import JobEvents, PutItem
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.workq.persistence import (
     Keeping,
@@ -48,6 +49,8 @@ class WorkqServer(Service):
         super().__init__(context)
         self.store: Storage | None = None  # if that is where the jobs are
         self.has_failed = False  # it has stopped, and the other services go on
+        self.put_event: PutItem | None = None  # onto a fan-out queue
+        self._events: JobEvents | None = None
 
     def families(self) -> list[Family]:
         """The figures; ready to be asked when the work queue has started."""
@@ -107,6 +110,10 @@ class WorkqServer(Service):
         self.figures = WorkqMetrics(
             queue.stats, self.around.sessions, queue.largest_queues, self._clock
         )
+        events_to = self._settings.workq.events_to
+        if events_to and self.put_event is not None:
+            self._events = JobEvents(events_to, self.put_event, queue, self._messages)
+            self.writer.watchers.append(self._events.watch)
         keeping.begin_upkeep(
             loop, self.writer, cleaned=self.figures.cleaning_ended, on_failure=self.on_failure
         )
@@ -146,6 +153,8 @@ class WorkqServer(Service):
         """Write what is left, and let go of the log."""
         self._ticker.stop()
         await self._finish_writing()
+        if self._events is not None:
+            await self._events.close()
         self._keeping.stop()
         self.writer.close()
         await self._loop.run_in_executor(None, self._keeping.close)
