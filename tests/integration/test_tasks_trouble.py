@@ -73,3 +73,30 @@ def test_a_lease_that_the_server_cannot_record_is_asked_for_again():
 
     asyncio.run(run())
     assert len(asked) == 2
+
+
+TOKENS = '[token.shop]\nsecret = "sk_shop"\nnamespace = "shop."\n'
+
+
+def test_a_worker_shows_its_token_and_says_why_it_is_refused(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        'import journeyman as jm\napp = jm.App(queue="shop.mail")\n'
+        '@app.task(name="twice")\ndef twice(n: int) -> int: return 2 * n\n'
+        '@app.task(name="far", queue="far")\ndef far() -> None: ...\n'
+    )
+    (tmp_path / "tokens").write_text(TOKENS)
+    with WorkqProcess(tmp_path, memory=True, controller__auth_file="tokens") as server:
+        where = f"127.0.0.1:{server.workq_port}"
+        app = jm.App(f"journeyman://sk_shop@{where}", queue="shop.mail")
+        job = app.task(name="twice")(lambda n: n).send(21)
+        words = ("shop:app", "-q", "shop.mail", "--burst")
+        with WorkerProcess(tmp_path, *words, url=app.url) as worker:
+            assert worker.process.wait(60) == 0
+        assert job.result(timeout=1) == 42
+        app.close()
+        with WorkerProcess(tmp_path, "shop:app", url=f"journeyman://sk_no@{where}") as worker:
+            worker.wait_for("journeyman: error: auth_failed: CLIENT-ERROR Authentication failed")
+            assert worker.process.wait(60) == 1
+        with WorkerProcess(tmp_path, "shop:app", "-q", "far", url=app.url) as worker:
+            worker.wait_for("journeyman: error: CLIENT-ERROR Insufficient namespace scope")
+            assert worker.process.wait(60) == 1
