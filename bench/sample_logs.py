@@ -39,8 +39,9 @@ def ztick_log(entries: int) -> bytes:
     return b"".join(log)
 
 
-def workq_log(jobs: int) -> bytes:
-    chance = Random(SEED)
+def workq_log(jobs: int, seed: int = 0) -> bytes:
+    """Another ``seed`` gives other jobs."""
+    chance = Random(SEED + seed)
     log = [workq.HEADER]
     for i in range(jobs):
         now = workq.Instant(START_NS + i * 1_000_000)

@@ -68,3 +68,34 @@ def random_log(seed: int, jobs: int = 40, records: int = 600) -> list[Record]:
             if word == "fail" and chance.random() < 0.5:
                 log.append(event("timeout-attempt", job, moment))
     return log
+
+
+def busy_log(seed: int, jobs: int = 40) -> list[Record]:
+    """Records as a server writes them over two days, with every outcome."""
+    chance = random.Random(seed)
+    found: list[tuple[float, Record]] = []
+
+    def note(word: str, number: int, at: float) -> None:
+        found.append((at, event(word, number, at)))
+
+    for number in range(jobs):
+        at = chance.randrange(150_000)
+        due = chance.choice([None, None, at + 600])
+        queue = chance.choice(["mail", "print"])
+        found.append((at, added(number, at, queue=queue, due_s=due, max_fails=3)))
+        at = due or at
+        for _ in range(chance.randrange(4)):
+            at += chance.randrange(1, 5_000)
+            note("start-attempt", number, at)
+            at += chance.randrange(1, 50)
+            word = chance.choice(["complete", "fail", "timeout-attempt", "retry", ""])
+            if word == "retry":
+                note("fail", number, at)
+                note("timeout-attempt", number, at)
+            elif word:
+                note(word, number, at)
+            if word in ("complete", "fail", ""):
+                break
+        if chance.random() < 0.2:
+            note("delete", number, at + 1)
+    return [record for _, record in sorted(found, key=lambda each: each[0])]

@@ -41,6 +41,8 @@ from journeyman.spark.lake.layout import BETWEEN, TABLES, shaped
 from journeyman.spark.lake.storage import Lake, Staged
 from journeyman.spark.source.api import register_formats
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions, arrow_schema
+from journeyman.spark.streams.chains import survey
+from journeyman.spark.streams.offsets import StreamOffset
 from journeyman.units import NS_PER_S
 
 _HOST = re.compile(r"[^|/\\]+")
@@ -83,6 +85,46 @@ def start_stream(
     if every_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every_s} seconds").start()
+
+
+def has_news(lake: Lake, source: LakeSource) -> bool:
+    """Whether a stream would find anything: a file that grew, a new file, an unfinished batch.
+
+    To ask costs a few calls of stat; to start a stream, seconds.
+    """
+    checkpoint = lake.checkpoint_path(source.stream)
+    offset = _last_offset(checkpoint)
+    if offset is None:
+        return True
+    seen = survey(SourceOptions.parse(source.dialect, source.options))
+    if seen.keys() - offset.logs.keys():
+        return True
+    for name, log in seen.items():
+        newest = offset.logs[name].newest
+        known = None if newest is None else (newest.inode, newest.end)
+        if log.files and (log.files[-1].inode, log.files[-1].size) != known:
+            return True
+    return False
+
+
+def _last_offset(checkpoint: str) -> StreamOffset | None:
+    """Where the last batch ended; None if there is none, or it was not finished."""
+    try:
+        batches = {name: _numbers(posixpath.join(checkpoint, name)) for name in _CHECKPOINT}
+        last = max(batches["offsets"])
+        if last not in batches["commits"]:
+            return None
+        with open(posixpath.join(checkpoint, "offsets", str(last)), encoding="utf-8") as file:
+            return StreamOffset.from_json(json.loads(file.read().splitlines()[-1]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+_CHECKPOINT = ("offsets", "commits")
+
+
+def _numbers(directory: str) -> list[int]:
+    return [int(name) for name in os.listdir(directory) if name.isdecimal()]
 
 
 def _store_batch(lake: Lake, source: LakeSource, frame: DataFrame, number: int) -> None:
@@ -189,13 +231,15 @@ def stage_rows(lake: Lake, table: str, rows: Sequence[Mapping[str, Any]], host: 
 # Readers.
 
 
-def store_readers(spark: SparkSession, lake: Lake, source: LakeSource) -> None:
-    """Where the readers of these queues stand now."""
+def store_readers(spark: SparkSession, lake: Lake, source: LakeSource) -> bool:
+    """Where the readers of these queues stand now; False if no file changed since the last look."""
     assert source.dialect == KESTREL
-    hosts = {
-        log.name: dict(log.partitions).get("host") or source.host
-        for log in find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
-    }
+    logs = find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
+    files = [(file.path, file.size, file.modified_ns) for log in logs for file in log.files]
+    looks = hashlib.sha256(repr(sorted(files, key=str)).encode()).hexdigest()
+    if lake.state.readers.get(source.stream) == looks:
+        return False
+    hosts = {log.name: dict(log.partitions).get("host") or source.host for log in logs}
     observed_at = _now()
     by_host: dict[str, list[dict[str, Any]]] = {}
     for row in kestrel_attempts.lag(*journal_of(spark, [source.path])).collect():
@@ -205,8 +249,8 @@ def store_readers(spark: SparkSession, lake: Lake, source: LakeSource) -> None:
         values |= {name: row[name] for name in names}
         by_host.setdefault(hosts.get(row._log, source.host), []).append(values)
     staged = [stage_rows(lake, "silver/readers", rows, host) for host, rows in by_host.items()]
-    if staged:
-        lake.commit(staged, {})
+    lake.commit(staged, {}, readers={**lake.state.readers, source.stream: looks})
+    return bool(staged)
 
 
 def _now() -> datetime:

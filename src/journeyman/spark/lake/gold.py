@@ -9,9 +9,9 @@ hour, which are few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
@@ -29,7 +29,7 @@ from journeyman.spark.lake.layout import (
     shaped,
 )
 from journeyman.spark.lake.silver import FAILURES, as_history, host_of, items_as_history
-from journeyman.spark.lake.storage import Lake, Staged, partition_values
+from journeyman.spark.lake.storage import Lake, StagedFiles, partition_values
 from journeyman.units import NS_PER_S
 
 _ACCURACY = 10_000
@@ -62,30 +62,29 @@ def gold_rows(attempts: DataFrame, items: DataFrame, days: Sequence[str]) -> Dat
     return rows.where(near).where(exact)
 
 
-def stage_gold(
+def gold_tasks(
     spark: SparkSession, lake: Lake, rows: DataFrame, runs: DataFrame, days: Sequence[str]
-) -> list[tuple[Staged, list[str]]]:
-    """The gold of these days, and the files it replaces. ``rows`` are those of ``gold_rows``."""
-    hourly = _throughput_hourly(rows)
+) -> list[Callable[[], StagedFiles]]:
+    """What stages the gold of these days, table by table; ``rows`` are those of ``gold_rows``."""
+    hourly = _named(throughput(rows, HOUR_NS), "hour")
+    by_day = hourly.groupBy("dialect", "queue", "host", "date")
     depth_changes = _named(changes(_jobs(rows), HOUR_NS), "hour").where(_on("date", days))
     tables = {
         "gold/throughput_hourly": hourly,
-        "gold/throughput_daily": hourly.groupBy("dialect", "queue", "host", "date").agg(
-            *(F.sum(name).alias(name) for name in COUNTS)
-        ),
+        "gold/throughput_daily": by_day.agg(*(F.sum(name).alias(name) for name in COUNTS)),
         "gold/latency_hourly": _latency(rows, HOUR_NS),
         "gold/latency_daily": _latency(rows, DAY_NS),
         "gold/failures_daily": _failures(rows, runs),
         "gold/lateness_daily": _lateness(runs),
+        "gold/depth_changes": depth_changes,
     }
-    staged = [_stage_days(lake, name, table, days) for name, table in tables.items()]
-    staged.append(_stage_days(lake, "gold/depth_changes", depth_changes, days))
-    staged.append(_stage_depth(spark, lake, depth_changes, days))
-    return staged
+    tasks = [partial(_stage_days, lake, name, table, days) for name, table in tables.items()]
+    return [*tasks, partial(_stage_depth, spark, lake, depth_changes, days)]
 
 
-def stage_lag(spark: SparkSession, lake: Lake, days: Sequence[str]) -> tuple[Staged, list[str]]:
-    """Readers' lag on these days, from where they stood at each ingest."""
+def stage_lag(spark: SparkSession, lake: Lake) -> StagedFiles:
+    """Readers' lag on the last day that an ingest noted where they stood, and the one before."""
+    days = sorted({partition_values(name)["date"] for name in lake.files("silver/readers")})[-2:]
     seen = lake.read(spark, "silver/readers").where(_on("date", days))
     lag = seen.groupBy(
         "host", "log", "queue", "reader", "date", F.date_trunc("hour", "observed_at").alias("hour")
@@ -93,17 +92,11 @@ def stage_lag(spark: SparkSession, lake: Lake, days: Sequence[str]) -> tuple[Sta
     return _stage_days(lake, "gold/reader_lag_hourly", lag, days)
 
 
-def _stage_days(
-    lake: Lake, table: str, rows: DataFrame, days: Sequence[str]
-) -> tuple[Staged, list[str]]:
+def _stage_days(lake: Lake, table: str, rows: DataFrame, days: Sequence[str]) -> StagedFiles:
     """Few rows, so few files: one for each day and host."""
     wanted = shaped(rows.where(_on("date", days)), table).coalesce(1)
     replaced = [name for name in lake.files(table) if partition_values(name)["date"] in set(days)]
     return lake.stage(wanted, table), replaced
-
-
-def _throughput_hourly(rows: DataFrame) -> DataFrame:
-    return _named(throughput(rows, HOUR_NS), "hour")
 
 
 def _named(table: DataFrame, time: str) -> DataFrame:
@@ -194,7 +187,7 @@ def _jobs(rows: DataFrame) -> DataFrame:
 
 def _stage_depth(
     spark: SparkSession, lake: Lake, changed: DataFrame, days: Sequence[str]
-) -> tuple[Staged, list[str]]:
+) -> StagedFiles:
     """Depth from the first touched day on: the changes of all hours, added up."""
     before = lake.read(spark, "gold/depth_changes").where(~_on("date", days))
     every = before.unionByName(shaped(changed, "gold/depth_changes"))

@@ -8,18 +8,26 @@ Each step is a commit of its own: killed in between, the next ingest goes on whe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.errors import UsageError
 from journeyman.spark.lake import gold, silver
-from journeyman.spark.lake.bronze import LakeSource, start_stream, store_readers, store_runs
+from journeyman.spark.lake.bronze import (
+    LakeSource,
+    has_news,
+    start_stream,
+    store_readers,
+    store_runs,
+)
 from journeyman.spark.lake.layout import LOG_DIALECTS
-from journeyman.spark.lake.storage import Lake, Staged, change_lake
+from journeyman.spark.lake.storage import Lake, StagedFiles, change_lake
 from journeyman.spark.source.options import KESTREL, ZTICK
 
-EVERY_S = 10.0
+_AT_ONCE = 4
 _PARQUET = {
     # Parquet's own timestamps, which every reader knows.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -67,68 +75,77 @@ def ingest(
 def _one_round(
     spark: SparkSession, lake: Lake, sources: Sequence[LakeSource], run_directory: str | None
 ) -> Ingested:
-    queries = [start_stream(spark, lake, source) for source in sources]
-    for query in queries:
-        query.awaitTermination()
+    queries = [start_stream(spark, lake, each) for each in sources if has_news(lake, each)]
+    try:
+        for query in queries:
+            query.awaitTermination()
+    finally:  # should one have failed, no other may go on behind the lock
+        for query in queries:
+            query.stop()
+    lag_noted = False
     for source in sources:
         if source.dialect == ZTICK:
             store_runs(lake, source, run_directory)
         elif source.dialect == KESTREL:
-            store_readers(spark, lake, source)
+            lag_noted = store_readers(spark, lake, source) or lag_noted
     files = {table: len(names) for table, names in lake.state.fresh.items() if names}
-    refresh(spark, lake)
+    refresh(spark, lake, lag_noted=lag_noted)
     return Ingested(files, lake.state.commit)
 
 
-def refresh(spark: SparkSession, lake: Lake, change: silver.SilverChange | None = None) -> None:
-    """Silver and gold of what is fresh in bronze, in one commit."""
+def refresh(
+    spark: SparkSession,
+    lake: Lake,
+    change: silver.SilverChange | None = None,
+    *,
+    lag_noted: bool = False,
+) -> None:
+    """Silver and gold of what is fresh in bronze, in one commit. ``change``: or of these keys."""
     found = change or silver.attempts_changed(spark, lake)
-    staged: list[tuple[Staged, list[str]]] = []
+    appended = silver.new_rows(spark, lake)
+    tasks: list[Callable[[], StagedFiles]] = [
+        partial(_append, lake, table, rows) for table, rows in appended.items()
+    ]
     changed: list[DataFrame] = []
+    held = [rows.persist() for rows in appended.values()]
     attempts = lake.read(spark, "silver/attempts")
     if found is not None:
-        new_jobs, old_jobs = silver.jobs_of(found.new), silver.jobs_of(found.old)
-        staged.append(silver.stage_keyed(lake, "silver/attempts", found, found.old, found.new))
-        staged.append(silver.stage_keyed(lake, "silver/jobs", found, old_jobs, new_jobs))
-        rest = attempts.join(found.touched, ["host", "log", "dialect", "key"], "left_anti")
-        attempts = rest.unionByName(found.new)
-        changed += [found.old, found.new]
-    runs, items = lake.read(spark, "silver/runs"), lake.read(spark, "silver/items")
-    appended = {
-        "silver/runs": silver.new_runs(spark, lake),
-        "silver/items": silver.new_items(spark, lake),
-        "silver/damage": silver.new_damage(spark, lake),
-    }
-    for table, rows in appended.items():
-        if rows is not None:
-            staged.append((lake.stage(rows, table), []))
-    if (new_runs := appended["silver/runs"]) is not None:
-        runs = runs.unionByName(new_runs)
-    if (new_items := appended["silver/items"]) is not None:
-        items = items.unionByName(new_items)
-        put = silver.items_as_history(new_items, new_items["log"])
-        changed.append(put)
+        old, new = found.old, found.new
+        held += [found.touched, new]
+        tasks.append(partial(silver.stage_keyed, lake, "silver/attempts", found, old, new))
+        jobs = silver.jobs_of(old), silver.jobs_of(new)
+        tasks.append(partial(silver.stage_keyed, lake, "silver/jobs", found, *jobs))
+        fired = silver.firings_of(old), silver.firings_of(new)
+        tasks.append(partial(silver.stage_keyed, lake, "silver/timetable_firings", found, *fired))
+        attempts = attempts.join(found.touched, list(silver.KEY), "left_anti").unionByName(new)
+        changed += [old, new]
+    if (items := appended.get("silver/items")) is not None:
+        changed.append(silver.items_as_history(items, items["log"]))
     if changed and (days := gold.touched_days(changed)):
-        rows = gold.gold_rows(attempts, items, days).persist()
-        staged += gold.stage_gold(spark, lake, rows, runs, days)
-        rows.unpersist()
-    lag_days = _unseen_days(lake)
-    if lag_days:
-        staged.append(gold.stage_lag(spark, lake, lag_days))
-    if staged or lake.state.fresh:
-        lake.commit(
-            [each for each, _ in staged],
-            {each.table: files for each, files in staged if files},
-            fresh={},
-        )
-    if found is not None:
-        found.new.unpersist()
-        found.touched.unpersist()
+        now = {table: _with(lake, spark, table, appended) for table in silver.APPENDED}
+        rows = gold.gold_rows(attempts, now["silver/items"], days).persist()
+        held.append(rows)
+        tasks += gold.gold_tasks(spark, lake, rows, now["silver/runs"], days)
+    if lag_noted:
+        tasks.append(partial(gold.stage_lag, spark, lake))
+    if not tasks and not lake.state.fresh:
+        return
+    # Each is a small query that mostly waits for Spark to plan it.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        staged = list(pool.map(lambda task: task(), tasks))
+    removes = {each.table: files for each, files in staged if files}
+    lake.commit([each for each, _ in staged], removes, fresh={})
+    for frame in held:
+        frame.unpersist()
 
 
-def _unseen_days(lake: Lake) -> list[str]:
-    """The days of which readers were noted since the last commit of their lag: today, mostly."""
-    from journeyman.spark.lake.storage import partition_values
+def _append(lake: Lake, table: str, rows: DataFrame) -> StagedFiles:
+    return lake.stage(rows, table), []
 
-    seen = {partition_values(name)["date"] for name in lake.files("silver/readers")}
-    return sorted(seen)[-1:]
+
+def _with(
+    lake: Lake, spark: SparkSession, table: str, appended: Mapping[str, DataFrame]
+) -> DataFrame:
+    """A table as it will be."""
+    known = lake.read(spark, table)
+    return known.unionByName(appended[table]) if table in appended else known

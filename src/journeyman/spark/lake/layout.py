@@ -229,6 +229,23 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             ),
         ),
         LakeTable(
+            "silver/timetable_firings",
+            "one row per occurrence of a timetable and attempt",
+            (
+                ("timetable", "string!", "name of the timetable"),
+                ("occurrence", "string!", "its time in the zone of the timetable, ISO 8601"),
+                ("dialect", "string!", "`ztick`"),
+                ("log", "string!", "path of the log"),
+                ("key", "string!", "identifier of the job, `timetable@occurrence`"),
+                ("attempt", "int!", "from 1; without `started_at`, the one it waits for"),
+                *_moments("ready", "started", "ended"),
+                ("lateness_s", "double", "planned to started"),
+                ("run_s", "double", "started to ended"),
+                ("outcome", "string!", "as in history.md"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
             "silver/items",
             "one row per item of a fan-out queue",
             (

@@ -19,12 +19,13 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark.history import workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import ATTEMPTS, expired_by, moment
 from journeyman.spark.lake.layout import BETWEEN, LOG_DIALECTS, day_of, seconds, shaped
-from journeyman.spark.lake.storage import Lake, Staged, partition_values
+from journeyman.spark.lake.storage import Lake, StagedFiles, partition_values
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, WORKQ, ZTICK
 from journeyman.units import NS_PER_MS
 
 FAILURES = ("failed", "timed-out", "cut-off")
-_KEY = ("host", "log", "dialect", "key")
+KEY = ("host", "log", "dialect", "key")
+_OCCURRENCE = r"^(.+)@(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:Z|[+-]\d{2}:\d{2}))$"
 _NEVER = "1970-01-01"  # the day of what has no time at all
 
 
@@ -73,13 +74,13 @@ def change_of(
         runs = runs.where(F.col("kind") == "run")
         frames.append(ztick_attempts.attempts(records, runs))
     new = _as_silver(reduce(DataFrame.unionByName, frames)).persist()
-    old = known if is_first else known.join(F.broadcast(keys), list(_KEY), "left_semi")
+    old = known if is_first else known.join(F.broadcast(keys), list(KEY), "left_semi")
     return SilverChange(keys, old, new)
 
 
 def stage_keyed(
     lake: Lake, table: str, change: SilverChange, old: DataFrame, new: DataFrame
-) -> tuple[Staged, list[str]]:
+) -> StagedFiles:
     """The partitions in which rows of touched keys were or are; and the files they replace."""
     places = {
         (str(row.date), row.host)
@@ -88,7 +89,7 @@ def stage_keyed(
     files = [name for name in lake.files(table) if _place(name) in places]
     if files:
         kept = lake.read(new.sparkSession, table, files).join(
-            F.broadcast(change.touched), list(_KEY), "left_anti"
+            F.broadcast(change.touched), list(KEY), "left_anti"
         )
         new = new.unionByName(kept)
     return lake.stage(shaped(new, table), table), files
@@ -145,7 +146,7 @@ def with_moments(*names: str) -> dict[str, Column]:
 def jobs_of(attempts: DataFrame) -> DataFrame:
     """One row per job; ``attempts`` has all rows of each."""
     last = F.struct(F.coalesce("position", F.lit(-1)), F.coalesce("ready_ns", F.lit(0)), "attempt")
-    rows = attempts.withColumn("life", F.coalesce("life", F.lit(1))).groupBy(*_KEY, "life")
+    rows = attempts.withColumn("life", F.coalesce("life", F.lit(1))).groupBy(*KEY, "life")
     summed = rows.agg(
         F.max("queue").alias("queue"),
         F.max_by("outcome", last).alias("status"),
@@ -159,6 +160,26 @@ def jobs_of(attempts: DataFrame) -> DataFrame:
     )
     moments = with_moments("created", "ready", "started", "ended")
     return shaped(summed.withColumns(moments), "silver/jobs")
+
+
+def firings_of(attempts: DataFrame) -> DataFrame:
+    """The rows of occurrences of timetables; their identifiers say so (docs/timetables.md)."""
+    fired = attempts.where((F.col("dialect") == ZTICK) & F.col("key").rlike(_OCCURRENCE))
+    parts = {
+        "timetable": F.regexp_extract("key", _OCCURRENCE, 1),
+        "occurrence": F.regexp_extract("key", _OCCURRENCE, 2),
+        "lateness_s": F.col("wait_s"),
+    }
+    return shaped(fired.withColumns(parts), "silver/timetable_firings")
+
+
+APPENDED = ("silver/runs", "silver/items", "silver/damage")
+
+
+def new_rows(spark: SparkSession, lake: Lake) -> dict[str, DataFrame]:
+    """Rows that fresh files of bronze add to tables that only grow."""
+    made = (new_runs(spark, lake), new_items(spark, lake), new_damage(spark, lake))
+    return {table: rows for table, rows in zip(APPENDED, made, strict=True) if rows is not None}
 
 
 def new_runs(spark: SparkSession, lake: Lake) -> DataFrame | None:
@@ -207,8 +228,9 @@ def new_items(spark: SparkSession, lake: Lake) -> DataFrame | None:
     same = ["host", "log", "queue", "item_id", "put_ns", "data_size"]
     items = items.dropDuplicates(same)
     if lake.files("silver/items"):
-        known = lake.read(spark, "silver/items").select(*same)
-        items = items.join(known, same, "left_anti")
+        days = [row.date for row in items.select("date").distinct().collect()]
+        known = lake.read(spark, "silver/items").where(F.col("date").isin(*days))
+        items = items.join(known.select(*same), same, "left_anti")
     return items
 
 

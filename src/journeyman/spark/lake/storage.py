@@ -29,6 +29,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -64,6 +65,7 @@ class LakeState:
     checkpoints: Mapping[str, str] = field(default_factory=dict)  # stream -> id of its checkpoint
     runs: Mapping[str, int] = field(default_factory=dict)  # file of runs -> bytes read
     fresh: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table -> files not in silver
+    readers: Mapping[str, str] = field(default_factory=dict)  # stream -> what its files looked like
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,10 @@ class Staged:
     table: str
     directory: str
     files: tuple[str, ...]
+
+
+# What is staged for a table, and the files it stands for.
+StagedFiles = tuple[Staged, list[str]]
 
 
 class Lake:
@@ -182,10 +188,11 @@ class Lake:
         """Which staged file gets which name; and the new names of each table."""
         renames: dict[str, str] = {}
         added: dict[str, list[str]] = {}
+        ordinals = count()
         for each in staged:
-            for at, file in enumerate(each.files):
+            for file in each.files:
                 place = posixpath.dirname(file)
-                name = posixpath.join(place, f"{number:08d}-{at}.parquet")
+                name = posixpath.join(place, f"{number:08d}-{next(ordinals)}.parquet")
                 os.makedirs(posixpath.join(self.table_path(each.table), place), exist_ok=True)
                 source = posixpath.join(each.directory, "rows", file)
                 renames[posixpath.relpath(source, self.path)] = posixpath.join(each.table, name)

@@ -1,0 +1,122 @@
+"""A commit of a lake, cut off at every step: the old lake or the new one, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from journeyman.disk import RealDisk
+from journeyman.errors import JourneymanError, UsageError
+from journeyman.spark.lake.storage import Lake, change_lake, open_lake, vacuum
+
+TABLE = "silver/readers"
+DAY = "2026-11-17"
+
+
+class PowerCut(Exception):
+    pass
+
+
+def rows(*heads: int) -> pa.Table:
+    return pa.table({"head": list(heads)})
+
+
+def heads(lake: Lake) -> list[int]:
+    files = [f"{lake.table_path(TABLE)}/{name}" for name in lake.files(TABLE)]
+    return sorted(int(head.as_py()) for name in files for head in pq.read_table(name)["head"])
+
+
+def change(lake: Lake) -> None:
+    """Two files in the place of the first one, and a note of it."""
+    old = lake.files(TABLE)
+    staged = [lake.stage_table(rows(head), TABLE, DAY, "b") for head in (3, 4)]
+    lake.commit(staged, {TABLE: old}, batches={"stream": 7})
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
+def test_a_commit_that_is_cut_off_anywhere_is_whole_or_not_there(tmp_path, monkeypatch, format_):
+    steps = 0
+    outcomes = set()
+    while True:
+        path = str(tmp_path / str(steps))
+        with change_lake(path, format_) as lake:
+            lake.commit([lake.stage_table(rows(1, 2), TABLE, DAY, "a")], {})
+        with monkeypatch.context() as patch:
+            left = cut_after(patch, steps)
+            try:
+                with change_lake(path) as lake:
+                    change(lake)
+            except PowerCut:
+                pass
+        lake = open_lake(path)
+        outcome = heads(lake), dict(lake.state.batches)
+        assert outcome in (([1, 2], {}), ([3, 4], {"stream": 7}))
+        outcomes.add(str(outcome))
+        if left[0] > 0:
+            break
+        steps += 1
+    assert len(outcomes) == 2
+    assert steps > 5
+
+
+def cut_after(patch: pytest.MonkeyPatch, steps: int) -> list[int]:
+    """Let the disk do so many things; how many are left is answered, and counted down."""
+    left = [steps]
+    for name in ("rename", "remove", "sync_dir", "open_append"):
+        real = getattr(RealDisk, name)
+
+        def limited(self, *args, _real=real, **kwargs):
+            if left[0] <= 0:
+                raise PowerCut
+            left[0] -= 1
+            return _real(self, *args, **kwargs)
+
+        patch.setattr(RealDisk, name, limited)
+    return left
+
+
+def test_one_process_changes_a_lake_at_a_time(tmp_path):
+    with (
+        change_lake(str(tmp_path)),
+        pytest.raises(JourneymanError, match="another process is changing this lake"),
+        change_lake(str(tmp_path)),
+    ):
+        pass
+
+
+def test_a_lake_keeps_its_format_and_knows_its_version(tmp_path):
+    with change_lake(str(tmp_path)) as lake:
+        lake.commit([], {})
+    with (
+        pytest.raises(UsageError, match="is a lake of format parquet"),
+        change_lake(str(tmp_path), "delta"),
+    ):
+        pass
+    state = Path(tmp_path / "_lake" / "state.json")
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"version": 9}))
+    with pytest.raises(UsageError, match="version 9"):
+        open_lake(str(tmp_path))
+
+
+def test_what_is_not_a_lake_is_said_so(tmp_path):
+    with pytest.raises(UsageError, match="there is no lake"):
+        open_lake(str(tmp_path))
+    with pytest.raises(UsageError, match="mounted file system"):
+        open_lake("s3://bucket/lake")
+
+
+def test_delta_keeps_replaced_files_until_they_are_vacuumed(tmp_path):
+    with change_lake(str(tmp_path), "delta") as lake:
+        lake.commit([lake.stage_table(rows(1, 2), TABLE, DAY, "a")], {})
+        change(lake)
+        table = deltalake.DeltaTable(lake.table_path(TABLE))
+        assert len(table.file_uris()) == 2
+        assert len(list(Path(lake.table_path(TABLE)).rglob("*.parquet"))) == 3
+        vacuum(lake)
+        assert len(list(Path(lake.table_path(TABLE)).rglob("*.parquet"))) == 2
+        assert heads(lake) == [3, 4]
