@@ -390,6 +390,17 @@ def test_the_tail_shows_records_as_they_become_durable(server):
     assert "v1.tail" in [record["queue"] for record in told["records"]]
 
 
+def test_a_server_that_stops_ends_its_streams(tmp_path: Path):
+    with ScheduleProcess(tmp_path, settings=ALL_SERVICES) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+        connection.request("GET", "/v1/events")
+        stream = connection.getresponse()
+        assert stream.readline() == b"retry: 2000\n"
+        assert server.stop() == 0
+        assert b"event: figures" in stream.read()
+        connection.close()
+
+
 def test_settings_come_with_their_origin(server):
     settings_ = {each["name"]: each for each in ask(server, "GET", "/v1/settings")[1]["settings"]}
     assert settings_["workq.enabled"]["origin"] == "command line"

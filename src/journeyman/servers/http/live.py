@@ -17,6 +17,8 @@ from typing import Any
 
 from aiohttp import web
 
+from journeyman.servers.http.errors import ApiError
+
 FIGURES_S = 1.0
 FLUSH_S = 0.25
 MOST_RECORDS = 25  # of each service, shown each FLUSH_S
@@ -29,6 +31,7 @@ PING_S = 15.0
 class Stream:
     """One subscriber."""
 
+    is_over: bool = False
     events: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -67,6 +70,10 @@ class Channel:
             self.close()
 
     def close(self) -> None:
+        """Also ends the streams: a server that stops does not wait for them."""
+        for stream in self._streams:
+            stream.is_over = True
+            stream.wake.set()
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -110,17 +117,19 @@ def event_bytes(name: str, data: bytes) -> bytes:
 
 async def stream_events(request: web.Request, channels: Iterable[Channel]) -> web.StreamResponse:
     """Send the events of these channels until the client goes or the server stops."""
+    chosen = list(channels)
+    if any(len(channel) >= MOST_STREAMS for channel in chosen):
+        raise ApiError(503, "too many consoles are open")
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
     )
     stream = Stream()
-    chosen = list(channels)
     await response.prepare(request)
     await response.write(b"retry: 2000\n\n")
     for channel in chosen:
         channel.add(stream)
     try:
-        while True:
+        while not stream.is_over:
             stream.wake.clear()
             while stream.events:
                 await response.write(stream.events.popleft())
