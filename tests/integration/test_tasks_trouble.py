@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
 
 import journeyman as jm
+from journeyman.client import NotFound
 from journeyman.tasks.worker import QueueShare, Worker
 from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
 
 SLOW = """
 import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
 import journeyman as jm
 
 app = jm.App(lease=20)
@@ -73,6 +78,20 @@ def test_a_lease_that_the_server_cannot_record_is_asked_for_again():
 
     asyncio.run(run())
     assert len(asked) == 2
+
+
+def test_many_threads_that_wait_for_results_keep_no_other_from_sending(tmp_path):
+    with WorkqProcess(tmp_path, memory=True) as server:
+        app = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=2")
+        task = app.task(name="never")(lambda: None)
+        job = task.send()
+        with ThreadPoolExecutor(20) as threads:
+            waiting = [threads.submit(job.result, 4) for _ in range(20)]
+            time.sleep(0.5)
+            assert task.send().is_new
+            app.broker.delete(UUID(job.id))  # ends the waits
+            assert all(isinstance(each.exception(), NotFound) for each in waiting)
+        app.close()
 
 
 TOKENS = '[token.shop]\nsecret = "sk_shop"\nnamespace = "shop."\n'

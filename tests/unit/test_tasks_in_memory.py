@@ -284,6 +284,14 @@ def test_if_a_member_fails_so_does_what_follows_the_group():
             job.result(timeout=1)
 
 
+def test_a_group_of_unique_calls_adds_each_key_once():
+    world = World(unique="{args[0]}")
+    with InMemory(world.app) as queue:
+        sent = jm.group(world.task.call(key) for key in "aba").send()
+        assert sent.results(timeout=1) == [["a"], ["b"], ["a"]]
+        assert len(queue.jobs) == 2
+
+
 def test_an_empty_group_is_refused():
     with pytest.raises(UsageError, match="a group needs at least one call"):
         jm.group([])

@@ -18,10 +18,10 @@ argument is the list of their results. If one fails for good, so does what follo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from journeyman.errors import UsageError
 from journeyman.tasks.broker import Order
@@ -43,21 +43,20 @@ class Group(Generic[T]):
     """Calls that run at the same time; from ``group``."""
 
     def __init__(self, calls: Iterable[Call[T]]) -> None:
-        self._calls = [replace(call, job_id=call.job_id or uuid4()) for call in calls]
+        self._calls = list(calls)
         if not self._calls:
             raise UsageError("a group needs at least one call")
+        self._orders = [call.order() for call in self._calls]
 
     def send(self) -> GroupJobs[T]:
         """Add all jobs."""
-        orders = [call.order() for call in self._calls]
-        self._calls[0].app.broker.add_many(orders)
-        return self._jobs(orders)
+        self._calls[0].app.broker.add_many(self._orders)
+        return self._jobs()
 
     async def asend(self) -> GroupJobs[T]:
         """``send`` for asyncio."""
-        orders = [call.order() for call in self._calls]
-        await self._calls[0].app.broker.aadd_many(orders)
-        return self._jobs(orders)
+        await self._calls[0].app.broker.aadd_many(self._orders)
+        return self._jobs()
 
     def then(
         self, task: Task[Concatenate[list[T], Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
@@ -69,10 +68,11 @@ class Group(Generic[T]):
 
     @property
     def ids(self) -> tuple[UUID, ...]:
-        return tuple(call.job_id for call in self._calls if call.job_id is not None)
+        return tuple(order.job_id for order in self._orders)
 
-    def _jobs(self, orders: Sequence[Order]) -> GroupJobs[T]:
-        return GroupJobs([c.job_of(order) for c, order in zip(self._calls, orders, strict=True)])
+    def _jobs(self) -> GroupJobs[T]:
+        pairs = zip(self._calls, self._orders, strict=True)
+        return GroupJobs([call.job_of(order) for call, order in pairs])
 
 
 class GroupJobs(Generic[T]):

@@ -19,6 +19,7 @@ from journeyman.tasks.recurring import Recurring
 from journeyman.units import MS_PER_S
 
 _DUPLICATE = "Duplicate job"
+MAX_WAITS = 1_000  # for results, at the same time
 
 
 class ServerBroker:
@@ -29,6 +30,20 @@ class ServerBroker:
         self.address: ServerUrl = parse_url(url)
         self._queue = WorkQueue.from_url(url)
         self._async_queue = AsyncWorkQueue.from_url(url)
+        # A wait for a result keeps its connection: it must not keep others from sending.
+        self._waiting: WorkQueue = self._for_waits(WorkQueue)
+        self._async_waiting: AsyncWorkQueue = self._for_waits(AsyncWorkQueue)
+
+    def _for_waits(self, kind: type[Any]) -> Any:
+        found = self.address
+        return kind(
+            found.host,
+            found.ports.get("work_queue"),
+            token=found.token,
+            tls=found.tls_setting(),
+            timeout_s=found.timeout_s,
+            connections=MAX_WAITS,
+        )
 
     def add(self, order: Order) -> bool:
         try:
@@ -51,10 +66,12 @@ class ServerBroker:
         _check([each async for each in self._async_queue.add_many(map(_new_job, orders))])
 
     def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
-        return _ending(self._queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
+        client = self._waiting if wait_s > 0 else self._queue
+        return _ending(client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
-        return _ending(await self._async_queue.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
+        client = self._async_waiting if wait_s > 0 else self._async_queue
+        return _ending(await client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
         for queue, (rate, concurrency, key_concurrency) in limits.items():
@@ -79,10 +96,12 @@ class ServerBroker:
 
     def close(self) -> None:
         self._queue.close()
+        self._waiting.close()
 
     async def aclose(self) -> None:
         self.close()
         await self._async_queue.close()
+        await self._async_waiting.close()
 
 
 def _fields(order: Order) -> dict[str, Any]:
