@@ -10,8 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from journeyman.columnar import read_table
 from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError, UsageError
+from journeyman.formats import workq, ztick
+from journeyman.formats.ztick.run_history import RunLine, encode
+from journeyman.spark.lake.bronze import LakeSource, store_runs
+from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake, vacuum
 
 TABLE = "silver/readers"
@@ -120,3 +125,43 @@ def test_delta_keeps_replaced_files_until_they_are_vacuumed(tmp_path):
         vacuum(lake)
         assert len(list(Path(lake.table_path(TABLE)).rglob("*.parquet"))) == 2
         assert heads(lake) == [3, 4]
+
+
+def test_every_table_is_described():
+    page = (Path(__file__).parents[2] / "docs" / "lake.md").read_text()
+    for table in TABLES.values():
+        section = page.partition(f"**`{table.short}`**")[2].partition("\n**`")[0]
+        for name, kind, about in table.columns:
+            null = "no" if kind.endswith("!") else "yes"
+            if about != "as in spark.md":
+                assert f"| `{name}` | {kind.rstrip('!')} | {null} | {about} |" in section
+        assert f"FROM {table.short}" in section
+
+
+@pytest.mark.parametrize("host", ["a/b", "a|b", "", "a b"])
+def test_hosts_have_names_that_can_be_directories(tmp_path, host):
+    (tmp_path / "000000001.log").write_bytes(workq.HEADER)
+    LakeSource("workq", str(tmp_path), "web-1.example").check_hosts()
+    with pytest.raises(UsageError, match="not the name of a host"):
+        LakeSource("workq", str(tmp_path), host).check_hosts()
+
+
+def test_runs_are_whole_lines_behind_what_was_read(tmp_path):
+    log = tmp_path / "logfile"
+    log.write_bytes(ztick.CODEC.encode(ztick.JobSet("a", 1, ztick.Status.PLANNED)))
+    (tmp_path / "logfile.runs").mkdir()
+    runs = tmp_path / "logfile.runs" / "1.jsonl"
+    line = encode(RunLine("a", "r", "shell", 1, 2, 3, "executed"))
+    runs.write_bytes(line + b"not json\n" + line[:9])
+    source = LakeSource("ztick", str(log), "h")
+    with change_lake(str(tmp_path / "lake")) as lake:
+        store_runs(lake, source)
+        store_runs(lake, source)
+        runs.write_bytes(line + b"not json\n" + line)
+        store_runs(lake, source)
+        assert lake.state.commit == 2
+        assert len(lake.state.fresh["bronze/runs"]) == 2
+    table = read_table(f"{tmp_path}/lake/bronze/runs").sort_by("_offset")
+    assert table["_offset"].to_pylist() == [0, len(line), len(line) + 9]
+    assert table["job"].to_pylist() == ["a", None, "a"]
+    assert table["kind"].to_pylist() == ["run", "damage", "run"]

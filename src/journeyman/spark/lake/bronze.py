@@ -45,7 +45,7 @@ from journeyman.spark.streams.chains import survey
 from journeyman.spark.streams.offsets import StreamOffset
 from journeyman.units import NS_PER_S
 
-_HOST = re.compile(r"[^|/\\]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
 _RUNS_BYTES = 32 * 1024 * 1024  # of lines in one commit
 
 
@@ -58,9 +58,14 @@ class LakeSource:
     host: str
     payloads: bool = False
 
-    def __post_init__(self) -> None:
-        if _HOST.fullmatch(self.host) is None:
-            raise UsageError(f"not the name of a host: {self.host!r}")
+    def check_hosts(self) -> None:
+        """Raises UsageError for a host whose name cannot be a directory everywhere."""
+        logs = find_logs(SourceOptions.parse(self.dialect, self.options))
+        for host in {self.host, *(dict(log.partitions).get("host") or self.host for log in logs)}:
+            if _HOST.fullmatch(host) is None:
+                raise UsageError(
+                    f"not the name of a host: {host!r} (letters, digits, `.`, `_`, `-`)"
+                )
 
     @property
     def stream(self) -> str:

@@ -63,6 +63,8 @@ def ingest(
         for dialect, paths in logs.items()
         for each in paths
     ]
+    for source in sources:
+        source.check_hosts()
     for name, value in _PARQUET.items():
         spark.conf.set(name, value)
     with change_lake(path, format_) as lake:
