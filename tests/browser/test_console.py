@@ -1,6 +1,6 @@
 """The console in a real browser: every page, every action, and what must not work.
 
-With JOURNEYMAN_SCREENSHOTS=1 the pictures of docs/console.md are made anew.
+With JOURNEYMAN_SCREENSHOTS=1 the pictures of docs/console.md are made again.
 """
 
 from __future__ import annotations
