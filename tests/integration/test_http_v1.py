@@ -5,10 +5,13 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import re
+import signal
 from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import pytest
 import schemathesis
@@ -477,7 +480,37 @@ def test_tokens_have_namespaces_and_access(tmp_path: Path):
         read_only = (403, "read_only")
         assert said("sk_look", "POST", "/v1/work/jobs", {"queue": "a"}) == read_only
         assert said("sk_look", "PUT", "/v1/schedule/jobs/a", job) == read_only
+        # Nor by the paths of ztick: a rule there can run programs.
+        rule = {"pattern": "a", "runner": "shell", "args": ["true"]}
+        for method, path, body in (
+            ("PUT", "/rules/a", rule), ("PUT", "/jobs/a", job), ("DELETE", "/jobs/other.1", None),
+            ("PUT", "/queues/other.mail/paused", {"paused": True}),
+        ):  # fmt: skip
+            answer = ask(server, method, path, body, "sk_look")
+            assert answer == (403, {"error": "token wallboard may only read"})
+        assert ask(server, "GET", "/rules", None, "sk_look")[1] == []
         assert server.ask("AUTH sk_look").startswith("ERROR")
+        _check_a_session_of_the_console(server, tmp_path / "tokens.toml")
+
+
+def _check_a_session_of_the_console(server: ScheduleProcess, tokens: Path) -> None:
+    """It has the rights of its token, and ends when the secret is another."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    def send(path: str, **fields: str) -> Answer:
+        return raw(server, "POST", path, urlencode(fields), **form, **cookie)
+
+    cookie: dict[str, str] = {}
+    login = send("/console/login", secret="sk_team")
+    cookie["Cookie"] = login.headers["Set-Cookie"].partition(";")[0]
+    page = raw(server, "GET", "/console/jobs", **cookie).data.decode()
+    code = re.findall(r'name="code" value="(\w+)"', page)[0]
+    for action in ("verify", "compact", "clean"):
+        assert send("/console/act", action=action, code=code).status == 403
+    tokens.write_text(TOKENS.replace("sk_team", "sk_team_2"))
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for_line("SIGHUP: reloaded .*")
+    assert raw(server, "GET", "/console/jobs", **cookie).status == 303
 
 
 # -- what its document says --

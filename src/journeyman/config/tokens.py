@@ -99,6 +99,10 @@ class Tokens:
     def __repr__(self) -> str:
         return f"Tokens({', '.join(token.name for token in self._by_digest.values())})"
 
+    def has(self, token: Token) -> bool:
+        """Whether this token is among them, with the same rights and the same secret."""
+        return self._by_digest.get(token.digest) == token
+
     def find(self, secret: bytes) -> Token | None:
         """The token that this secret opens. Takes as long whether or not there is one."""
         digest = _digest(secret)

@@ -27,7 +27,7 @@ from journeyman.config import Address
 from journeyman.servers.http.errors import ApiError
 
 ANY_HOST = "*"
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
 _JSON, _FORMS = "application/json", "application/x-www-form-urlencoded"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -50,7 +50,7 @@ class CrossSite:
         host = self._allowed_host(hosts[0] if len(hosts) == 1 else "")
         if not request.raw_path.startswith(("/", "*")):
             self._allowed_host(request.raw_path.partition("://")[2].partition("/")[0])
-        if request.method not in _READING:
+        if request.method not in READING:
             _check_origin(request, host)
             _check_type(request, _FORMS if takes_forms else _JSON)
 

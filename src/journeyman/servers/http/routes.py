@@ -215,16 +215,24 @@ def problem(status: int, code: str, detail: str) -> web.Response:
     )
 
 
+def check_may_write(token: Token | None) -> None:
+    if token is not None and not token.may_write:
+        raise ApiError(403, f"token {token.name} may only read", "read_only")
+
+
+def check_for_all(token: Token | None) -> None:
+    if token is not None and token.namespace != ALL_NAMESPACES:
+        raise ApiError(403, "this is for tokens of all namespaces", "outside_namespace")
+
+
 def _check_scope(route: Route, request: web.Request) -> None:
     if route.is_public:
         return
     token: Token | None = request["token"]
     if token is None:
         return
-    if route.writes and not token.may_write:
-        raise ApiError(403, f"token {token.name} may only read", "read_only")
-    if route.for_all and token.namespace != ALL_NAMESPACES:
-        raise ApiError(403, "this is for tokens of all namespaces", "outside_namespace")
+    if route.for_all:
+        check_for_all(token)
 
 
 def _path(request: web.Request) -> dict[str, str]:

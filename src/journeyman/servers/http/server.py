@@ -36,10 +36,10 @@ from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.console.pages import PUBLIC, Console, is_console
 from journeyman.servers.http.console.sessions import Sessions
 from journeyman.servers.http.console.shown import link
-from journeyman.servers.http.cross_site import CrossSite
+from journeyman.servers.http.cross_site import READING, CrossSite
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
-from journeyman.servers.http.routes import VERSION_1, problem
+from journeyman.servers.http.routes import VERSION_1, check_may_write, problem
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -206,6 +206,9 @@ class _Gate:
                 self._check_site(request)
                 is_page = is_console(request.path)
                 token = self._visitor(request) if is_page else await self._token(request)
+                # The console looks by itself: who may only read may log out.
+                if token is not None and not is_page and request.method not in READING:
+                    check_may_write(token)
                 request["token"] = token
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
             return await handler(request)
@@ -240,7 +243,7 @@ class _Gate:
         session = self._sessions.find(request)
         if session is not None and tokens is not None:
             token = session.token
-            if token is None or token not in tokens:  # it was removed, or changed
+            if token is None or not tokens.has(token):  # it was removed, or changed
                 self._sessions.end(session)
                 session = None
         if session is None and tokens is None:

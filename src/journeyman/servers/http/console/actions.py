@@ -20,7 +20,7 @@ from journeyman.formats import ledger
 from journeyman.formats.ledger import ActionAudited, Instant
 from journeyman.servers.http import records
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import RouteCall
+from journeyman.servers.http.routes import RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -47,6 +47,7 @@ class _Kind:
     danger: bool
     do: Callable[[RouteCall, Action], Awaitable[str]]
     fields: tuple[str, ...] = ()
+    for_all: bool = False  # for tokens of all namespaces
 
 
 class Actions:
@@ -78,9 +79,9 @@ class Actions:
             ),
             "delete-reader": _Kind("Delete readers", True, self._delete_reader),
             "delete-queue": _Kind("Delete fan-out queues", True, self._delete_queue),
-            "verify": _Kind("Verify all logs", False, self._verify),
-            "compact": _Kind("Compact the schedule's log", False, self._compact),
-            "clean": _Kind("Clean the work queue's log", False, self._clean),
+            "verify": _Kind("Verify all logs", False, self._verify, for_all=True),
+            "compact": _Kind("Compact the schedule's log", False, self._compact, for_all=True),
+            "clean": _Kind("Clean the work queue's log", False, self._clean, for_all=True),
         }  # fmt: skip
 
     def read(self, given: Mapping[str, Any]) -> Action:
@@ -113,8 +114,11 @@ class Actions:
 
     async def carry_out(self, call: RouteCall, action: Action) -> str:
         outcome = "failed"
+        kind = self._kinds[action.name]
         try:
-            outcome = await self._kinds[action.name].do(call, action)
+            if kind.for_all:
+                check_for_all(call.token)
+            outcome = await kind.do(call, action)
         except ApiError as error:
             outcome = f"refused: {error.message}"
             raise

@@ -29,7 +29,7 @@ from journeyman.servers.http.console.search import read_search
 from journeyman.servers.http.console.sessions import Session, Sessions
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.live import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
-from journeyman.servers.http.routes import RouteCall
+from journeyman.servers.http.routes import RouteCall, check_for_all, check_may_write
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -320,7 +320,7 @@ class Console:
         return self._page(request, "queues.html", "queues", page=page, prefix=prefix)
 
     async def _queues_then(self, request: web.Request, at: str, prefix: str) -> values.WorkQueues:
-        _for_all(request)
+        check_for_all(request["token"])
         counts = await self._v1.past.counts(_call(request, values.AtQuery(at)))
         found = [each for each in counts.queues if each.queue.startswith(prefix)]
         seen = [
@@ -348,7 +348,7 @@ class Console:
         return self._page(request, "fan_out.html", "fan-out", page=page, prefix=prefix)
 
     async def log(self, request: web.Request) -> web.StreamResponse:
-        _for_all(request)
+        check_for_all(request["token"])
         service = request.query.get("service", "work")
         if service not in ("schedule", "work", "fan-out"):
             raise ApiError(400, f"there is no log of {service[:40]!r}")
@@ -367,7 +367,7 @@ class Console:
         )
 
     async def time_machine(self, request: web.Request) -> web.StreamResponse:
-        _for_all(request)
+        check_for_all(request["token"])
         found: dict[str, Any] = {"span": None, "counts": None, "changes": None, "dead": None}
         problem = ""
         at, since = request.query.get("at", ""), request.query.get("since", "")
@@ -396,11 +396,11 @@ class Console:
         return token is None or token.may_write
 
     async def reports(self, request: web.Request) -> web.StreamResponse:
-        _for_all(request)
+        check_for_all(request["token"])
         return self._page(request, "reports.html", "reports", places=self._v1.log.places())
 
     async def settings(self, request: web.Request) -> web.StreamResponse:
-        _for_all(request)
+        check_for_all(request["token"])
         settings = (await self._v1.server.settings(_call(request))).settings
         tokens = await self._v1.server.tokens(_call(request))
         audits = await self._actions.last_audits(100)
@@ -414,7 +414,7 @@ class Console:
         wanted = request.query.get("of", "figures")
         if wanted != "records":
             return await stream_events(request, [self.figures_live])
-        _for_all(request)
+        check_for_all(request["token"])
         return await stream_events(request, [self.records_live])
 
     async def _next_figures(self) -> bytes | None:
@@ -452,9 +452,7 @@ class Console:
 
     async def act(self, request: web.Request) -> web.StreamResponse:
         form = await self._signed(request)
-        token: Token | None = request["token"]
-        if token is not None and not token.may_write:
-            raise ApiError(403, f"token {token.name} may only read", "read_only")
+        check_may_write(request["token"])
         action = self._actions.read(form)
         said = await self._actions.carry_out(_call(request), action)
         back = _local(form.get("back", "/"))
@@ -548,12 +546,6 @@ def _call(
     request: web.Request, query: Any = None, *, path: dict[str, str] | None = None
 ) -> RouteCall:
     return RouteCall(request, path or {}, query, None)
-
-
-def _for_all(request: web.Request) -> None:
-    token: Token | None = request["token"]
-    if token is not None and token.namespace != "*":
-        raise ApiError(403, "this page is for tokens of all namespaces", "outside_namespace")
 
 
 def _local(address: str) -> str:
