@@ -238,3 +238,17 @@ def test_a_reader_sees_a_compaction_that_was_cut_short_as_done():
 
 def test_a_reader_of_no_ledger_finds_nothing():
     assert module.peek(SimulatedDisk(), "ledger") == {}
+
+
+@pytest.mark.parametrize("journal", [b"", b"{", b'{"version":9,"renames":{},"removes":[]}'])
+def test_a_damaged_journal_of_a_compaction_does_not_stop_a_start(journal: bytes):
+    disk = SimulatedDisk()
+    with open_ledger(disk) as log:
+        log.append(pauses("a"))
+    disk.plant("ledger/_publication.json", journal)
+    with open_ledger(disk) as log:
+        assert [key for _, key in log.states] == ["a"]
+        assert not log.recovery.clean
+        log.compact()
+    assert paused(disk) == ["a"]
+    assert disk.list_dir("ledger/quarantine")

@@ -55,7 +55,7 @@ from journeyman.logs.publication import (
     publish,
     write_whole,
 )
-from journeyman.logs.recovery import RecoveryReport, recover_entries
+from journeyman.logs.recovery import FileReport, RecoveryReport, move_aside, recover_entries
 from journeyman.logs.sealing import read_file, read_whole
 from journeyman.logs.segments import (
     LEDGER_LOCK,
@@ -132,7 +132,7 @@ class LedgerLog:
         except LogLocked as error:
             raise LogLocked(directory, "another process has this ledger open") from error
         try:
-            finish(disk, journal_path(directory))
+            unfinished = _finish(disk, directory)
             states: dict[fold.Key, Record] = {}
             histories = 0
 
@@ -147,9 +147,8 @@ class LedgerLog:
 
             codec = CODEC if absorbing is None else UnparsingLedger(absorbing.unparsed_kinds)
             segments = _segments(disk, directory)
-            report = RecoveryReport(
-                tuple(recover_entries(disk, codec, path, each) for path in segments)
-            )
+            files = (recover_entries(disk, codec, path, each) for path in segments)
+            report = RecoveryReport((*unfinished, *files))
             plan = NumberedPlan(disk, directory, HEADER, segment_bytes, LEDGER_SUFFIX)
             appender = Appender(disk, clock, plan)
             appender.open()
@@ -225,6 +224,20 @@ class LedgerLog:
 
     def _segments(self) -> list[str]:
         return _segments(self._disk, self._directory)
+
+
+def _finish(disk: Disk, directory: str) -> tuple[FileReport, ...]:
+    """Carry through a compaction that was cut short. One whose journal is damaged is set aside:
+    all segments that are there are read then."""
+    journal = journal_path(directory)
+    try:
+        finish(disk, journal)
+    except LogError as error:
+        data = disk.read_bytes(journal)
+        damage = Damage(journal, 0, len(data), "corrupt", error.reason)
+        aside = move_aside(disk, journal, data)
+        return (FileReport(journal, len(data), 0, 0, 0, (damage,), 1, (aside,), gone=True),)
+    return ()
 
 
 def peek(disk: Disk, directory: str) -> dict[fold.Key, Record]:
