@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from journeyman.disk import RealDisk
 from journeyman.errors import LogFull
-from journeyman.formats.ledger import CODEC, TimesMarked
+from journeyman.formats.ledger import CODEC, Instant, TimesMarked
 from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import times as module
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.ledger.times import (
     FLUSH_NS,
+    FileTimes,
     Head,
     Mark,
     MarkWriter,
@@ -200,6 +201,16 @@ def test_marks_beyond_a_cut_do_not_count():
         *(1, 1, 3, 3, 4, 4),
         None,
     ]
+
+
+def test_marks_beyond_64_bits_are_left_out():
+    disk, clock, most = SimulatedDisk(), ManualClock(), 2**63 - 1
+    disk.plant("f", b"x" * 300)
+    head = Head.of(disk, "f")
+    marks = ((10, 1), (most, most))  # differences: the second is out of reach
+    with LedgerLog.open(disk, clock, "ledger") as ledger:
+        ledger.append([TimesMarked(Instant(0), head.size, head.crc, marks)])
+    assert times_of(disk, "ledger", ["f"])["f"] == FileTimes((10,), (1,))
 
 
 MARKS = st.lists(st.builds(Mark, st.integers(0, 10**6), st.integers(0, 2 * 10**18)), min_size=1)

@@ -37,6 +37,7 @@ from journeyman.logs.ledger.log import peek_records
 from journeyman.logs.segments import Position
 
 HEAD_BYTES = 256
+_MOST = 2**63 - 1
 FLUSH_NS = 1_000_000_000  # marks are at most so old when they are written
 MOST_WAITING = 4096  # marks that could not be written; then every second one is dropped
 
@@ -128,6 +129,8 @@ def times_of(disk: Disk, ledger: str, files: Sequence[str]) -> Mapping[str, File
 
 def _add(marks: list[Mark], more: Iterable[Mark]) -> None:
     for mark in more:
+        if not (0 <= mark.end <= _MOST and -_MOST <= mark.time_ns <= _MOST):
+            continue  # no server writes such a mark, and columns have 64 bits
         while marks and marks[-1].end > mark.end:
             marks.pop()
         marks.append(mark)
