@@ -21,6 +21,7 @@ PROGRAMS = (
     schedule.main,
     timetables.main,
     workqueue.main,
+    tasks.main,
     fanout.main,
     storage.main,
     pipeline.main,

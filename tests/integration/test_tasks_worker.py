@@ -257,11 +257,20 @@ def ticks(where: Path, name: str) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def test_a_burst_ends_when_nothing_is_ready(task, url, place):
-    jobs = [task("add", "burst").send(n, 1) for n in range(20)]
-    with WorkerProcess(place, "shop:app", "-q", "burst", "--burst", url=url) as worker:
-        assert worker.process.wait(60) == 0
-    assert [job.result(timeout=1) for job in jobs] == list(range(1, 21))
+@pytest.mark.parametrize("kind", ["--threads", "--asyncio"])
+def test_a_burst_ends_when_nothing_is_ready(task, url, place, kind):
+    jobs = jm.group(task("add", "burst").call(n, 1) for n in range(600)).send()
+    words = ("shop:app", "-q", "burst", "--burst", kind, "--log-level", "warning")
+    with WorkerProcess(place, *words, url=url) as worker:
+        assert worker.process.wait(60) == 0, worker.lines
+    assert jobs.results(timeout=1) == list(range(1, 601))
+
+
+def test_many_unknown_tasks_in_a_row_are_failed(task, url, place):
+    jobs = jm.group(task("no_such", "strange").call() for _ in range(600)).send()
+    with WorkerProcess(place, "shop:app", "-q", "strange", "--burst", url=url) as worker:
+        assert worker.process.wait(60) == 0, worker.lines[-5:]
+    assert all(job.is_done() for job in jobs.jobs)
 
 
 def test_workers_outlive_a_restart_of_the_server(task, tmp_path, place):

@@ -134,13 +134,13 @@ class Worker:
         self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
         self._lease_link: WorkerLink | None = None
         self._stopping = False
+        self._changed = asyncio.Event()
 
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Raises AccessDenied if the server refuses the token."""
         self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
         self._reports = Reports(lambda: self._connect("reports", self._has_reports))
         names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
         logger.info("worker %s: queues %s, %d at a time", self.name, names, self._concurrency)
@@ -241,6 +241,8 @@ class Worker:
             delivery = Delivery(job_id, queue, row.payload, int(ttr), *numbers)
             held = Held(prepare(self._app, delivery), now_ns)
             held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
+            if (before := self._held.get(job_id)) is not None:
+                before.prepared.current.is_lost = True  # its lease ran out while we had it
             self._held[job_id] = held
             self._ready.append(held)
         self._changed.set()  # there are leases to renew
@@ -263,11 +265,12 @@ class Worker:
         task = prepared.task
         if task is None:
             assert prepared.problem is not None
-            self._end(held, failed(prepared, prepared.problem))
+            self._loop.call_soon(self._end, held, failed(prepared, prepared.problem))
         elif task.is_async or self._app.middleware:
             held.running = self._loop.create_task(self._run_on_loop(held))
         elif self._kind == "asyncio":
-            self._end(held, self._attempt(prepared))
+            # Not here: connections and leases have their turn between two jobs.
+            self._loop.call_soon(lambda: self._end(held, self._attempt(prepared)))
         else:
             self._run_in_thread(held, lambda value, error: self._thread_ended(held, value, error))
 
@@ -381,7 +384,8 @@ class Worker:
         self._mean_s += (took_s - self._mean_s) * 0.2
         self._running -= 1
         prepared = held.prepared
-        self._held.pop(held.job_id, None)
+        if self._held.get(held.job_id) is held:
+            del self._held[held.job_id]
         if prepared.current.is_lost:
             logger.warning("%s %s: lost its lease; the outcome is dropped", *_named(prepared))
         else:
