@@ -280,6 +280,12 @@ def test_items_are_put_read_confirmed_and_aborted(server):
     assert ask(server, "DELETE", queue)[0] == 204
 
 
+def test_a_queue_with_named_readers_has_no_default_reader(server):
+    queue = "/v1/fan-out/queues/v1_named"
+    ask(server, "POST", f"{queue}/read", {"reader": "a"})
+    assert refused(ask(server, "POST", f"{queue}/read", {})) == (409, "refused_by_queue")
+
+
 def test_an_open_item_goes_back_by_itself(server):
     queue = "/v1/fan-out/queues/v1_hold"
     ask(server, "POST", f"{queue}/items", {"data": "x"})

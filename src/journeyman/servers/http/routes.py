@@ -78,6 +78,12 @@ class RouteCall:
         """What names must begin with."""
         return "" if self.namespace == ALL_NAMESPACES else self.namespace
 
+    def narrowed(self, prefix: str) -> str | None:
+        """What names must begin with if ``prefix`` is asked for as well; None: no name can."""
+        longer = max(self.prefix, prefix, key=len)
+        fits = longer.startswith(self.prefix) and longer.startswith(prefix)
+        return longer if fits else None
+
     @property
     def who(self) -> str:
         """Whom the audit names."""

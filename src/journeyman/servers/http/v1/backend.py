@@ -27,6 +27,7 @@ from journeyman.servers.core.shared import Shared
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
+from journeyman.servers.kestrel.writer import NO_ROOM
 
 if TYPE_CHECKING:
     from journeyman.servers.core.ledger import Ledger
@@ -102,8 +103,10 @@ class HttpBackend:
         reply = await self.fan_out.writer.ask_and_wait(command, client=client)
         if isinstance(reply, NotDone):
             raise ApiError(503, reply.reason)
+        if reply is NO_ROOM:
+            raise ApiError(503, NO_ROOM.reason)
         if isinstance(reply, fan_out_replies.ServerError):
-            raise ApiError(503, reply.reason)
+            raise ApiError(409, reply.reason, "refused_by_queue")
         if reply is fan_out_replies.FORBIDDEN:
             raise ApiError(503, "the status of the fan-out queues forbids this")
         return reply

@@ -11,6 +11,7 @@ import asyncio
 import json
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
@@ -33,6 +34,9 @@ from journeyman.servers.kestrel.stats import Described
 MAX_OPEN_READS = 10_000
 
 
+_route = partial(Route, tag="fan-out")
+
+
 @dataclass(slots=True)
 class _OpenRead:
     client: WriterCall
@@ -53,19 +57,20 @@ class FanOutRoutes:
                    query=values.NamesQuery),
             _route("GET", f"{queues}/{{queue}}", self.queue, "A fan-out queue", values.FanOutSeen,
                    errors=(404,)),
-            _route("DELETE", f"{queues}/{{queue}}", self.delete, "Delete a queue and its items"),
+            _route("DELETE", f"{queues}/{{queue}}", self.delete, "Delete a queue and its items",
+                   errors=(409,)),
             _route("POST", f"{queues}/{{queue}}/items", self.put, "Put an item",
                    body=values.PutBody, errors=(409, 422)),
             _route("POST", f"{queues}/{{queue}}/read", self.read, "Take the next item",
                    values.ItemAnswer, body=values.ReadBody, errors=(409, 422)),
             _route("POST", f"{queues}/{{queue}}/flush", self.flush, "Drop what a reader has left",
-                   body=values.ReaderBody, errors=(422,)),
+                   body=values.ReaderBody, errors=(409, 422)),
             _route("DELETE", f"{queues}/{{queue}}/readers/{{reader}}", self.delete_reader,
-                   "Delete a reader"),
+                   "Delete a reader", errors=(409,)),
             _route("POST", "/v1/fan-out/reads/{read}/confirm", self.confirm,
-                   "Confirm an open item", errors=(404, 422)),
+                   "Confirm an open item", errors=(404, 409, 422)),
             _route("POST", "/v1/fan-out/reads/{read}/abort", self.abort,
-                   "Give an open item back", errors=(404, 422)),
+                   "Give an open item back", errors=(404, 409, 422)),
         ]  # fmt: skip
 
     # -- looking --
@@ -73,8 +78,8 @@ class FanOutRoutes:
     async def queues(self, call: RouteCall) -> values.FanOutPage:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
-        prefix = max(call.prefix, query.prefix, key=len)
-        if not (prefix.startswith(call.prefix) and prefix.startswith(query.prefix)):
+        prefix = call.narrowed(query.prefix)
+        if prefix is None:
             return values.FanOutPage([], None)
         asked = Described(limit=query.limit + 1, prefix=prefix, after=after)
         found = await self._described(asked)
@@ -197,8 +202,3 @@ def _seen(queue: dict[str, Any]) -> values.FanOutSeen:
         queue["stored_bytes"],
         readers,
     )
-
-
-def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
-           **more: object) -> Route:  # fmt: skip
-    return Route(method, path, handler, summary, answer, tag="fan-out", **more)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from journeyman.units import NS_PER_MS
 SCHEDULE, WORK, FAN_OUT = "schedule", "work", "fan-out"
 SHOWN_BYTES = 200
 VERIFY_TIMEOUT_S = 600.0
+_route = partial(Route, tag="log", for_all=True)
 
 
 class LogRoutes:
@@ -356,8 +358,3 @@ def words_of(record: Any) -> tuple[str, str, str, int | None, str | None]:
 def _snippet(data: bytes) -> str:
     text = data[:SHOWN_BYTES].decode(errors="backslashreplace")
     return text if len(data) <= SHOWN_BYTES else f"{text}… ({len(data)} bytes)"
-
-
-def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
-           **more: object) -> Route:  # fmt: skip
-    return Route(method, path, handler, summary, answer, tag="log", for_all=True, **more)  # type: ignore[arg-type]

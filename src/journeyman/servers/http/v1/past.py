@@ -96,8 +96,8 @@ class PastRoutes:
         backend = self._backend
         if backend.ledger is None or backend.settings.database.persistence is Persistence.MEMORY:
             raise ApiError(422, NO_TIMES, "no_times")
-        prefix = max(call.prefix, query.prefix, key=len)
-        if not (prefix.startswith(call.prefix) and prefix.startswith(query.prefix)):
+        prefix = call.narrowed(query.prefix)
+        if prefix is None:
             return values.ScheduledJobs([], None)
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:6])
         found, after = await self._machine.ask(

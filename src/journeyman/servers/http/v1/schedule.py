@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import islice
 
 from journeyman.engines.ztick.browsing import PageJobs
@@ -21,6 +22,7 @@ from journeyman.units import NS_PER_MS
 
 _STATUSES = {status.word: status for status in Status}
 _NO_ID = b""
+_route = partial(Route, tag="schedule")
 
 
 class ScheduleRoutes:
@@ -170,8 +172,3 @@ def _check(record: Record) -> None:
         CODEC.encode(record)
     except EncodeError as error:
         raise ApiError(400, str(error), "invalid_body") from None
-
-
-def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
-           **more: object) -> Route:  # fmt: skip
-    return Route(method, path, handler, summary, answer, tag="schedule", **more)  # type: ignore[arg-type]

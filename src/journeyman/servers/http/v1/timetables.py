@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ from journeyman.units import NS_PER_S
 
 _NO_ID = b""
 _ANY = datetime(2026, 1, 1)  # noqa: DTZ001 - words depend on no moment, and no zone
+_route = partial(Route, tag="timetables")
 
 
 class TimetableRoutes:
@@ -176,8 +178,3 @@ def in_words(fields: dict[str, Any]) -> str:
         return f"{CronSim(fields['cron'], _ANY).explain()} ({zone})"
     except CronSimError:
         return f"{fields['cron']} ({zone})"
-
-
-def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
-           **more: object) -> Route:  # fmt: skip
-    return Route(method, path, handler, summary, answer, tag="timetables", **more)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -43,6 +44,7 @@ from journeyman.servers.http.v1.values import (
 from journeyman.units import NS_PER_MS
 
 _FINISH_ERRORS = (404, 409)
+_route = partial(Route, tag="work queue")
 
 
 class WorkRoutes:
@@ -113,8 +115,8 @@ class WorkRoutes:
     async def queues(self, call: RouteCall) -> values.WorkQueues:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
-        prefix = max(call.prefix, query.prefix, key=len)
-        if not (prefix.startswith(call.prefix) and prefix.startswith(query.prefix)):
+        prefix = call.narrowed(query.prefix)
+        if prefix is None:
             return values.WorkQueues([], None)
         writer = self._backend.work
         found = await self._backend.ask_work(call, BrowseQueues(after, query.limit, prefix))
@@ -342,8 +344,3 @@ def _payload(text: str, base64: str | None, name: str) -> bytes:
     if len(data) > MAX_PAYLOAD_BYTES:
         raise ApiError(400, f"{name} is larger than {MAX_PAYLOAD_BYTES} bytes", "invalid_body")
     return data
-
-
-def _route(method: str, path: str, handler: object, summary: str, answer: object = None,
-           **more: object) -> Route:  # fmt: skip
-    return Route(method, path, handler, summary, answer, tag="work queue", **more)  # type: ignore[arg-type]
