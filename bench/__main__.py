@@ -11,6 +11,7 @@ from bench import (
     schedule,
     schedule_memory,
     storage,
+    tasks,
     timetables,
     workqueue,
 )

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     questions = {"enqueue": enqueue, "start": start, "throughput": throughput}
     options = read_options(parser, questions, arguments)
     asked = set(options.peers.split(",")) | {OURS}
-    peers = [peer for peer in PEERS if peer.name in asked]
+    peers = [peer for peer in PEERS if peer.name in asked and _is_installed(peer)]
     figures: dict[str, Any] = {}
     return ask_all(
         "tasks",
@@ -78,6 +79,13 @@ def main(arguments: list[str] | None = None) -> int:
         options,
         keep=len(peers) == len(PEERS),
     )
+
+
+def _is_installed(peer: TaskPeer) -> bool:
+    if find_spec(peer.name) is not None:
+        return True
+    print(f"{peer.name} is not installed (pip install --group peers): not measured beside it")
+    return False
 
 
 def enqueue(place: Path, peers: list[TaskPeer], rounds: int) -> tuple[Any, list[Verdict]]:
