@@ -26,14 +26,17 @@ _FIRST_NS, _LAST_NS = -62_135_596_800 * NS_PER_S, 253_402_300_799 * NS_PER_S
 _MOST_NS = 2**63 - 1
 
 Time = Annotated[str, Meta(description="RFC 3339, UTC, with nanoseconds")]
-Nanoseconds = Annotated[str, Meta(pattern="^-?[0-9]+$", description="since 1970, as a string")]
+Nanoseconds = Annotated[
+    str, Meta(pattern=r"^-?[0-9]+$(?!\n)", description="since 1970, as a string")
+]
 Moment = Annotated[
     str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
 ]
 Limit = Annotated[int, Meta(ge=1, le=500)]
 Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the page before")]
 Text = Annotated[str, Meta(max_length=1024)]
-QueueName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,255}$")]
+# A $ alone lets a line end follow in Python, and such a name would break replies of other ports.
+QueueName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,255}$(?!\n)")]
 At = Annotated[Text, Meta(description="show the state at this moment, read from the log")]
 
 
@@ -58,9 +61,11 @@ class ScheduledJobs(Struct):
 
 class ScheduledJobsQuery(Struct):
     prefix: Text = ""
-    status: Annotated[str, Meta(pattern="^(planned|triggered|executed|failed)$")] | None = None
+    status: Annotated[str, Meta(pattern=r"^(planned|triggered|executed|failed)$(?!\n)")] | None = (
+        None
+    )
     text: Text = ""
-    order: Annotated[str, Meta(pattern="^(time|-time)$")] = "time"
+    order: Annotated[str, Meta(pattern=r"^(time|-time)$(?!\n)")] = "time"
     limit: Limit = 50
     cursor: Cursor = ""
     at: At = ""
@@ -239,7 +244,9 @@ class WorkJobs(Struct):
 
 class WorkJobsQuery(Struct):
     queue: Text = ""
-    state: Annotated[str, Meta(pattern="^(ready|scheduled|leased|completed|dead)$")] | None = None
+    state: (
+        Annotated[str, Meta(pattern=r"^(ready|scheduled|leased|completed|dead)$(?!\n)")] | None
+    ) = None
     text: Annotated[Text, Meta(description="in an id or a payload")] = ""
     error: Annotated[Text, Meta(description="in the result of a dead job")] = ""
     since: Annotated[Text, Meta(description="created at this moment or later")] = ""
@@ -253,7 +260,7 @@ class AddJob(Body):
     payload: str = ""
     payload_base64: str | None = None
     id: str | None = None
-    ttr_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 60_000
+    ttr_ms: Annotated[int, Meta(ge=1, le=86_400_000)] = 60_000
     ttl_ms: Annotated[int, Meta(ge=1, le=2_592_000_000)] = 86_400_000
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
     max_attempts: Annotated[int, Meta(ge=0, le=255)] = 0
@@ -510,12 +517,12 @@ class LogRecords(Struct):
 
 
 class RecordsQuery(Struct):
-    service: Annotated[str, Meta(pattern="^(schedule|work|fan-out)$")] = "work"
+    service: Annotated[str, Meta(pattern=r"^(schedule|work|fan-out)$(?!\n)")] = "work"
     limit: Limit = 50
 
 
 class ServiceBody(Body):
-    service: Annotated[str, Meta(pattern="^(schedule|work)$")]
+    service: Annotated[str, Meta(pattern=r"^(schedule|work)$(?!\n)")]
 
 
 class VerifyAnswer(Struct):
