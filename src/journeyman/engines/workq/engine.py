@@ -186,6 +186,13 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
 }
 
 
+def _look_at_freed(state: WorkqState) -> None:
+    """Limits of these queues may have room again."""
+    freed = state.jobs.freed
+    while freed:
+        lifecycle.match(state, freed.pop())
+
+
 _outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made every time
 
 
@@ -206,8 +213,8 @@ class WorkqEngine:
         reply = _DECISIONS[type(command)](state, command, client)
         if state.extensions.settling:
             dependencies.settle(state)
-        while state.jobs.freed:
-            lifecycle.match(state, state.jobs.freed.pop())
+        if state.jobs.freed:
+            _look_at_freed(state)
         if state.waiting.unwatched:
             state.release_queues()
         records, effects = state.records, state.effects

@@ -170,6 +170,10 @@ def key_of(spec: Spec) -> str:
     return spec[HEAD_BYTES + 1 : _payload_at(spec)].decode()
 
 
+def has_key(spec: Spec) -> bool:
+    return spec[_FLAGS_AT] & HAS_KEY != 0
+
+
 def payload_bytes_of(spec: Spec) -> int:
     return len(spec) - _payload_at(spec)
 

@@ -39,7 +39,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq.job import Spec, key_of
+from journeyman.engines.workq.job import Spec, has_key, key_of
 from journeyman.engines.workq.messages import Client
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.units import NS_PER_MS
@@ -220,7 +220,8 @@ class JobQueue:
     def count_lease(self, spec: Spec, change: int) -> None:
         """A lease of this job has begun (1) or ended (-1)."""
         self.leased += change
-        if key := key_of(spec):
+        if has_key(spec):
+            key = key_of(spec)
             count = self.key_leased.get(key, 0) + change
             if count:
                 self.key_leased[key] = count
@@ -240,10 +241,10 @@ class JobQueue:
 
     def leave_ready(self, spec: Spec) -> bool:
         """A job is not ready any more; whether another one has become so."""
-        key = key_of(spec)
-        if not key or not self.held_size:
+        if not self.held_size or not has_key(spec):
             self.ready.remove(spec)
             return False
+        key = key_of(spec)
         for table in self._tables():
             specs = table.get(key)
             if specs is not None and specs.first_from(spec) == spec:
