@@ -320,6 +320,23 @@ def test_a_log_that_was_damaged_before_is_restored_as_it_was_and_named(tmp_path)
     assert (tmp_path / "again" / "schedule.log").read_bytes() == damaged
 
 
+def test_a_target_that_is_away_for_a_while_does_not_end_the_repetition(data, tmp_path, monkeypatch):
+    target, naps = tmp_path / "vault", []
+    target.write_text("not a directory yet")
+
+    def nap(_: float) -> None:
+        naps.append(target.is_dir() and len(list_backups(open_vault(str(target)))))
+        if len(naps) == 1:
+            target.unlink()
+        elif len(naps) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("journeyman.cli.backup.time.sleep", nap)
+    done = run("backup", target, "--data", data, "--every", "1")
+    assert naps == [False, 1, 2]
+    assert "no backup: " in done.stderr
+
+
 def test_data_outside_of_the_directory_is_not_forgotten(tmp_path):
     arguments = ("--data", tmp_path, "--set", f"workq.cmdlog_path={tmp_path.parent / 'cmdlog'}")
     refused = run("backup", tmp_path / "vault", *arguments)

@@ -32,6 +32,7 @@ from tests.support.spark.local_rows import local_rows, options_for
 from tests.support.spark.rows import Row
 from tests.support.specimens import DIALECTS as SPECIMENS
 from tests.support.specimens import KESTREL
+from tests.support.specimens import LEDGER as LEDGER_SPECIMEN
 from tests.support.specimens import WORKQ as WORKQ_SPECIMEN
 from tests.support.specimens import ZTICK as ZTICK_SPECIMEN
 
@@ -89,7 +90,8 @@ def test_batches_have_the_schema_that_spark_checks(dialect, tmp_path):
         name, data = "part-00000.jmkv", keyspace_file.HEADER
         data += keyspace_file.CODEC.encode(keyspace_file.KeyValue(b"v1:q:jobs", b"1"))
     else:
-        specimen = next(each for each in SPECIMENS if each.name == dialect)
+        every = [*SPECIMENS, LEDGER_SPECIMEN]
+        specimen = next(each for each in every if each.name == dialect)
         name, data = specimen.file, specimen.encode(specimen.records(3))
     (tmp_path / name).write_bytes(data)
     options = options_for(dialect, tmp_path)
