@@ -6,6 +6,7 @@ import sys
 
 from bench import (
     columnar,
+    console,
     fanout,
     pipeline,
     schedule,
@@ -25,6 +26,7 @@ PROGRAMS = (
     tasks.main,
     fanout.main,
     storage.main,
+    console.main,
     pipeline.main,
 )
 
