@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import journeyman as jm
+from journeyman.cli.worker import one_process
 from journeyman.errors import UsageError
 from journeyman.tasks.envelope import Envelope, UnreadableJob
 from journeyman.tasks.options import Rate
@@ -209,6 +210,26 @@ def test_an_app_is_found_by_its_module(tmp_path, monkeypatch):
         load_app("my_shop")
     with pytest.raises(UsageError, match="no module 'my_shap'"):
         load_app("my_shap:app")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "expected"),
+    [
+        (
+            "/x/journeyman/__main__.py",
+            "worker a:b --processes 4 -c 2",
+            "-m journeyman worker a:b -c 2",
+        ),
+        ("/bin/journeyman", "worker a:b --reload --processes=4", "/bin/journeyman worker a:b"),
+        (
+            "manage.py",
+            "journeyman_worker --processes 2 --burst",
+            "manage.py journeyman_worker --burst",
+        ),
+    ],
+)
+def test_a_worker_process_is_the_same_command_for_one_process(program, words, expected):
+    assert one_process(program, words.split())[1:] == expected.split()
 
 
 def test_outside_of_a_worker_a_job_does_nothing():

@@ -75,7 +75,8 @@ def worker(
     if processes > 1 and metrics:
         raise UsageError("--metrics is of one process: start several workers, each with its port")
     if processes > 1 or reload_:
-        return supervise(_one_process(), processes, reload=Path.cwd() if reload_ else None)
+        command = one_process(sys.argv[0], sys.argv[1:])
+        return supervise(command, processes, reload=Path.cwd() if reload_ else None)
     found = app if isinstance(app, App) else load_app(app)
     if server:
         found.use_server(server)
@@ -92,9 +93,8 @@ def worker(
     return run_worker(running, grace_s=grace)
 
 
-def _one_process() -> list[str]:
-    """This command line, for one process that does not reload."""
-    words = sys.argv[1:]
+def one_process(program: str, words: list[str]) -> list[str]:
+    """This command line, for one process that does not reload; also of manage.py and flask."""
     kept: list[str] = []
     skip = False
     for word in words:
@@ -102,4 +102,5 @@ def _one_process() -> list[str]:
             skip = word == "--processes"
             continue
         kept.append(word)
-    return [sys.executable, "-m", "journeyman", *kept]
+    start = ["-m", "journeyman"] if program.endswith("__main__.py") else [program]
+    return [sys.executable, *start, *kept]
