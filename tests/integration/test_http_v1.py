@@ -523,6 +523,44 @@ def _check_a_session_of_the_console(server: ScheduleProcess, tokens: Path) -> No
     assert raw(server, "GET", "/console/jobs", **cookie).status == 303
 
 
+# -- clients that leave --
+
+
+@pytest.mark.parametrize(
+    ("wait", "body", "look"),
+    [
+        ("/v1/work/lease", {"queues": ["left"]}, "/v1/work/queues/left"),
+        ("/v1/fan-out/queues/left/read", {}, "/v1/fan-out/queues/left"),
+    ],
+)
+def test_a_client_that_left_while_it_waited_gets_nothing(server, wait, body, look):
+    def waiting() -> int:
+        found = ask(server, "GET", look)[1]
+        if not isinstance(found, dict):  # a queue that only the waiting client knew
+            return 0
+        return sum(each["waiting"] for each in found.get("readers", [found]))
+
+    def begin() -> http.client.HTTPConnection:
+        before = waiting()
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
+        connection.request("POST", wait, json.dumps(body | {"wait_ms": 30_000}), JSON)
+        server.wait_until(lambda: waiting() == before + 1)
+        return connection
+
+    add, added = "/v1/work/jobs", {"queue": "left", "payload": "an item"}
+    if "fan-out" in wait:
+        add, added = "/v1/fan-out/queues/left/items", {"data": "an item"}
+        ask(server, "POST", add, added)
+        ask(server, "POST", wait, body)  # the queue is there, and empty
+    # One that stays began first: were it not for the leaving, it would be the first to end.
+    stays, leaves = begin(), begin()
+    leaves.close()
+    server.wait_until(lambda: waiting() == 1)
+    ask(server, "POST", add, added)
+    assert b"an item" in stays.getresponse().read()
+    stays.close()
+
+
 # -- what its document says --
 
 

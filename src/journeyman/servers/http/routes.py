@@ -36,6 +36,7 @@ from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.servers.http.errors import ApiError
 
 PROBLEM: Final = "application/problem+json"
+EVENTS: Final = "text/event-stream"
 VERSION_1: Final = "/v1"
 MIN_GZIP_BYTES = 1024
 MAX_GZIP_HERE_BYTES = 256 * 1024  # larger ones are compressed in a thread
@@ -109,6 +110,7 @@ class Route:
     is_public: bool = False
     media_type: str = "application/json"
     errors: tuple[int, ...] = ()
+    waits: bool = False  # it ends when the client leaves; all else is done to its end
     tag: str = field(default="server")
 
     @property
@@ -142,9 +144,11 @@ class Routes:
             data = await request.read() if route.writes else b""
             request["body_is_in"]()
             key = request.headers.get("Idempotency-Key") if route.method == "POST" else None
-            if key is None:
+            if key is not None:
+                return await asyncio.shield(self._answer_once(route, request, data, key))
+            if route.waits or route.media_type == EVENTS:
                 return await self._answer(route, request, data)
-            return await self._answer_once(route, request, data, key)
+            return await asyncio.shield(self._answer(route, request, data))
 
         return handle
 
@@ -182,7 +186,8 @@ class Routes:
         try:
             response = await self._answer(route, request, data)
         except BaseException as error:
-            del self._kept[place]  # it was not done: it may be tried again
+            if self._kept.get(place) is kept:  # else others have taken its place
+                del self._kept[place]  # it was not done: it may be tried again
             kept.answer.set_exception(
                 error if isinstance(error, ApiError) else ApiError(503, "the first request failed")
             )

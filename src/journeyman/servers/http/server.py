@@ -124,6 +124,7 @@ async def open_http(
         logger=_logger(around.messages),
         keepalive_timeout=timeout_s,
         handle_signals=False,
+        handler_cancellation=True,  # a client that left waits no longer: it must get no job
         shutdown_timeout=5,
     )
     await runner.setup()

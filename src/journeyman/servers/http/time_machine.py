@@ -37,16 +37,20 @@ class TimeMachine:
         self._waiting += 1
         try:
             async with self._asking:
-                async with asyncio.timeout(ANSWER_S):
-                    return await self._ask(directory, kind, arguments)
+                return await self._ask_in_time(directory, kind, arguments)
+        finally:
+            self._waiting -= 1
+
+    async def _ask_in_time(self, directory: str, kind: str, arguments: tuple[Any, ...]) -> Any:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._ask(directory, kind, arguments)
         except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError) as error:
             self.close()
             raise ApiError(503, f"the past could not be read: {error!r}") from error
         except asyncio.CancelledError:
             self.close()  # its answer would be taken for that of the next question
             raise
-        finally:
-            self._waiting -= 1
 
     def close(self) -> None:
         if self._timer is not None:

@@ -454,7 +454,8 @@ class Console:
         form = await self._signed(request)
         check_may_write(request["token"])
         action = self._actions.read(form)
-        said = await self._actions.carry_out(_call(request), action)
+        # Whoever leaves the page now has confirmed it all the same.
+        said = await asyncio.shield(self._actions.carry_out(_call(request), action))
         back = _local(form.get("back", "/"))
         joined = "&" if "?" in back else "?"
         raise web.HTTPSeeOther(back + joined + shown.link("", said=said)[1:])

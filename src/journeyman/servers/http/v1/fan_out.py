@@ -62,7 +62,7 @@ class FanOutRoutes:
             _route("POST", f"{queues}/{{queue}}/items", self.put, "Put an item",
                    body=values.PutBody, errors=(409, 422)),
             _route("POST", f"{queues}/{{queue}}/read", self.read, "Take the next item",
-                   values.ItemAnswer, body=values.ReadBody, errors=(409, 422)),
+                   values.ItemAnswer, body=values.ReadBody, errors=(409, 422), waits=True),
             _route("POST", f"{queues}/{{queue}}/flush", self.flush, "Drop what a reader has left",
                    body=values.ReaderBody, errors=(409, 422)),
             _route("DELETE", f"{queues}/{{queue}}/readers/{{reader}}", self.delete_reader,
