@@ -1,4 +1,4 @@
-"""Answers that are kept for idempotency keys: bounded, and no request waits for one that is gone."""
+"""Answers kept for idempotency keys: bounded, and none waits for an answer that is gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from journeyman.servers.http.errors import ApiError
 
 class Request(dict[str, Any]):
     path = "/v1/work/lease"
-    match_info: dict[str, str] = {}
 
 
 class SlowRoutes(routes.Routes):
