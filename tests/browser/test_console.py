@@ -18,6 +18,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from journeyman.servers.http.console.assets import MAX_COMPRESSED_BYTES, all_assets
+from journeyman.tasks.envelope import Envelope, Failure, JsonCodec
 from tests.support.console import (
     HOSTILE,
     HOSTILE_PAYLOAD,
@@ -119,6 +120,23 @@ def test_the_job_page_draws_its_timeline_from_the_log(visitor, api):
     assert visitor.serious() == []
     if os.environ.get("JOURNEYMAN_SCREENSHOTS"):
         page.screenshot(path=IMAGES / "console-job-wide.png")
+
+
+def test_calls_and_errors_of_tasks_are_shown_in_words(visitor, api):
+    call = Envelope("shop.divide", (7, 0), {"unit": "kg"}).encode(JsonCodec()).decode()
+    trace = 'Traceback (most recent call last):\n  File "shop.py", line 3, in divide\n'
+    failure = Failure("ZeroDivisionError", "division by zero", trace).encode().decode()
+    api.add("shop", call)
+    job_id = dead_job(api, "shop", failure, call)
+    page = visitor.open("/console/jobs?q=queue:shop")
+    expect(page.locator("td.payload")).to_have_text('shop.divide(7, 0, unit="kg")')
+    expect(page.locator("td.error")).to_have_text("ZeroDivisionError: division by zero")
+    page = visitor.open("/")
+    expect(page.get_by_text("ZeroDivisionError: division by zero")).to_be_visible()
+    page = visitor.open(f"/console/work/{job_id}")
+    assert page.locator("pre.traceback").inner_text().strip() == trace.strip()
+    expect(page.locator("code", has_text="shop.divide")).to_be_visible()
+    assert visitor.serious() == []
 
 
 def test_the_page_of_a_scheduled_job_shows_its_runs(visitor):

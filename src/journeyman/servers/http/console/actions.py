@@ -19,6 +19,7 @@ from journeyman.errors import JourneymanError
 from journeyman.formats import ledger
 from journeyman.formats.ledger import ActionAudited, Instant
 from journeyman.servers.http import records
+from journeyman.servers.http.console.shown import error_line
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
@@ -101,7 +102,7 @@ class Actions:
         """What it would be done to, in words."""
         if action.name == "redrive":
             jobs = await self._dead_then(call, action, MOST_IDS)
-            return [f"{job.id}  {job.queue}  {job.result or ''}"[:120] for job in jobs.jobs]
+            return [f"{job.id}  {job.queue}  {error_line(job.result)}"[:120] for job in jobs.jobs]
         if action.name != "requeue-all":
             return action.ids
         query = values.WorkJobsQuery(
@@ -109,7 +110,7 @@ class Actions:
             error=action.fields.get("error", ""), limit=SHOWN_TARGETS,
         )  # fmt: skip
         page = await self._v1.work.jobs(RouteCall(call.request, {}, query, None))
-        shown = [f"{job.id}  {job.result or ''}"[:120] for job in page.jobs]
+        shown = [f"{job.id}  {error_line(job.result)}"[:120] for job in page.jobs]
         return [*shown, "… and all others that match"] if page.next else shown
 
     async def carry_out(self, call: RouteCall, action: Action) -> str:

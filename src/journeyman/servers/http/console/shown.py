@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from journeyman.units import DAY_S, NS_PER_S
 
+_T = TypeVar("_T")
 _STEPS = ((DAY_S, "d"), (3600, "h"), (60, "min"), (1, "s"))
 UNKNOWN = "\u2013"  # a dash
+MAX_READ_CHARS = 256 * 1024  # longer payloads and results are shown as they are
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -73,6 +75,71 @@ def hex_dump(text: str) -> str:
     return "\n".join(lines)
 
 
+class Call(msgspec.Struct):
+    """The payload of a task's job (docs/tasks.md), as far as it is shown."""
+
+    v: int
+    task: str
+    args: list[msgspec.Raw]
+    kwargs: dict[str, msgspec.Raw]
+
+
+class Failure(msgspec.Struct):
+    """The result of a task's job that has failed."""
+
+    error: str
+    message: str
+    traceback: str = ""
+
+
+_CALL, _FAILURE = msgspec.json.Decoder(Call), msgspec.json.Decoder(Failure)
+
+
+def call_of(payload: str | None) -> Call | None:
+    """None: not the call of a task."""
+    return _read(_CALL, payload)
+
+
+def failure_of(result: str | None) -> Failure | None:
+    """None: the worker wrote something else."""
+    return _read(_FAILURE, result)
+
+
+def _read(decoder: msgspec.json.Decoder[_T], text: str | None) -> _T | None:
+    if text is None or not text.startswith("{") or len(text) > MAX_READ_CHARS:
+        return None
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+
+
+def payload_line(payload: str | None) -> str:
+    """For a row: task and arguments, or the payload."""
+    if payload is None:
+        return "binary"
+    call = call_of(payload)
+    if call is None:
+        return payload
+    given = [_text(value) for value in call.args]
+    given += [f"{name}={_text(value)}" for name, value in call.kwargs.items()]
+    return f"{call.task}({', '.join(given)})"
+
+
+def error_line(result: str | None) -> str:
+    """For a row: the error and its message, or what the worker wrote."""
+    if not result:
+        return "no attempts left"
+    failure = failure_of(result)
+    if failure is None:
+        return result
+    return f"{failure.error}: {failure.message}" if failure.message else failure.error
+
+
+def _text(value: msgspec.Raw) -> str:
+    return bytes(value).decode("utf-8", "replace")
+
+
 def link(path: str, **query: Any) -> str:
     """A path of the console with its query; what is empty is left out."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
@@ -89,7 +156,11 @@ def json_text(value: Any) -> str:
 
 
 FILTERS = {
+    "call_of": call_of,
+    "error_line": error_line,
+    "failure_of": failure_of,
     "json_text": json_text,
+    "payload_line": payload_line,
     "number": number,
     "size": size,
     "duration": duration,
