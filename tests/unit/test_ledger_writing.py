@@ -7,21 +7,30 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.config import LogLevel
+from journeyman.config import LogLevel, WorkqSettings, WorkqSync
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused, QueueResumed
 from journeyman.logs.ledger.log import LedgerLog, peek_records
-from journeyman.protocols.workq.commands import PauseQueue, ResumeQueue
+from journeyman.protocols.workq.commands import (
+    Add,
+    AddOptions,
+    Complete,
+    PauseQueue,
+    ResumeQueue,
+)
 from journeyman.protocols.ztick import Set
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
+from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.servers.ztick.writer import ZtickWriter
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.schedule_writer import Bench, Caller, sets
 
+DAY_MS = 86_400_000
 CLOCK = ManualClock()
 NOW = Instant(CLOCK.now_ns())
 
@@ -207,3 +216,33 @@ def test_a_batch_that_is_taken_back_leaves_nothing_for_the_ledger():
     engine.undo_batch()
     assert engine.take_ledger() == []
     assert engine.paused == frozenset()
+
+
+def test_what_the_ledger_forgets_is_durable_in_a_log_that_is_synced_by_the_clock():
+    """A child that was added to the log must not be forgotten before a power cut cannot take it."""
+    parent, child = (bytes.fromhex(f"{number:012x}40008000000000000000") for number in (1, 2))
+
+    async def test(bench: LedgerBench) -> None:
+        keeping = work_queue_on(bench.disk, bench.clock, bench.ledger)
+        loop, own = asyncio.get_running_loop(), bench.ledger
+        writer = WorkqWriter(bench, loop, bench.clock, keeping.queue, keeping.recorder, ledger=own)
+        after = AddOptions(after=(parent,))
+        await writer.ask(Add(parent, "q", 1000, DAY_MS, b""))
+        await writer.ask(Add(child, "q", 1000, DAY_MS, b"", options=after))
+        keeping.recorder.sync()
+        await writer.ask(Complete(parent, b""))
+        bench.clock.advance(2)
+        writer.submit_due()
+        await asyncio.wait_for(writer.idle(), 30)
+        disk = bench.disk.after_crash("lose_all_unsynced")
+        log = LedgerLog.open(disk, CLOCK, "ledger")
+        assert not log.states  # it is forgotten
+        again = work_queue_on(disk, bench.clock, Ledger(log, disk, CLOCK, quiet(CLOCK)))
+        assert again.queue.queue_of(child) == "q"
+
+    run(test)
+
+
+def work_queue_on(disk: SimulatedDisk, clock: Clock, ledger: Ledger) -> LogKeeping:
+    settings = WorkqSettings(cmdlog_sync=WorkqSync.INTERVAL)
+    return LogKeeping(settings, "workq", PersistenceContext(disk, clock, quiet(clock), ledger))

@@ -261,6 +261,12 @@ class GroupCommit(ABC):
         """How much memory these take, beyond a little."""
         return 0
 
+    def _sync_log(self) -> None:
+        """Before the ledger is written: it may forget what the log has, but only for good.
+
+        In the writer's thread; for services whose log may be synced later than it is written.
+        """
+
     def _has_records(self, batch: Batch) -> bool:
         """Whether anything of the batch goes to the log."""
         return bool(batch.records)
@@ -417,6 +423,7 @@ class GroupCommit(ABC):
             self._write(batch)
             return
         assert self._ledger is not None
+        self._sync_log()
         then = partial(self._write, batch) if self._has_records(batch) else None
         self._ledger.write(batch.ledger, then=then)
 

@@ -351,6 +351,10 @@ class WorkqWriter(GroupCommit):
         assert self._recorder is not None
         return self._recorder.is_quick and not batch.effects
 
+    def _sync_log(self) -> None:
+        if isinstance(self._recorder, LogRecorder) and self._recorder.is_unsynced:
+            self._recorder.sync()
+
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
         paused = batch.effects[-1].names if batch.effects else None  # the last ones are all
