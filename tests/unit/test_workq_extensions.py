@@ -240,3 +240,29 @@ def test_records_of_the_ledger_that_make_no_sense_are_left_out():
     options.append({"after": [], "payload": "?"})
     assert not any(loaded.add_options(job_id(1), body) for body in options)
     assert (loaded.limits, loaded.options, loaded.children) == ({}, {}, {})
+
+
+def test_a_lease_that_is_taken_back_counts_for_no_rate(story: Story):
+    """The start that it had pushed out of the window is there again."""
+    assert story.decide(SetLimits("q", Limits(rate=1, per_ms=10_000))) == DONE
+    for number in (1, 2, 3):
+        story.add(number)
+    assert story.lease() == [1]
+    story.now_ns += 5000 * MS
+    story.engine.begin_batch()
+    story.now_ns += 6000 * MS
+    assert story.lease() == [2]
+    story.engine.undo_batch()
+    story.now_ns -= 6000 * MS
+    assert story.lease() == []
+
+
+def test_a_clock_that_is_set_back_does_not_shut_a_queue_with_a_rate(story: Story):
+    assert story.decide(SetLimits("q", Limits(rate=1, per_ms=1000))) == DONE
+    story.now_ns += 2 * DAY_MS * MS
+    for number in (1, 2):
+        story.add(number)
+    assert story.lease() == [1]
+    story.now_ns -= DAY_MS * MS
+    story.wait(0)
+    assert story.lease() == [2]

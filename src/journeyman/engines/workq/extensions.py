@@ -175,7 +175,8 @@ class Extensions:
         before, starts = queue.limits, queue.starts
         if self._undo is not None:
             self._undo.append(lambda: _put_limits(queue, before, starts))
-        _put_limits(queue, limits, deque(starts, limits.rate) if limits.rate else deque())
+        kept = deque(starts, limits.rate)  # but without a bound: undo counts on what it pushes out
+        _put_limits(queue, limits, deque(kept))
         if limits == NO_LIMITS:
             self.drop(self.limited, queue.name)
         else:

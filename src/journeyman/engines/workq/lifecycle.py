@@ -164,7 +164,7 @@ def _is_open(state: WorkqState, queue: JobQueue) -> bool:
         return True
     if 0 < queue.limits.concurrency <= queue.leased:
         return False
-    if queue.opens_ns() > state.now_ns:
+    if queue.opens_ns(state.now_ns) > state.now_ns:
         state.gated.add(queue)
         return False
     return True
@@ -401,7 +401,7 @@ def next_due_ns(state: WorkqState) -> int | None:
     firsts = [moment_of(order.first()) for order in (jobs.expiries, jobs.leases, jobs.due) if order]
     if state.waiting.deadlines:
         firsts.append(state.waiting.deadlines.first()[0])
-    firsts += [queue.opens_ns() for queue in state.gated]
+    firsts += [queue.opens_ns(state.now_ns) for queue in state.gated]
     if state.extensions.forgetting:
         firsts.append(state.extensions.forget_at_ns)
     if state.starved or state.loosened or state.extensions.settling:
@@ -416,7 +416,7 @@ def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
     for limit in (share, left):  # first each its share; then what the others have left
         for step in steps:
             left -= step(state, min(limit, left))
-    for queue in [queue for queue in state.gated if queue.opens_ns() <= state.now_ns]:
+    for queue in [queue for queue in state.gated if queue.opens_ns(state.now_ns) <= state.now_ns]:
         state.gated.discard(queue)
         match(state, queue)
     _forget_options(state)

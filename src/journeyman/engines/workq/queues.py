@@ -210,10 +210,13 @@ class JobQueue:
 
     # -- limits --
 
-    def opens_ns(self) -> int:
-        """When the rate allows another lease; in the past: now."""
+    def opens_ns(self, now_ns: int) -> int:
+        """When the rate allows another lease; in the past: now.
+
+        Starts that are still to come are of a clock that was set back since: they do not count.
+        """
         limits = self.limits
-        if not limits.rate or len(self.starts) < limits.rate:
+        if not limits.rate or len(self.starts) < limits.rate or self.starts[0] > now_ns:
             return 0
         return self.starts[0] + limits.per_ms * NS_PER_MS
 

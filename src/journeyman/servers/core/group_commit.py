@@ -261,7 +261,7 @@ class GroupCommit(ABC):
         """How much memory these take, beyond a little."""
         return 0
 
-    def _sync_log(self) -> None:
+    def _sync_log(self) -> None:  # noqa: B027 - most sync what they write
         """Before the ledger is written: it may forget what the log has, but only for good.
 
         In the writer's thread; for services whose log may be synced later than it is written.
