@@ -109,7 +109,8 @@ def test_failed_sync_ends_the_process(tmp_path: Path, sync: str):
         (tmp_path / "fail").touch()
         client.send("set q 0 0 1\r\nx\r\n")
         answer = client.read_to_the_end()
-        assert answer == (b"" if sync == "always" else b"STORED\r\n")
+        # With an interval, the sync of the item before may fail before this one is answered.
+        assert answer in ([b""] if sync == "always" else [b"", b"STORED\r\n"])
         assert server.wait() == 1
         assert schedule.read_line() is None
         server.wait_for_line("^journeyman: error: .*sync failed")
