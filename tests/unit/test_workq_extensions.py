@@ -266,3 +266,19 @@ def test_a_clock_that_is_set_back_does_not_shut_a_queue_with_a_rate(story: Story
     story.now_ns -= DAY_MS * MS
     story.wait(0)
     assert story.lease() == [2]
+
+
+def test_a_parent_whose_ttl_ended_while_the_server_was_down_stays_completed_after_a_cleaning(
+    story: Story,
+):
+    story.decide(Add(job_id(1), "q", DAY_MS, 1000, b""))
+    story.add(2)
+    story.add(3, after=(1, 2))
+    assert story.decide(Complete(job_id(1), b"")) == DONE
+    story.now_ns += 2000 * MS
+    story.restart()
+    story.wait(0)
+    story.log = [record for record in story.log if record.job_id != job_id(1)]  # cleaned
+    story.restart()
+    assert story.decide(Complete(job_id(2), b"")) == DONE
+    assert story.lease() == [3]

@@ -109,6 +109,11 @@ def load(state: WorkqState, children: dict[bytes, Add], completed: set[bytes]) -
         extensions.put(extensions.children, job_id, child)
         if child.is_settled:
             extensions.put(extensions.settling, job_id, None)
+        elif not completed.isdisjoint(child.parents):  # the log may be cleaned of them
+            body = child_body(
+                child.job, tuple(each for each in child.parents if each in child.left)
+            )
+            state.ledger.append(JobOptionsSet(state.instant, id_text(job_id), body))
 
 
 def _child_of(state: WorkqState, job: Add) -> Child | None:

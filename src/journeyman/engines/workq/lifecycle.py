@@ -404,7 +404,7 @@ def next_due_ns(state: WorkqState) -> int | None:
     firsts += [queue.opens_ns(state.now_ns) for queue in state.gated]
     if state.extensions.forgetting:
         firsts.append(state.extensions.forget_at_ns)
-    if state.starved or state.loosened or state.extensions.settling:
+    if state.starved or state.loosened or state.extensions.settling or state.ledger:
         firsts.append(state.now_ns)
     return min(firsts, default=None)
 
