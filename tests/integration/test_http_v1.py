@@ -23,6 +23,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from journeyman.disk import RealDisk
+from journeyman.formats.ledger import CODEC, ActionAudited
+from journeyman.servers.http.records import last_records, ledger_files
 from tests.support.effort import cases
 from tests.support.servers.http_client import ask
 from tests.support.servers.schedule_process import ScheduleProcess
@@ -501,6 +504,31 @@ def test_tokens_have_namespaces_and_access(tmp_path: Path):
         assert ask(server, "GET", "/rules", None, "sk_look")[1] == []
         assert server.ask("AUTH sk_look").startswith("ERROR")
         _check_a_session_of_the_console(server, tmp_path / "tokens.toml")
+        rule = {"pattern": "team.", "runner": "shell", "args": ["echo hidden"]}
+        assert said("sk_admin", "PUT", "/v1/schedule/rules/r", rule)[0] == 200
+        assert ask(server, "DELETE", "/rules/r", None, "sk_admin")[0] == 204
+        pause = {"paused": True}
+        assert said("sk_team_2", "PUT", "/v1/work/queues/team.mail/paused", pause)[0] == 200
+        assert said("sk_team_2", "PUT", "/v1/work/queues/other/paused", pause) == outside
+    assert audits_of(tmp_path) == [
+        ("admin", "PUT /v1/schedule/rules/{id}", "/v1/schedule/rules/r", "done"),
+        ("admin", "DELETE /rules/{identifier}", "/rules/r", "done"),
+        (
+            *("team", "PUT /v1/work/queues/{queue}/paused"),
+            *('/v1/work/queues/team.mail/paused {"paused": true}', "done"),
+        ),
+    ]
+
+
+def audits_of(directory: Path) -> list[tuple[str, ...]]:
+    """Of the API: who, what, to what, how it ended; oldest first."""
+    disk = RealDisk()
+    (path,) = ledger_files(disk, str(directory / "ledger"))
+    found = [each.entry.record for each in last_records(disk, CODEC, path, 1_000)]
+    audits = [each for each in reversed(found) if isinstance(each, ActionAudited)]
+    return [
+        (each.who, each.what, each.target, each.outcome) for each in audits if each.via == "http"
+    ]
 
 
 def _check_a_session_of_the_console(server: ScheduleProcess, tokens: Path) -> None:

@@ -13,6 +13,7 @@ For every route, here and nowhere else:
     scope      a token must cover all namespaces (``for_all``), and may write (``writes``)
     errors     application/problem+json: {"type", "title", "status", "code", "detail"}
     ETag       of a GET; If-None-Match is answered 304
+    audit      a change is in the ledger with the token's name before it is answered (audits.py)
     gzip       if the client takes it and the answer is worth it
     Idempotency-Key   of a POST: the same key and body give the same answer again, done once
 """
@@ -38,10 +39,12 @@ from journeyman.servers.http.errors import ApiError
 PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
 VERSION_1: Final = "/v1"
+VIA: Final = "http"  # what the audit says of how it came
 MIN_GZIP_BYTES = 1024
 MAX_GZIP_HERE_BYTES = 256 * 1024  # larger ones are compressed in a thread
 MAX_KEY_CHARS = 255
 MAX_KEPT_ANSWERS = 1_000
+MAX_TOLD_BYTES = 400  # of a body, in the audit
 MAX_KEPT_BYTES = 64 * 1024  # of an answer that is kept for its key
 
 
@@ -88,10 +91,16 @@ class RouteCall:
     @property
     def who(self) -> str:
         """Whom the audit names."""
-        return self.token.name if self.token is not None else "local"
+        return who_asks(self.request)
+
+
+def who_asks(request: web.Request) -> str:
+    token: Token | None = request["token"]
+    return token.name if token is not None else "local"
 
 
 Handler = Callable[[RouteCall], Awaitable[Any]]
+Note = Callable[[str, str, str, str, str], Awaitable[None]]  # Audits.note
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,8 @@ class Route:
     media_type: str = "application/json"
     errors: tuple[int, ...] = ()
     waits: bool = False  # it ends when the client leaves; all else is done to its end
+    is_traffic: bool = False  # what programs do all day: not audited
+    has_secrets: bool = False  # in its body: the audit has the path alone
     tag: str = field(default="server")
 
     @property
@@ -129,8 +140,10 @@ class Route:
 class Routes:
     """The routes of an application, and the answers that are kept for idempotency keys."""
 
-    def __init__(self, routes: list[Route]) -> None:
+    def __init__(self, routes: list[Route], note: Note | None = None) -> None:
+        """``note`` writes the audit of a change."""
         self.routes = routes
+        self._note = note
         self._kept: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
 
     def add_to(self, app: web.Application) -> None:
@@ -154,13 +167,32 @@ class Routes:
 
     async def _answer(self, route: Route, request: web.Request, data: bytes) -> web.StreamResponse:
         call = RouteCall(request, _path(request), _query(route, request), _body(route, data))
-        value = await route.handler(call)
+        value = await self._done(route, call, data)
         if isinstance(value, web.StreamResponse):
             return value
         if route.answer is None:
             return web.Response(status=204)
         body = msgspec.json.encode(value)
         return await _response(request, body, route.status, route.media_type)
+
+    async def _done(self, route: Route, call: RouteCall, data: bytes) -> Any:
+        """A refused change is no change; of one that failed on the way a part may be done."""
+        is_preview = getattr(call.body, "preview", False)
+        if self._note is None or not route.writes or route.is_traffic or is_preview:
+            return await route.handler(call)
+        outcome = "failed"
+        try:
+            value = await route.handler(call)
+            outcome = "done"
+        except ApiError as error:
+            outcome = f"failed: {error.message}" if error.status >= 500 else ""
+            raise
+        finally:
+            if outcome:
+                told = "" if route.has_secrets else data[:MAX_TOLD_BYTES].decode(errors="replace")
+                target = f"{call.request.path} {told}".rstrip()
+                await self._note(call.who, VIA, f"{route.method} {route.path}", target, outcome)
+        return value
 
     async def _answer_once(
         self, route: Route, request: web.Request, data: bytes, key: str

@@ -33,13 +33,14 @@ from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.api import Api, add_routes
+from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console.pages import PUBLIC, Console, is_console
 from journeyman.servers.http.console.sessions import Sessions
 from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import READING, CrossSite
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
-from journeyman.servers.http.routes import VERSION_1, check_may_write, problem
+from journeyman.servers.http.routes import VERSION_1, VIA, check_may_write, problem, who_asks
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -112,10 +113,11 @@ async def open_http(
         add_history_routes(app, work.store)
     add_openapi_route(app)
     version = VersionOne.of(backend)
-    add_version_1(app, version)
-    console = Console(backend, version, sessions)
+    audits = Audits(backend)
+    add_version_1(app, version, audits)
+    console = Console(backend, version, sessions, audits)
     console.add_to(app)
-    gate.console = console
+    gate.console, gate.audits = console, audits
     app.on_shutdown.append(_closing(console))
     await around.loop.run_in_executor(None, console.warm_up)  # the first page shall not wait
     runner = web.AppRunner(
@@ -161,6 +163,14 @@ def answer(value: Any, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, content_type="application/json")
 
 
+def _is_old_change(request: web.Request) -> bool:
+    """By a path of ztick, and to be audited; version 1 and the console see to theirs."""
+    path = request.path
+    is_old = not path.startswith(f"{VERSION_1}/") and not is_console(path)
+    is_planning = request.method == "PUT" and path.startswith("/jobs/")
+    return is_old and request.method not in READING and not is_planning
+
+
 def _refusal(request: web.Request, error: ApiError) -> web.Response:
     if request.path.startswith(f"{VERSION_1}/"):
         return problem(error.status, error.code, error.message)
@@ -194,6 +204,7 @@ class _Gate:
     """Every request passes here: where it comes from, the token, and errors made into JSON."""
 
     console: Console
+    audits: Audits
 
     def __init__(self, around: ZtickContext, cross_site: CrossSite, sessions: Sessions) -> None:
         self._around = around
@@ -212,7 +223,10 @@ class _Gate:
                     check_may_write(token)
                 request["token"] = token
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
-            return await handler(request)
+            response = await handler(request)
+            if response.status < 400 and _is_old_change(request):
+                await asyncio.shield(self._audit(request))
+            return response
         except ApiError as error:
             return self._refusal(request, error)
         except web.HTTPRedirection as error:
@@ -231,6 +245,11 @@ class _Gate:
             if error.status == 401:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
+
+    async def _audit(self, request: web.Request) -> None:
+        assert request.match_info.route.resource is not None
+        what = f"{request.method} {request.match_info.route.resource.canonical}"
+        await self.audits.note(who_asks(request), VIA, what, request.path, "done")
 
     def _refusal(self, request: web.Request, error: ApiError) -> web.Response:
         if is_console(request.path) and error.status != 421:

@@ -2,23 +2,18 @@
 
     confirm page --signed form--> carry_out --handlers of /v1--> the writers --> ledger: who, what
 
-Every action is one that the API has; the console only asks first. A failed audit is logged and
-does not undo what was done.
+Every action is one that the API has; the console only asks first.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from journeyman.errors import JourneymanError
-from journeyman.formats import ledger
-from journeyman.formats.ledger import ActionAudited, Instant
-from journeyman.servers.http import records
+from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console.shown import error_line
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import RouteCall, check_for_all
@@ -52,8 +47,9 @@ class _Kind:
 
 
 class Actions:
-    def __init__(self, backend: HttpBackend, version: VersionOne) -> None:
+    def __init__(self, backend: HttpBackend, version: VersionOne, audits: Audits) -> None:
         self._backend = backend
+        self._audits = audits
         self._v1 = version
         self._kinds = {
             "requeue": _Kind("Requeue dead jobs", False, self._requeue),
@@ -273,37 +269,9 @@ class Actions:
     async def _clean(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
         return (await self._v1.log.compact(_with(call, values.ServiceBody("work")))).detail
 
-    # -- the ledger --
-
     async def _audit(self, call: RouteCall, action: Action, outcome: str) -> None:
-        target = " ".join((*action.ids, *(f"{k}={v}" for k, v in action.fields.items())))[:500]
-        self._backend.messages.info(
-            f"console: {action.name}", who=call.who, target=target[:200], outcome=outcome[:200]
-        )
-        if self._backend.ledger is None:
-            return
-        now = Instant(self._backend.clock.now_ns())
-        record = ActionAudited(now, call.who, VIA, action.name, target, outcome[:500])
-        try:
-            await self._backend.ledger.note([record])
-        except JourneymanError as error:
-            self._backend.messages.warn("an action could not be audited", reason=error)
-
-    async def last_audits(self, limit: int) -> list[ActionAudited]:
-        """Newest first; those that the newest files of the ledger hold."""
-        path = self._backend.settings.ledger.path
-        if self._backend.ledger is None:
-            return []
-        return await asyncio.to_thread(self._read_audits, path, limit)
-
-    def _read_audits(self, directory: str, limit: int) -> list[ActionAudited]:
-        disk, found = self._backend.disk, []
-        for path in reversed(records.ledger_files(disk, directory)):
-            last = records.last_records(disk, ledger.CODEC, path, 10_000)
-            found += [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
-            if len(found) >= limit:
-                break
-        return found[:limit]
+        target = " ".join((*action.ids, *(f"{k}={v}" for k, v in action.fields.items())))
+        await self._audits.note(call.who, VIA, action.name, target, outcome)
 
 
 def _id_of_redrive(job_id: str, at: str) -> str:

@@ -21,6 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from journeyman import __version__
 from journeyman.config import Token
+from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.assets import PREFIX, all_assets, serve_asset
@@ -73,11 +74,14 @@ def is_console(path: str) -> bool:
 class Console:
     """All pages. Made once a server."""
 
-    def __init__(self, backend: HttpBackend, version: VersionOne, sessions: Sessions) -> None:
+    def __init__(
+        self, backend: HttpBackend, version: VersionOne, sessions: Sessions, audits: Audits
+    ) -> None:
         self._backend = backend
         self._v1 = version
         self._sessions = sessions
-        self._actions = Actions(backend, version)
+        self._audits = audits
+        self._actions = Actions(backend, version, audits)
         self.history = FigureHistory(version.server)
         self._templates = _environment()
         self.figures_live = Channel(self._next_figures, FIGURES_S)
@@ -403,7 +407,7 @@ class Console:
         check_for_all(request["token"])
         settings = (await self._v1.server.settings(_call(request))).settings
         tokens = await self._v1.server.tokens(_call(request))
-        audits = await self._actions.last_audits(100)
+        audits = await self._audits.last(100)
         return self._page(
             request, "settings.html", "settings", settings=settings, tokens=tokens, audits=audits
         )

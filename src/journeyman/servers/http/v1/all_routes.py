@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
+from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.document import describe
 from journeyman.servers.http.routes import Route, Routes
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -61,7 +62,7 @@ class VersionOne:
         return [route for part in parts for route in part.routes()]
 
 
-def add_version_1(app: web.Application, version: VersionOne) -> None:
+def add_version_1(app: web.Application, version: VersionOne, audits: Audits) -> None:
     routes = version.routes()
     document = msgspec.json.encode(describe(routes))
 
@@ -69,7 +70,7 @@ def add_version_1(app: web.Application, version: VersionOne) -> None:
         return web.Response(body=document, content_type="application/json")
 
     app.router.add_get(V1_DOCUMENT_PATH, openapi, allow_head=False)
-    Routes(routes).add_to(app)
+    Routes(routes, audits.note).add_to(app)
 
     async def close(_: web.Application) -> None:
         version.past.close()

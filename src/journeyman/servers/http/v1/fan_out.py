@@ -60,17 +60,18 @@ class FanOutRoutes:
             _route("DELETE", f"{queues}/{{queue}}", self.delete, "Delete a queue and its items",
                    errors=(409,)),
             _route("POST", f"{queues}/{{queue}}/items", self.put, "Put an item",
-                   body=values.PutBody, errors=(409, 422)),
+                   body=values.PutBody, errors=(409, 422), is_traffic=True),
             _route("POST", f"{queues}/{{queue}}/read", self.read, "Take the next item",
-                   values.ItemAnswer, body=values.ReadBody, errors=(409, 422), waits=True),
+                   values.ItemAnswer, body=values.ReadBody, errors=(409, 422), waits=True,
+                   is_traffic=True),
             _route("POST", f"{queues}/{{queue}}/flush", self.flush, "Drop what a reader has left",
                    body=values.ReaderBody, errors=(409, 422)),
             _route("DELETE", f"{queues}/{{queue}}/readers/{{reader}}", self.delete_reader,
                    "Delete a reader", errors=(409,)),
             _route("POST", "/v1/fan-out/reads/{read}/confirm", self.confirm,
-                   "Confirm an open item", errors=(404, 409, 422)),
+                   "Confirm an open item", errors=(404, 409, 422), is_traffic=True),
             _route("POST", "/v1/fan-out/reads/{read}/abort", self.abort,
-                   "Give an open item back", errors=(404, 409, 422)),
+                   "Give an open item back", errors=(404, 409, 422), is_traffic=True),
         ]  # fmt: skip
 
     # -- looking --

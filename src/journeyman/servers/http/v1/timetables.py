@@ -53,7 +53,7 @@ class TimetableRoutes:
             _route("GET", all_, self.timetables, "Timetables by id", values.Timetables,
                    query=values.NamesQuery),
             _route("PUT", one, self.set, "Set a timetable", values.TimetableSeen,
-                   body=values.TimetableBody, errors=(409,)),
+                   body=values.TimetableBody, has_secrets=True, errors=(409,)),
             _route("GET", one, self.timetable, "A timetable", values.TimetableSeen, errors=(404,)),
             _route("DELETE", one, self.remove, "Remove a timetable", errors=(404, 409)),
             _route("GET", f"{one}/next", self.next, "The next firings", values.Firings,

@@ -1,0 +1,51 @@
+"""Who changed what over HTTP, in the ledger: actions of the console and requests of the API.
+
+What programs do all day is not here: adding, leasing and finishing jobs, putting and reading items,
+planning jobs. The logs hold that, and a ledger that kept it again would outgrow them.
+A change that cannot be audited stays done; the server's log says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from journeyman.errors import JourneymanError
+from journeyman.formats import ledger
+from journeyman.formats.ledger import ActionAudited, Instant
+from journeyman.servers.http import records
+from journeyman.servers.http.v1.backend import HttpBackend
+
+MAX_CHARS = 500  # of a target, and of an outcome
+
+
+class Audits:
+    def __init__(self, backend: HttpBackend) -> None:
+        self._backend = backend
+
+    async def note(self, who: str, via: str, what: str, target: str, outcome: str) -> None:
+        """Returns when it is durable, or has failed."""
+        backend = self._backend
+        backend.messages.info(f"{via}: {what}", who=who, target=target[:200], outcome=outcome[:200])
+        if backend.ledger is None:
+            return
+        now = Instant(backend.clock.now_ns())
+        record = ActionAudited(now, who, via, what, target[:MAX_CHARS], outcome[:MAX_CHARS])
+        try:
+            await backend.ledger.note([record])
+        except JourneymanError as error:
+            backend.messages.warn("an action could not be audited", reason=error)
+
+    async def last(self, limit: int) -> list[ActionAudited]:
+        """Newest first; those that the newest files of the ledger hold."""
+        if self._backend.ledger is None:
+            return []
+        return await asyncio.to_thread(self._read, self._backend.settings.ledger.path, limit)
+
+    def _read(self, directory: str, limit: int) -> list[ActionAudited]:
+        disk, found = self._backend.disk, []
+        for path in reversed(records.ledger_files(disk, directory)):
+            last = records.last_records(disk, ledger.CODEC, path, 10_000)
+            found += [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
+            if len(found) >= limit:
+                break
+        return found[:limit]
