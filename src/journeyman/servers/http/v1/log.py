@@ -144,7 +144,8 @@ class LogRoutes:
         )
         seen = [record_seen(WORK, each) for each in found]
         names = {each.queue for each in seen if each.queue is not None}
-        if call.prefix and not all(name.startswith(call.prefix) for name in names):
+        is_own = bool(names) and all(name.startswith(call.prefix) for name in names)
+        if call.prefix and seen and not is_own:  # also if the add, with the name, was cleaned away
             raise ApiError(404, "there is no such job", "not_found")
         return values.LogRecords(seen)
 

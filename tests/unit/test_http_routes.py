@@ -1,15 +1,20 @@
-"""Answers kept for idempotency keys: bounded, and none waits for an answer that is gone."""
+"""Parts of the HTTP port without a server: idempotency keys, records of others' jobs."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
-from journeyman.servers.http import routes
+from journeyman.config import WorkqPersistence
+from journeyman.formats.framing import Entry
+from journeyman.formats.workq import Command, Instant, JobFinished
+from journeyman.servers.http import records, routes
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.v1.log import LogRoutes
 
 
 class Request(dict[str, Any]):
@@ -49,3 +54,24 @@ def test_a_request_whose_key_was_crowded_out_fails_as_itself(monkeypatch: pytest
                 await asyncio.wait_for(task, 20)
 
     asyncio.run(run())
+
+
+def test_records_whose_queue_is_not_known_are_for_tokens_of_all_namespaces(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A cleaning may have taken the add of a job, which names its queue, and left its result."""
+    job_id = bytes.fromhex("00000000000040008000000000000001")
+    finished = JobFinished(Instant(1), job_id, Command.COMPLETE, b"of another team")
+    placed = records.PlacedRecord("file", Entry(0, 1, finished), b"")
+    monkeypatch.setattr(records, "of_work_job", lambda *_: [placed])
+    work = SimpleNamespace(enabled=True, persistence=WorkqPersistence.LOG, cmdlog_path="log")
+    own = LogRoutes(cast(Any, SimpleNamespace(settings=SimpleNamespace(workq=work), disk=None)))
+
+    def ask(namespace: str) -> Any:
+        request = cast(web.Request, Request(namespace=namespace))
+        call = routes.RouteCall(request, {"job": job_id.hex()}, None, None)
+        return asyncio.run(own.work_history(call))
+
+    assert len(ask("*").records) == 1
+    with pytest.raises(ApiError, match="no such job"):
+        ask("team.")
