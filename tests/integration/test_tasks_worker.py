@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -132,8 +134,16 @@ def url(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def worker(place, url) -> Iterator[WorkerProcess]:
-    with WorkerProcess(place, "shop:app", "-q", "default:3", "-q", "async", url=url) as process:
+def metrics_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def worker(place, url, metrics_port) -> Iterator[WorkerProcess]:
+    words = ["shop:app", "-q", "default:3", "-q", "async", "--metrics", str(metrics_port)]
+    with WorkerProcess(place, *words, url=url) as process:
         yield process
 
 
@@ -183,6 +193,35 @@ def test_a_job_that_never_succeeds_ends_with_its_error_and_a_hook_is_called(
 def test_a_job_over_its_time_is_interrupted(task, worker):
     with pytest.raises(jm.JobFailed, match=r"JobTimeout: took longer than 0.3 s"):
         task("endless").send().result(timeout=60)
+
+
+def test_attempts_are_counted_by_task_and_outcome(task, worker, metrics_port):
+    assert task("add").send(1, b=2).result(timeout=60) == 3
+    for name in ("nothing", "else"):
+        with pytest.raises(jm.JobFailed, match="unknown task"):
+            task(name).send().result(timeout=60)
+
+    def samples() -> dict[str, float]:
+        with urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def count(name: str, outcome: str) -> float:
+        labels = f'outcome="{outcome}",queue="default",task="{name}"'
+        return samples().get(f"journeyman_worker_jobs_total{{{labels}}}", 0)
+
+    deadline = time.monotonic() + 60  # an attempt is counted after its report
+    while count("?", "failed") < 2:
+        assert time.monotonic() < deadline, samples()
+    assert count("add", "done") >= 1
+    assert not any("nothing" in name for name in samples())
+
+
+def test_metrics_on_a_port_in_use_are_an_error_of_one_line(place, url, worker, metrics_port):
+    with WorkerProcess(place, "shop:app", "--metrics", str(metrics_port), url=url) as second:
+        assert second.process.wait(60) == 2
+        second.wait_for("cannot serve metrics on .*: Address already in use")
 
 
 def test_unknown_tasks_and_results_that_cannot_be_written_fail_with_reasons(task, worker):
