@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
 
 from journeyman.engines.workq.engine import Decidable
-from journeyman.engines.workq.messages import PausesChanged, WorkqOutcome
+from journeyman.engines.workq.messages import PauseChanged, WorkqOutcome
 from journeyman.folds import workq as fold
 from journeyman.folds.keyspace import (
     Defaults,
@@ -53,8 +53,8 @@ class StoreMachine(WorkQueueMachine):
 
     def decide(self, command: Decidable, client: int = 0) -> WorkqOutcome:
         outcome = super().decide(command, client)
-        pauses = [each.names for each in outcome.effects if type(each) is PausesChanged]
-        self.paused = pauses[-1] if pauses else self.paused
+        if any(type(each) is PauseChanged for each in outcome.effects):
+            self.paused = self.queue.paused
         if self.batch is None:
             self._write(list(outcome.records))
         return outcome

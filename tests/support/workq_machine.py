@@ -12,7 +12,7 @@ from journeyman.engines import sorted_set
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.job import LEASED
 from journeyman.engines.workq.messages import (
-    PausesChanged,
+    PauseChanged,
     WorkqAnswer,
     WorkqDue,
     WorkqGone,
@@ -93,6 +93,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     def decide(self, command: Decidable, client: int = 0) -> WorkqOutcome:
         outcome = self.queue.decide(command, self.now_ns, client)
+        self.queue.take_ledger()  # as the writer does; what is left there is due at once
         for record in outcome.records:
             assert CODEC.decode(CODEC.encode(record), 0).record == record  # type: ignore[union-attr]
         (self.log if self.batch is None else self.batch).extend(outcome.records)
@@ -105,8 +106,10 @@ class WorkQueueMachine(RuleBasedStateMachine):
         answers = {each.client: each.reply for each in outcome.effects if type(each) is WorkqAnswer}
         assert answers == dict(self.model.answers)
         self.waiting -= set(answers)
-        pauses = [each.names for each in outcome.effects if type(each) is PausesChanged]
-        assert pauses in ([], [frozenset(self.model.paused)])
+        for each in outcome.effects:
+            if type(each) is PauseChanged:
+                assert each.is_paused is (each.queue in self.model.paused)
+        assert self.queue.paused == self.model.paused
 
     def wait(self, outcome: WorkqOutcome, client: int) -> None:
         if outcome.reply is None:

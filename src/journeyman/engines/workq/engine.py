@@ -26,7 +26,7 @@
   ends its wait; so does ``WorkqGone(client)``, after which nothing comes for it.
 - After every decision no client waits for a job beside a ready job that it could have, unless that
   queue is paused. Of the clients that wait for a queue the longest waiting one is served first.
-- Pauses are not in the log: they leave in ``take_ledger``, and in ``PausesChanged`` for who keeps
+- Pauses are not in the log: they leave in ``take_ledger``, and in ``PauseChanged`` for who keeps
   them elsewhere; they come back in ``WorkqLoader.finish``.
   The delay before a retry is (formats.workq.retry); it begins with the timeout-attempt's time.
 - Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
@@ -55,7 +55,7 @@ from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
 from journeyman.engines.workq.messages import (
     DUE_LIMIT,
     Client,
-    PausesChanged,
+    PauseChanged,
     QueueFigures,
     WorkqDue,
     WorkqGone,
@@ -85,7 +85,7 @@ def _pause(state: WorkqState, command: ask.PauseQueue, _client: Client) -> Reply
     if not queue.paused:
         state.queues.set_paused(queue, True)
         state.ledger.append(QueuePaused(state.instant, queue.name))
-        state.effects.append(PausesChanged(state.queues.paused))
+        state.effects.append(PauseChanged(queue.name, True))
     return DONE
 
 
@@ -94,7 +94,7 @@ def _resume(state: WorkqState, command: ask.ResumeQueue, _client: Client) -> Rep
     if queue is not None and queue.paused:
         state.queues.set_paused(queue, False)
         state.ledger.append(QueueResumed(state.instant, queue.name))
-        state.effects.append(PausesChanged(state.queues.paused))
+        state.effects.append(PauseChanged(queue.name, False))
         lifecycle.match(state, queue)
     return DONE
 

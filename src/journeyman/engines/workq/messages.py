@@ -5,8 +5,8 @@
     records   to be written, as durable as the policy says, before anything of this leaves
     reply     what to answer the client; None: it waits, and a ``WorkqAnswer`` will come for it
     effects   in this order, once the records are durable: answers to clients that have waited.
-              ``PausesChanged`` is for the file that keeps the names of paused queues, which no
-              record can hold: to be saved before the reply leaves
+              ``PauseChanged`` is for who keeps the names of paused queues beside the log: to be
+              saved before the reply leaves
 
     Add ScheduleJob Delete         DONE, NOT_FOUND, RefusedLine
     Complete Fail Requeue          DONE, NOT_FOUND, RefusedLine
@@ -66,13 +66,14 @@ class WorkqAnswer(NamedTuple):
     reply: Reply
 
 
-class PausesChanged(NamedTuple):
-    """These queues are paused now, and no others."""
+class PauseChanged(NamedTuple):
+    """The one queue: naming all would make each pause cost as much as there are."""
 
-    names: frozenset[str]
+    queue: str
+    is_paused: bool
 
 
-Effect: TypeAlias = WorkqAnswer | PausesChanged
+Effect: TypeAlias = WorkqAnswer | PauseChanged
 
 
 class QueueFigures(NamedTuple):

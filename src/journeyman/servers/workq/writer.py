@@ -316,6 +316,8 @@ class WorkqWriter(GroupCommit):
                 batch.answer(client, client.render(reply))
                 if records:
                     batch.records += records
+        if batch.effects:  # all names at once: the file and the store keep them so
+            batch.effects = [self._queue.paused]
 
     def _gather(
         self, batch: Batch, client: Any, request: Any, outcome: WorkqOutcome, now_ns: int
@@ -357,8 +359,7 @@ class WorkqWriter(GroupCommit):
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
-        paused = batch.effects[-1].names if batch.effects else None  # the last ones are all
-        self._recorder.write(batch.records, paused)
+        self._recorder.write(batch.records, batch.effects[0] if batch.effects else None)
 
     def _carry_out(self, batch: Batch) -> None:
         """Nothing: pauses are saved with the records, answers leave by themselves."""
