@@ -178,6 +178,16 @@ def test_a_job_is_added_leased_and_completed(server):
     assert all(each["length"] * 2 == len(each["bytes_hex"]) for each in records)
 
 
+def test_the_last_sync_of_a_log_is_known(server):
+    def synced_ns() -> int:
+        return int(ask(server, "GET", "/v1/figures")[1]["syncs"]["workq"]["time_ns"])
+
+    add(server, "v1.sync")
+    before_ns = synced_ns()
+    add(server, "v1.sync")
+    server.wait_until(lambda: synced_ns() > before_ns, "a sync")
+
+
 def test_a_lease_waits_for_a_job(server):
     import threading
 

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
@@ -151,6 +151,11 @@ class _Sample:
     free_bytes: int
 
 
+class LastSync(NamedTuple):
+    ended_ns: int  # since 1970
+    took_ns: int
+
+
 class MeasuredDisk(RealDisk):
     """The machine's file system, with a clock at the syncs of the logs."""
 
@@ -161,6 +166,7 @@ class MeasuredDisk(RealDisk):
         self._places = {name: os.path.abspath(path) for name, path in places.items()}
         self._lock = threading.Lock()
         self._syncs = {name: Histogram() for name in places}
+        self.last_syncs: dict[str, LastSync] = {}
         self.samples: dict[str, _Sample] = {}
 
     def open_append(self, path: str) -> AppendFile:
@@ -175,6 +181,7 @@ class MeasuredDisk(RealDisk):
         took_ns = self._clock.monotonic_ns() - begin_ns
         with self._lock:
             self._syncs[service].add(took_ns / NS_PER_MS)
+            self.last_syncs[service] = LastSync(self._clock.now_ns(), took_ns)
 
     async def watch(self) -> None:
         """Sample sizes, again and again."""

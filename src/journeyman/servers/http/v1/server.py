@@ -19,7 +19,7 @@ from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import time_text
-from journeyman.units import NS_PER_S
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 _SECRETS = frozenset({"storage.path"})  # it may be a database's address, with a password in it
 
@@ -123,6 +123,12 @@ class ServerRoutes:
             fan_out,
             await self._disk(),
             self._rates_of(counts),
+            {
+                name: values.SyncSeen(
+                    time_text(each.ended_ns), str(each.ended_ns), each.took_ns / NS_PER_MS
+                )
+                for name, each in backend.disk.last_syncs.copy().items()
+            },
         )
 
     async def _disk(self) -> dict[str, dict[str, float]]:

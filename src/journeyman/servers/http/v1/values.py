@@ -570,6 +570,14 @@ class TokensSeen(Struct):
     tokens: list[TokenSeen]
 
 
+class SyncSeen(Struct):
+    """The last sync of a log since the server started."""
+
+    time: Time
+    time_ns: Nanoseconds
+    took_ms: float
+
+
 class Figures(Struct):
     """The figures of the overview. None: the service is off."""
 
@@ -582,6 +590,7 @@ class Figures(Struct):
     fan_out: dict[str, int] | None
     disk: dict[str, dict[str, float]]
     rates: dict[str, float]
+    syncs: dict[str, SyncSeen]
 
 
 def time_text(unix_ns: int) -> str:
