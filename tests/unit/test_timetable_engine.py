@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from journeyman.engines.ztick.messages import (
@@ -15,6 +17,7 @@ from journeyman.engines.ztick.messages import (
     TimetableRefused,
     TimetableRun,
 )
+from journeyman.engines.ztick.timetables import TimetableBook
 from journeyman.formats.ztick import Shell, Status
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
@@ -465,3 +468,24 @@ def test_a_clock_that_was_ahead_before_a_restart(world):
     world.crash()
     world.tick()
     assert world.view("n").next.startswith("2026-11-")
+
+
+def test_many_held_jobs_cost_as_much_as_they_are_many_and_come_back_in_order():
+    """Clients can plan any number of jobs of a timetable that is busy."""
+    book, jobs = TimetableBook(), [f"job {number}".encode() for number in range(3000)]
+    for job in jobs[:2]:
+        book.hold("t", job)
+    book.changes = []  # a batch begins
+    tracemalloc.start()
+    for job in jobs[2:]:
+        book.hold("t", job)
+    released = [book.release("t") for _ in jobs]
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert released == jobs
+    assert peak_bytes < 4_000_000
+    assert book.release("t") is None
+    book.undo_batch()
+    assert book.held("t") == 2
+    assert [book.release("t") for _ in range(3)] == [*jobs[:2], None]
+    assert book.held("t") == 0

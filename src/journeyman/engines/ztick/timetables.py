@@ -17,6 +17,7 @@ Not here: what happens when an occurrence is due or a run has ended (occurrences
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from struct import Struct
@@ -50,6 +51,7 @@ Row: TypeAlias = bytes
 _HEAD = Struct(">qiqiB")
 _NEVER = -(2**63)
 _dumps = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+_HOLD, _RELEASE = "hold", "release"  # one job of a name; the names may hold very many
 _Change: TypeAlias = tuple[object, str, Any]  # table, key, what was there
 
 
@@ -153,7 +155,7 @@ class TimetableBook:
         self.is_kept = is_kept
         self._rows: ShardedDict[str, Row] = ShardedDict()
         self._runs: dict[str, int] = {}  # by name: runs that wait or run
-        self._held: dict[str, tuple[Job, ...]] = {}  # by name
+        self._held: dict[str, deque[Job]] = {}  # by name
         self._retries: dict[str, int] = {}  # by job: how often it was tried again
         self._retrying: dict[str, int] = {}  # by name: how many of these jobs
         self._orphans: dict[str, Occurrence | None] = {}  # planned by timetables that are gone
@@ -263,15 +265,19 @@ class TimetableBook:
         self._set(self._runs, name, max(0, self.runs(name) + by) or None)
 
     def hold(self, name: str, job: Job) -> None:
-        self._set(self._held, name, (*self._held.get(name, ()), job))
+        self.changes.append((_HOLD, name, None))
+        self._held.setdefault(name, deque()).append(job)
 
     def release(self, name: str) -> Job | None:
         """The job that was held first."""
         held = self._held.get(name)
         if not held:
             return None
-        self._set(self._held, name, held[1:] or None)
-        return held[0]
+        job = held.popleft()
+        if not held:
+            del self._held[name]
+        self.changes.append((_RELEASE, name, job))
+        return job
 
     def retries(self, job_identifier: str) -> int:
         return self._retries.get(job_identifier, 0)
@@ -316,6 +322,13 @@ class TimetableBook:
                 self.swept = before
             elif table is self._rows:
                 self._replace(key, before)
+            elif table is _RELEASE:
+                self._held.setdefault(key, deque()).appendleft(before)
+            elif table is _HOLD:
+                held = self._held[key]
+                held.pop()
+                if not held:
+                    del self._held[key]
             else:
                 assert isinstance(table, dict)
                 self._assign(table, key, before)
