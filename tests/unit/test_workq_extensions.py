@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from journeyman.engines.workq import extensions
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
+from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet
 from journeyman.formats.ledger import Record as LedgerRecord
@@ -28,6 +30,7 @@ from journeyman.protocols.workq.commands import (
     SetLimits,
 )
 from journeyman.protocols.workq.replies import DONE, QueueList, Reply
+from journeyman.servers.workq.writer import payload_bytes
 from tests.support.workq_extension_machine import given, load, snapshot
 
 MS = 10**6
@@ -282,3 +285,39 @@ def test_a_parent_whose_ttl_ended_while_the_server_was_down_stays_completed_afte
     story.restart()
     assert story.decide(Complete(job_id(2), b"")) == DONE
     assert story.lease() == [3]
+
+
+def test_parents_count_for_the_room_of_jobs_that_wait(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+):
+    """A thousand for each of a hundred thousand children would be gigabytes."""
+    monkeypatch.setattr(
+        "journeyman.engines.workq.dependencies.MAX_CHILDREN_BYTES", 100 * PARENT_BYTES
+    )
+    parents = tuple(range(1, 41))
+    for number in parents:
+        story.add(number)
+    story.add(101, after=parents)
+    story.add(102, after=parents)
+    after = AddOptions(after=tuple(map(job_id, parents)))
+    third = Add(job_id(103), "q", DAY_MS, DAY_MS, b"", options=after)
+    assert story.decide(third) == RefusedLine(Complaint.TOO_MANY_CHILDREN)
+    assert payload_bytes(third) == 40 * PARENT_BYTES  # what waits to be decided, likewise
+    assert story.decide(Delete(job_id(102))) == DONE
+    assert story.decide(third) == DONE
+
+
+def test_children_of_one_parent_cost_as_much_as_they_are_many(story: Story):
+    story.add(1)
+    story.engine.begin_batch()
+    tracemalloc.start()
+    for number in range(2, 1002):
+        story.add(number, after=(1,))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 4_000_000
+    before = story.lease()
+    story.engine.undo_batch()
+    assert story.lease() == before == [1]
+    assert story.decide(Complete(job_id(1), b"")) == DONE
+    assert story.lease() == []

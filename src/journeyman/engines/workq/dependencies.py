@@ -49,7 +49,7 @@ def add_child(state: WorkqState, job: Add) -> Reply:
         return DONE
     if (
         len(extensions.children) >= MAX_CHILDREN
-        or extensions.child_bytes + len(job.payload) > MAX_CHILDREN_BYTES
+        or extensions.child_bytes + child.size > MAX_CHILDREN_BYTES
         or any(
             len(extensions.children_of.get(parent, ())) >= MAX_CHILDREN_OF_ONE
             for parent in child.parents

@@ -35,7 +35,8 @@ from journeyman.protocols.workq.replies import id_text
 
 MAX_LIMITED_QUEUES: Final = 10_000
 MAX_CHILDREN: Final = 100_000
-MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # of payloads of all children
+MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # of payloads and parents of all children
+PARENT_BYTES: Final = 128  # what a parent of a child takes
 MAX_CHILDREN_OF_ONE: Final = 1000  # that wait for the same parent
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 FORGET_AFTER_NS: Final = 1_000_000_000
@@ -61,6 +62,11 @@ class Child(NamedTuple):
     @property
     def parents(self) -> tuple[bytes, ...]:
         return () if self.job.options is None else self.job.options.after
+
+    @property
+    def size(self) -> int:
+        """In bytes, about."""
+        return len(self.job.payload) + PARENT_BYTES * len(self.parents)
 
     @property
     def is_settled(self) -> bool:
@@ -131,7 +137,7 @@ class Extensions:
         self.options: dict[bytes, JobOptions] = {}
         self.workers: dict[bytes, str] = {}
         self.children: dict[bytes, Child] = {}
-        self.children_of: dict[bytes, tuple[bytes, ...]] = {}
+        self.children_of: dict[bytes, dict[bytes, None]] = {}
         self.child_bytes = 0
         self.settling: dict[bytes, None] = {}  # children to be added, or to fail
         self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
@@ -185,19 +191,20 @@ class Extensions:
     def add_child(self, child: Child) -> None:
         job_id = child.job.job_id
         self.put(self.children, job_id, child)
-        self._count_bytes(len(child.job.payload))
+        self._count_bytes(child.size)
         for parent in child.parents:
-            self.put(self.children_of, parent, (*self.children_of.get(parent, ()), job_id))
+            if parent not in self.children_of:
+                self.put(self.children_of, parent, {})
+            self.put(self.children_of[parent], job_id, None)
 
     def drop_child(self, job_id: bytes) -> None:
         child = self.children[job_id]
         self.drop(self.children, job_id)
-        self._count_bytes(-len(child.job.payload))
+        self._count_bytes(-child.size)
         for parent in child.parents:
-            others = tuple(each for each in self.children_of.get(parent, ()) if each != job_id)
-            if others:
-                self.put(self.children_of, parent, others)
-            else:
+            children = self.children_of.get(parent, {})
+            self.drop(children, job_id)
+            if not children:
                 self.drop(self.children_of, parent)
 
     def forget(self, job_id: bytes, now_ns: int) -> None:

@@ -379,7 +379,7 @@ class WorkqState:
             extensions.forget(job_id, self.now_ns)
 
     def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool) -> None:
-        for each in self.extensions.children_of.get(job_id, ()):
+        for each in tuple(self.extensions.children_of.get(job_id, ())):
             self._note_parent(each, job_id, stage, is_gone)
 
     def _note_parent(self, job_id: bytes, parent: bytes, stage: int, is_gone: bool) -> None:

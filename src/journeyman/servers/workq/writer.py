@@ -29,6 +29,7 @@ from journeyman.config import WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob
 from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.errors import JourneymanError, LogError, LogPoisoned
 from journeyman.formats.workq import CODEC, Record
@@ -225,7 +226,11 @@ _PAYLOADS: dict[type, Callable[[Any], bytes]] = {
 def payload_bytes(request: Any) -> int:
     """How much memory a request takes, beyond a little."""
     payload = _PAYLOADS.get(type(request))
-    return len(payload(request)) if payload is not None else 0
+    if payload is None:
+        return 0
+    options = getattr(request, "options", None)
+    parents = 0 if options is None else PARENT_BYTES * len(options.after)
+    return len(payload(request)) + parents
 
 
 class WorkqRecorder(Protocol):
