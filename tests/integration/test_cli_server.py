@@ -208,3 +208,35 @@ def test_health_check_of_a_server_with_tokens_needs_none(tmp_path):
         assert server.stop() == 0
         # Gone is not refused.
         assert run("ping", *services, "--server", f"journeyman://{place}").exit_code == 1
+
+
+def test_jobs_of_all_queues_are_listed_newest_first(ask, url):
+    older = text(ask("add", "all.one", "1")).strip()
+    time.sleep(1.1)  # the server shows whole seconds
+    newer = text(ask("add", "all.two", "2", "--at", "1h")).strip()
+    with WorkQueue.from_url(url) as worker:
+        worker.fail(older, b"{}")
+
+    listed = rows(ask("jobs", "ls", "--limit", 1000, "--json"))
+    ours = [(job["id"], job["queue"]) for job in listed if job["queue"].startswith("all.")]
+    assert ours == [(newer, "all.two"), (older, "all.one")]
+    assert [job["created"] for job in listed] == sorted(
+        (job["created"] for job in listed), reverse=True
+    )
+    assert len(rows(ask("jobs", "ls", "--limit", 1, "--json"))) == 1
+    dead = rows(ask("jobs", "ls", "--state", "dead", "--limit", 1000, "--json"))
+    assert {job["state"] for job in dead} == {"dead"}
+    assert "QUEUE" in text(ask("jobs", "ls")).splitlines()[0]
+
+
+def test_status_is_a_line_per_service(ask):
+    found = text(ask("status"))
+
+    assert re.search(r"^SERVICE +UP-SINCE +CONNECTIONS +HAS$", found, re.MULTILINE)
+    moment = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    for line in (
+        rf"work-queue +{moment} +\d+ +jobs: \d+ ready, \d+ scheduled; queues: \d+",
+        rf"schedule +{moment} +\d+ +jobs: 0 planned, 0 running, 0 done, 0 failed; rules: \d+",
+        rf"fan-out +{moment} +\d+ +items: \d+; bytes: \d+",
+    ):
+        assert re.search(f"^{line}", found, re.MULTILINE), found

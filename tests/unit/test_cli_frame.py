@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
 
 from journeyman import __version__
-from journeyman.cli import COMMANDS
+from journeyman.cli import COMMANDS, journeyman
 from journeyman.cli.errors import sentence
 from journeyman.disk import RealDisk
 from journeyman.errors import LogLocked, UsageError
@@ -188,3 +189,24 @@ def test_the_module_can_be_run():
 )
 def test_errors_are_said_in_plain_words(error, words):
     assert sentence(error) == words
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    code = (
+        "import sys, click.testing, journeyman.cli as c\n"
+        "found = click.testing.CliRunner().invoke(c.journeyman, ['--help'])\n"
+        "assert 'status' in found.stdout, found\n"
+        "print([m for m in sys.modules if m.startswith('journeyman.cli.')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "['journeyman.cli.errors']"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_list_of_commands_says_what_their_own_help_says(name):
+    command = journeyman.get_command(click.Context(journeyman), name)
+
+    assert command is not None
+    first = command.get_short_help_str(200)
+    assert COMMANDS[name][1].split()[:3] == first.split()[:3]

@@ -8,8 +8,8 @@ r"""The command line: ``journeyman COMMAND``, one module a command.
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
 
-A command's module is imported when the command is asked for, so that ``--version`` and ``--help``
-of one command do not pay for the others. What every command promises:
+A command's module is imported when the command is asked for, so that ``--help`` and each
+command do not pay for the others. What every command promises:
 
 - stdout holds only the answer, as text or as JSON lines; everything else goes to stderr.
 - an error is one line ``journeyman: error: what, where, what to do``, never a traceback (unless
@@ -36,37 +36,85 @@ __all__ = ["journeyman", "main"]
 
 GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 
-# command name -> module and attribute that hold it
+# command name -> where it is, and its line in --help, which imports none of them
 COMMANDS = {
-    "add": "journeyman.cli.server.jobs:add",
-    "backup": "journeyman.cli.backup:backup",
-    "clean": "journeyman.cli.compact:clean",
-    "compact": "journeyman.cli.compact:compact",
-    "completion": "journeyman.cli.completion:completion",
-    "config": "journeyman.cli.config:config",
-    "doctor": "journeyman.cli.doctor:doctor",
-    "dump": "journeyman.cli.dump:dump",
-    "fan-out": "journeyman.cli.server.queues:fan_out",
-    "generate": "journeyman.cli.generate:generate",
-    "import-kestrel": "journeyman.cli.import_kestrel:import_kestrel",
-    "jobs": "journeyman.cli.server.jobs:jobs",
-    "ping": "journeyman.cli.server.status:ping",
-    "pipeline": "journeyman.cli.pipeline:pipeline",
-    "queues": "journeyman.cli.server.queues:queues",
-    "repair": "journeyman.cli.repair:repair",
-    "restore": "journeyman.cli.backup:restore_command",
-    "result": "journeyman.cli.server.jobs:result",
-    "rules": "journeyman.cli.server.rules:rules",
-    "serve": "journeyman.cli.serve:serve",
-    "status": "journeyman.cli.server.status:status",
-    "storage": "journeyman.cli.storage:storage",
-    "timetable": "journeyman.cli.server.timetables:timetable",
-    "tail": "journeyman.cli.server.tail:tail",
-    "token": "journeyman.cli.token:token",
-    "top": "journeyman.cli.server.status:top",
-    "verify": "journeyman.cli.verify:verify",
-    "worker": "journeyman.cli.worker:worker",
-    "workq-server": "journeyman.cli.serve:workq_server",
+    "add": ("journeyman.cli.server.jobs:add", "Add a job to QUEUE and print its id."),
+    "backup": ("journeyman.cli.backup:backup", "Back up a data directory, while the server runs."),
+    "clean": (
+        "journeyman.cli.compact:clean",
+        "Drop records of expired and deleted jobs from a workq log.",
+    ),
+    "compact": (
+        "journeyman.cli.compact:compact",
+        "Make the log at PATH as small as its state allows.",
+    ),
+    "completion": (
+        "journeyman.cli.completion:completion",
+        "Print the completion script of a shell.",
+    ),
+    "config": (
+        "journeyman.cli.config:config",
+        "Check the configuration, and show the settings in effect.",
+    ),
+    "doctor": (
+        "journeyman.cli.doctor:doctor",
+        "Examine the settings, the machine and the data directory.",
+    ),
+    "dump": ("journeyman.cli.dump:dump", "Print the records of the logs at PATH, one per line."),
+    "fan-out": ("journeyman.cli.server.queues:fan_out", "List fan-out queues."),
+    "generate": ("journeyman.cli.generate:generate", "Write a realistic log of DIALECT to PATH."),
+    "import-kestrel": (
+        "journeyman.cli.import_kestrel:import_kestrel",
+        "Import the journals of kestrel 1.x or 2.x.",
+    ),
+    "jobs": (
+        "journeyman.cli.server.jobs:jobs",
+        "List, show, requeue and remove jobs of the work queue.",
+    ),
+    "ping": ("journeyman.cli.server.status:ping", "Check that the server answers."),
+    "pipeline": (
+        "journeyman.cli.pipeline:pipeline",
+        "Replay, shrink, convert, examine and query logs on Spark.",
+    ),
+    "queues": (
+        "journeyman.cli.server.queues:queues",
+        "List, pause, resume and limit queues of the work queue.",
+    ),
+    "repair": ("journeyman.cli.repair:repair", "Repair the log at PATH."),
+    "restore": (
+        "journeyman.cli.backup:restore_command",
+        "Restore a backup into a new data directory.",
+    ),
+    "result": ("journeyman.cli.server.jobs:result", "Print the result of a job."),
+    "rules": ("journeyman.cli.server.rules:rules", "List, add and remove rules of the schedule."),
+    "serve": (
+        "journeyman.cli.serve:serve",
+        "Run the schedule, the work queue and the fan-out queues.",
+    ),
+    "status": (
+        "journeyman.cli.server.status:status",
+        "Show what the server has and does, service by service.",
+    ),
+    "storage": (
+        "journeyman.cli.storage:storage",
+        "Check, rebuild, list, import and export the store.",
+    ),
+    "tail": (
+        "journeyman.cli.server.tail:tail",
+        "Print records as they become durable, until Ctrl-C.",
+    ),
+    "timetable": (
+        "journeyman.cli.server.timetables:timetable",
+        "Run something every night, every 15 minutes, on the 1st.",
+    ),
+    "token": ("journeyman.cli.token:token", "Make tokens for the auth file of a server."),
+    "top": ("journeyman.cli.server.status:top", "Show the queues again and again, until Ctrl-C."),
+    "verify": ("journeyman.cli.verify:verify", "Check the log at PATH."),
+    "worker": ("journeyman.cli.worker:worker", "Run the jobs of an app until SIGTERM."),
+    "workq-server": (
+        "journeyman.cli.serve:workq_server",
+        "Run the work queue alone, with the flags of workq.",
+    ),
 }
 
 
@@ -81,13 +129,20 @@ class LazyGroup(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click asks so
         cmd_name: str,
     ) -> click.Command | None:
-        where = COMMANDS.get(cmd_name)
-        if where is None:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = where.partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click asks so
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
     def invoke(self, ctx: click.Context) -> Any:
         return quiet_endings(lambda: super(LazyGroup, self).invoke(ctx))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
+from journeyman.cli.errors import warn
 from journeyman.cli.server.connection import (
     connected,
     server_option,
@@ -16,6 +19,7 @@ from journeyman.cli.server.connection import (
     show,
     show_one,
 )
+from journeyman.cli.server.status import all_queues
 from journeyman.client import JobInfo, NotFound, WorkJobState, WorkQueue
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.moments import parse_moment
@@ -23,6 +27,7 @@ from journeyman.tasks.envelope import Envelope, Failure, JsonCodec, UnreadableJo
 from journeyman.tasks.options import DEFAULT_LEASE_S, DEFAULT_TTL_S
 from journeyman.units import MS_PER_S, NS_PER_S
 
+EXAMINED = 10_000  # jobs, when those of all queues are listed
 PAGE = 100
 STATES = {
     WorkJobState.NEW: "ready",
@@ -109,15 +114,22 @@ def jobs() -> None:
 
 @jobs.command("ls")
 @server_options
-@click.argument("queue")
-@click.option("--state", type=click.Choice(["ready", "scheduled", "dead"]), default="ready",
-              show_default=True, help="Scheduled ones wait for a time or a retry.")  # fmt: skip
+@click.argument("queue", required=False)
+@click.option("--state", type=click.Choice(["ready", "scheduled", "dead"]),
+              help="Scheduled ones wait for a time or a retry. [default: ready; "
+                   "without QUEUE, any of these]")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most.")
-def list_jobs(server: str | None, as_json: bool, queue: str, state: str, limit: int) -> None:
-    """List the jobs of QUEUE."""
+def list_jobs(
+    server: str | None, as_json: bool, queue: str | None, state: str | None, limit: int
+) -> None:
+    """List the jobs of QUEUE in their order, or those of all queues, the newest first."""
     with connected(WorkQueue, server) as client:
-        found = _listed(client, queue, state, limit)
-    show([_row(job) for job in found], as_json, ("id", "state", "task", "attempts", "created"))
+        if queue is not None:
+            found = _listed(client, queue, state or "ready", limit)
+        else:
+            found = _newest(client, [state] if state else ["ready", "scheduled", "dead"], limit)
+    columns = ("id", "state", "task", "attempts", "created")
+    show([_row(job) for job in found], as_json, columns if queue else ("queue", *columns))
 
 
 @jobs.command("show")
@@ -180,6 +192,23 @@ def _listed(client: WorkQueue, queue: str, state: str, limit: int) -> list[JobIn
                 break
     except NotFound:
         raise JourneymanError(f"no queue {queue!r} on this server") from None
+    return found
+
+
+def _newest(client: WorkQueue, states: Sequence[str], limit: int) -> list[JobInfo]:
+    """Of all queues. Looks at no more than EXAMINED jobs, and says so if there are more."""
+    found: list[JobInfo] = []
+    examined = 0
+    for name in [queue.name for queue in all_queues(client)]:
+        for state in states:
+            if examined >= EXAMINED:
+                warn(f"only {examined} jobs were examined; name a QUEUE to see its others")
+                return found
+            with suppress(JourneymanError):  # the queue is empty by now, and does not exist
+                jobs = _listed(client, name, state, EXAMINED - examined)
+                examined += len(jobs)
+                newest = sorted((*found, *jobs), key=lambda job: job.created, reverse=True)
+                found = newest[:limit]
     return found
 
 

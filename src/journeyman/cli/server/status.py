@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -14,11 +15,29 @@ from journeyman.cli.server.connection import (
     connected,
     server_options,
     show,
-    show_one,
 )
-from journeyman.client import AccessDenied, ClientError, KestrelClient, Schedule, WorkQueue
+from journeyman.client import (
+    AccessDenied,
+    ClientError,
+    KestrelClient,
+    QueueInfo,
+    Schedule,
+    WorkQueue,
+)
+from journeyman.units import NS_PER_S
 
 PAGE = 100
+# service -> its count of connections, and what it has; the names are those of its protocol
+_JOBS_OF_SCHEDULE = (
+    "jobs: {jobs_planned} planned, {jobs_triggered} running, {jobs_executed} done, "
+    "{jobs_failed} failed; rules: {rules_total}"
+)
+_JOBS_OF_QUEUES = "jobs: {ready} ready, {scheduled} scheduled; queues: {queues}"
+_SUMMARIES = {
+    "work_queue": ("active_clients", _JOBS_OF_QUEUES),
+    "schedule": ("connections", _JOBS_OF_SCHEDULE),
+    "fan_out": ("curr_connections", "items: {curr_items}; bytes: {bytes}"),
+}
 
 
 @click.command()
@@ -26,7 +45,10 @@ PAGE = 100
 def status(server: str | None, as_json: bool) -> int:
     """Show what the server has and does, service by service."""
     found = facts(server)
-    show_one(found, as_json)
+    if as_json:
+        show([found], True)
+    else:
+        show([_summary(name, found) for name in _SUMMARIES], False)
     return 0 if any("unreachable" not in str(value) for value in found.values()) else 1
 
 
@@ -62,6 +84,30 @@ def ping(server: str | None, as_json: bool, services: tuple[str, ...]) -> int:
     return 0 if all(row["error"] is None for row in rows) else 1
 
 
+def _summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """A line of ``status``: of all that a service says, what most people look for."""
+    if name in found:
+        return {"service": name.replace("_", "-"), "up_since": None, "connections": None,
+                "has": found[name]}  # fmt: skip
+    mine = [(key.partition(".")[2], value) for key, value in found.items() if name + "." in key]
+    of = {key.replace("-", "_"): value for key, value in mine}
+    connections, sentence = _SUMMARIES[name]
+    return {
+        "service": name.replace("_", "-"),
+        "up_since": _up_since(of),
+        "connections": of[connections],
+        "has": sentence.format_map(of) + (f"; paused: {of['paused']}" if of.get("paused") else ""),
+    }
+
+
+def _up_since(of: dict[str, Any]) -> str:
+    if "started" in of:
+        return str(of["started"])
+    up_s = int(of["uptime_ns"]) / NS_PER_S if "uptime_ns" in of else int(of["uptime"])
+    started = datetime.now(UTC) - timedelta(seconds=up_s)
+    return f"{started:%Y-%m-%dT%H:%M:%SZ}"
+
+
 def facts(server: str | None) -> dict[str, Any]:
     """What each service says about itself; why not, if it does not answer."""
     found: dict[str, Any] = {}
@@ -77,13 +123,18 @@ def facts(server: str | None) -> dict[str, Any]:
     return found
 
 
+def all_queues(client: WorkQueue) -> list[QueueInfo]:
+    """The queues of the work queue, by name."""
+    found: list[QueueInfo] = []
+    while len(page := client.inspect_queues(offset=len(found), limit=PAGE)) == PAGE:
+        found += page
+    return found + page
+
+
 def queue_rows(server: str | None) -> list[dict[str, Any]]:
     """All queues of the work queue."""
     with connected(WorkQueue, server) as queue:
-        found: list[Any] = []
-        while len(page := queue.inspect_queues(offset=len(found), limit=PAGE)) == PAGE:
-            found += page
-        found += page
+        found = all_queues(queue)
         paused: list[Any] = []
         while len(page := queue.inspect_paused_queues(offset=len(paused), limit=PAGE)) == PAGE:
             paused += page
