@@ -335,7 +335,10 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
         "waits": sorted(state.waiting._by_number),
         "options": dict(extensions.options),
         "workers": dict(extensions.workers),
-        "children": dict(extensions.children),
+        "children": {
+            key: (each.job, sorted(each.left), each.failed)
+            for key, each in extensions.children.items()
+        },
         "children of": {key: sorted(each) for key, each in extensions.children_of.items()},
         "child bytes": extensions.child_bytes,
         "settling": sorted(extensions.settling),

@@ -321,3 +321,21 @@ def test_children_of_one_parent_cost_as_much_as_they_are_many(story: Story):
     assert story.lease() == before == [1]
     assert story.decide(Complete(job_id(1), b"")) == DONE
     assert story.lease() == []
+
+
+def test_an_end_of_one_of_many_parents_costs_as_much_as_it_has_children(story: Story):
+    parents = tuple(range(1, 61))
+    for number in parents:
+        story.add(number)
+    for number in range(101, 301):
+        story.add(number, after=parents)
+    before = snapshot(story.engine)
+    story.engine.begin_batch()
+    tracemalloc.start()
+    for number in parents[:-1]:
+        assert story.decide(Complete(job_id(number), b"")) == DONE
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 12_000_000
+    story.engine.undo_batch()
+    assert snapshot(story.engine) == before

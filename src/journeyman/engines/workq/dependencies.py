@@ -98,8 +98,7 @@ def load(state: WorkqState, children: dict[bytes, Add], completed: set[bytes]) -
             extensions.forget(job_id, state.now_ns)
     for job in waiting.values():
         state.queues.use(job.name)
-        parents = () if job.options is None else job.options.after
-        extensions.add_child(Child(job, frozenset(parents)))
+        extensions.add_child(Child.of(job))
     for job_id in waiting:
         child = extensions.children[job_id]
         for parent in child.parents:
@@ -118,7 +117,7 @@ def load(state: WorkqState, children: dict[bytes, Add], completed: set[bytes]) -
 
 def _child_of(state: WorkqState, job: Add) -> Child | None:
     assert job.options is not None
-    child = Child(job, frozenset(job.options.after))
+    child = Child.of(job)
     for parent in job.options.after:
         stage = _stage_of(state, parent)
         if stage == _GONE:

@@ -56,8 +56,14 @@ class Child(NamedTuple):
     """A job that waits for others. ``left``: those that have not ended."""
 
     job: Add
-    left: frozenset[bytes]
+    left: dict[
+        bytes, None
+    ]  # changed in place: it may be long, and each parent that ends changes it
     failed: bytes = b""  # a parent that failed or is gone
+
+    @classmethod
+    def of(cls, job: Add) -> Child:
+        return cls(job, dict.fromkeys(() if job.options is None else job.options.after))
 
     @property
     def parents(self) -> tuple[bytes, ...]:
@@ -72,11 +78,15 @@ class Child(NamedTuple):
     def is_settled(self) -> bool:
         return not self.left or bool(self.failed)
 
-    def without(self, parent: bytes, *, succeeded: bool) -> Child:
-        """After this parent has ended."""
-        left = self.left - {parent}
+    def fails_with(self, *, succeeded: bool) -> bool:
+        """Whether a parent that ended so makes it fail."""
         even_failed = self.job.options is not None and self.job.options.even_failed
-        return Child(self.job, left, self.failed if succeeded or even_failed else parent)
+        return not succeeded and not even_failed
+
+    def without(self, parent: bytes, *, succeeded: bool) -> Child:
+        """After this parent has ended; for a child that no batch has seen yet."""
+        self.left.pop(parent, None)
+        return self._replace(failed=parent) if self.fails_with(succeeded=succeeded) else self
 
 
 @dataclass(slots=True)

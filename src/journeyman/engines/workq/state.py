@@ -387,8 +387,11 @@ class WorkqState:
         before = extensions.children[job_id]
         succeeded = stage == COMPLETED
         if parent in before.left:
-            child = before.without(parent, succeeded=succeeded)
-            extensions.put(extensions.children, job_id, child)
+            extensions.drop(before.left, parent)
+            child = before
+            if before.fails_with(succeeded=succeeded):
+                child = before._replace(failed=parent)
+                extensions.put(extensions.children, job_id, child)
             if child.is_settled:
                 extensions.put(extensions.settling, job_id, None)
         elif is_gone and not before.is_settled:
