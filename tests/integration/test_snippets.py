@@ -1,4 +1,4 @@
-"""What the tutorials tell a reader to do works, and prints what they say it prints."""
+"""What tutorials and how-to pages tell a reader to do works, and prints what they say."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 
 from tests.support.snippets import Command, Reader, commands_of, is_like, snippets_of
 
-TUTORIALS = sorted((Path(__file__).parents[2] / "docs" / "tutorial").glob("*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
+HOW_TO = [DOCS / f"{name}.md" for name in ("coming-from", "duckdb", "upgrade")]
+PAGES = [*sorted((DOCS / "tutorial").glob("*.md")), *HOW_TO]
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_reader_can_follow_the_page(page, tmp_path):
     assert Reader(tmp_path).follow(page.read_text()) >= 3
 

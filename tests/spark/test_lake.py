@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -31,6 +33,7 @@ from journeyman.spark.lake.ingest import ingest
 from journeyman.spark.lake.layout import HOUR_NS, PERCENTILES
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from tests.support.report_counts import Try, count_workq, count_ztick, percentile
+from tests.support.snippets import snippets_of
 from tests.support.spark.histories import busy_log
 from tests.support.spark.written_logs import SECOND_NS, ns, planned, put, write_kestrel
 
@@ -376,12 +379,22 @@ def test_depth_is_that_of_the_whole_logs(spark, world):
     assert ordered(found) == in_order(expected)
 
 
+def printed_by_the_how_to(lake: str) -> str:
+    """The lines of docs/duckdb.md over this lake."""
+    page = (Path(__file__).parents[2] / "docs" / "duckdb.md").read_text()
+    (program,) = (s.text for s in snippets_of(page) if s.title == "lake.py")
+    with redirect_stdout(StringIO()) as printed:
+        exec(program.replace("/lake/", f"{lake}/"), {})
+    return printed.getvalue()
+
+
 def test_other_tools_read_the_tables(spark, world):
     frame = open_lake(world.lake).read(spark, "silver/jobs")
     files = f"{world.lake}/silver/jobs/*/*/*.parquet"
     query = f"SELECT count(*), sum(attempts) FROM read_parquet('{files}', hive_partitioning=true)"
     expected = tuple(frame.selectExpr("count(*)", "sum(attempts)").collect()[0])
     assert duckdb.connect().execute(query).fetchone() == expected
+    assert printed_by_the_how_to(world.lake) == f"[{expected}]\n"
     table = read_table(f"{world.lake}/silver/jobs")
     assert (table.num_rows, pc.sum(table["attempts"]).as_py()) == expected
     assert (

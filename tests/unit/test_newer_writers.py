@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from journeyman.clock import SystemClock
 from journeyman.columnar.kestrel import decode as kestrel_columns
 from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq.fold import events_and_adds
@@ -18,11 +19,12 @@ from journeyman.disk import RealDisk
 from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds import workq as workq_fold
 from journeyman.folds.anomaly import Anomaly, AnomalyKind
-from journeyman.formats import kestrel, workq
+from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.workq import Command, NewerCommand, UnknownCommand
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.segments import Position
 from journeyman.logs.workq.cleaning import Cleaner, read_segment
+from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.workq.bulk import read_all
 from tests.support.cli_commands import (
     NOW_NS,
@@ -162,3 +164,19 @@ def test_cleaning_keeps_what_a_newer_writer_says_of_jobs_that_live_or_are_not_kn
     kept: list[Any] = [entry.record for entry in read_segment(disk, paths[0])]
     assert kept == [*first[2:], newer(3)]
     assert all(a.logged.unix_ns <= b.logged.unix_ns for a, b in pairwise(kept))
+
+
+def test_a_rule_of_a_newer_schedule_is_set_aside_and_costs_no_other_record(tmp_path):
+    known = ztick.RuleSet("known", "a.", ztick.Shell("x"))
+    rule = ztick.CODEC.encode(ztick.RuleSet("newer", "b.", ztick.Shell("x")))
+    unknown = rule[:-4] + b"\x63" + rule[-3:]  # runner 99
+    path = tmp_path / "log"
+    path.write_bytes(ztick.CODEC.encode(known) + unknown + ztick.CODEC.encode(known))
+
+    log = ZtickLog.open(RealDisk(), SystemClock(), str(path))
+    kept = [entry.record for entry in log.entries()]
+    log.close()
+
+    assert kept == [known, known]
+    (aside,) = (tmp_path / "quarantine").iterdir()
+    assert aside.read_bytes() == unknown

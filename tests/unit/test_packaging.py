@@ -181,8 +181,16 @@ def test_rules_and_dashboard_ask_for_metrics_that_exist():
         assert base in documented, name
 
 
-def test_every_alert_says_what_to_do():
+def test_the_page_of_alerts_names_every_rule_and_no_other():
     (rules,) = documents("prometheus/journeyman.rules.yml")
-    page = (ROOT / "docs" / "deploy.md").read_text()
-    for rule in rules["groups"][0]["rules"]:
-        assert f"| `{rule['alert']}` |" in page
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
+    expected = [(rule["alert"], rule["labels"]["severity"]) for rule in rules["groups"][0]["rules"]]
+    assert named == expected
+
+
+def test_the_page_of_alerts_watches_metrics_that_exist():
+    documented = set(_METRIC.findall((ROOT / "docs" / "telemetry.md").read_text()))
+    watched = set(_METRIC.findall((ROOT / "docs" / "alerts.md").read_text()))
+    assert len(watched) > 10
+    assert watched <= documented
