@@ -7,6 +7,7 @@
         workq/                  the command log of the work queue
         kestrel/                the journals of the fan-out queues
         ledger/                 what these logs cannot hold: timetables, limits, pauses, times
+        cache/                  what can be made again: reports of the console
         store/                  the store, for those who ask for one (workq.persistence = "storage")
 
 A setting that names a path of its own wins over the place here. `verify`, `dump` and the pipeline
@@ -24,6 +25,7 @@ WORKQ_DIRECTORY: Final = "workq"
 KESTREL_DIRECTORY: Final = "kestrel"
 LEDGER_DIRECTORY: Final = "ledger"
 STORE_DIRECTORY: Final = "store"
+CACHE_DIRECTORY: Final = "cache"
 
 # The settings that name a place, and where it is unless they do.
 PLACES: Final = {

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from journeyman.servers.http.audits import Audits
+from journeyman.servers.http.console.reports import Reports
 from journeyman.servers.http.console.shown import error_line
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import RouteCall, check_for_all
@@ -47,8 +48,11 @@ class _Kind:
 
 
 class Actions:
-    def __init__(self, backend: HttpBackend, version: VersionOne, audits: Audits) -> None:
+    def __init__(
+        self, backend: HttpBackend, version: VersionOne, audits: Audits, reports: Reports
+    ) -> None:
         self._backend = backend
+        self._reports = reports
         self._audits = audits
         self._v1 = version
         self._kinds = {
@@ -78,6 +82,7 @@ class Actions:
             "delete-queue": _Kind("Delete fan-out queues", True, self._delete_queue),
             "verify": _Kind("Verify all logs", False, self._verify, for_all=True),
             "compact": _Kind("Compact the schedule's log", False, self._compact, for_all=True),
+            "report": _Kind("Make a report about all logs", False, self._report, for_all=True),
             "clean": _Kind("Clean the work queue's log", False, self._clean, for_all=True),
         }  # fmt: skip
 
@@ -268,6 +273,10 @@ class Actions:
 
     async def _clean(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
         return (await self._v1.log.compact(_with(call, values.ServiceBody("work")))).detail
+
+    async def _report(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
+        now = values.time_text(self._backend.clock.now_ns())
+        return f"making {self._reports.begin(self._v1.log.places(), now)}"
 
     async def _audit(self, call: RouteCall, action: Action, outcome: str) -> None:
         target = " ".join((*action.ids, *(f"{k}={v}" for k, v in action.fields.items())))

@@ -10,6 +10,7 @@ of its own, comes as a signed form, and is written to the ledger (actions.py).
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any, Final
@@ -21,11 +22,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from journeyman import __version__
 from journeyman.config import Token
+from journeyman.data_directory import CACHE_DIRECTORY
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.assets import PREFIX, all_assets, serve_asset
 from journeyman.servers.http.console.figures import FigureHistory, series_of
+from journeyman.servers.http.console.reports import Reports
 from journeyman.servers.http.console.search import read_search
 from journeyman.servers.http.console.sessions import Session, Sessions
 from journeyman.servers.http.errors import ApiError
@@ -81,7 +84,8 @@ class Console:
         self._v1 = version
         self._sessions = sessions
         self._audits = audits
-        self._actions = Actions(backend, version, audits)
+        self._reports = Reports(_cache_of(backend))
+        self._actions = Actions(backend, version, audits, self._reports)
         self.history = FigureHistory(version.server)
         self._templates = _environment()
         self.figures_live = Channel(self._next_figures, FIGURES_S)
@@ -100,6 +104,7 @@ class Console:
             "/console/log": self.log,
             "/console/time": self.time_machine,
             "/console/reports": self.reports,
+            "/console/reports/{name}": self.report,
             "/console/settings": self.settings,
             "/console/confirm": self.confirm,
             "/console/events": self.events,
@@ -122,6 +127,7 @@ class Console:
         self.history.stop()
         self.figures_live.close()
         self.records_live.close()
+        self._reports.close()
 
     # -- pages --
 
@@ -401,7 +407,17 @@ class Console:
 
     async def reports(self, request: web.Request) -> web.StreamResponse:
         check_for_all(request["token"])
-        return self._page(request, "reports.html", "reports", places=self._v1.log.places())
+        kept = await asyncio.to_thread(self._reports.kept)
+        return self._page(
+            request, "reports.html", "reports",
+            places=self._v1.log.places(), reports=self._reports, kept=kept,
+        )  # fmt: skip
+
+    async def report(self, request: web.Request) -> web.StreamResponse:
+        check_for_all(request["token"])
+        name = request.match_info["name"]
+        text, policy = await asyncio.to_thread(self._reports.read, name)
+        return web.Response(text=text, headers=_HEADERS | {"Content-Security-Policy": policy})
 
     async def settings(self, request: web.Request) -> web.StreamResponse:
         check_for_all(request["token"])
@@ -551,6 +567,13 @@ def _call(
     request: web.Request, query: Any = None, *, path: dict[str, str] | None = None
 ) -> RouteCall:
     return RouteCall(request, path or {}, query, None)
+
+
+def _cache_of(backend: HttpBackend) -> str:
+    """In the data directory, which is where the ledger or else the schedule's log is."""
+    settings = backend.settings
+    place = settings.database.logfile_path if backend.ledger is None else settings.ledger.path
+    return os.path.join(os.path.dirname(os.path.abspath(place)), CACHE_DIRECTORY, "reports")
 
 
 def _local(address: str) -> str:
