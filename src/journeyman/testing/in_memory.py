@@ -267,8 +267,10 @@ class InMemory:
     def _settle(self) -> None:
         """See to what the time has brought."""
         now_ns = _to_ns(self._now)
+        self._engine.take_ledger()  # there is no log to keep it in, and what waits there is due
         while (due := self._engine.next_due_ns()) is not None and due <= now_ns:
             self._engine.decide(WorkqDue(), now_ns)
+            self._engine.take_ledger()
 
     def lease_or_none(self) -> Delivery | None:
         """Take a job, like a worker that dies then: it comes again after its lease."""
