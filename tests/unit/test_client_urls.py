@@ -69,8 +69,10 @@ def test_certificates_of_the_url_are_trusted():
     ("url", "said"),
     [
         ("http://secret@host", r"must be journeyman://.*begins with 'http'"),
-        ("journeyman://", r"must be journeyman://"),
-        ("journeyman://host/path", r"must be journeyman://"),
+        ("127.0.0.1:9922", r"must be journeyman://.*: it has no journeyman://"),
+        ("secret@host", r"must be journeyman://.*: it has no journeyman://"),
+        ("journeyman://", r"must be journeyman://.*: it has no host"),
+        ("journeyman://host/path", r"must be journeyman://.*: it has a path"),
         ("journeyman://host:99999", r"cannot be read: Port out of range"),
         ("journeyman://host?port=5", r"unknown option 'port': one of schedule, work_queue"),
         ("journeyman://host?schedule=x", r"schedule in the URL must be a whole number, not 'x'"),

@@ -149,9 +149,14 @@ def parse_url(url: str | None = None) -> ServerUrl:
     except ValueError as error:
         raise InvalidRequest(f"the URL of the server cannot be read: {error}") from None
     if parts.scheme not in _SCHEMES or not parts.hostname or parts.path.strip("/"):
+        problem = "it has no journeyman://"
+        if parts.scheme in _SCHEMES:
+            problem = "it has a path" if parts.hostname else "it has no host"
+        elif parts.scheme and parts.netloc:
+            problem = f"it begins with {parts.scheme[:40]!r}"
         raise InvalidRequest(
             "the URL of the server must be journeyman://[TOKEN@]HOST[:PORT][?options] or"
-            f" journeyman+tls://..., not one that begins with {parts.scheme[:40]!r}"
+            f" journeyman+tls://...: {problem}"
         )
     ports = {} if port is None else {"work_queue": port}
     ports |= {word: _number(options.pop(word), word) for word in _PORTS if word in options}

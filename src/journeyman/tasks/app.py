@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from journeyman.client.service import DEFAULT_URL, URL_VARIABLE
-from journeyman.errors import UsageError
+from journeyman.errors import TimetableError, UsageError
 from journeyman.tasks.broker import Broker
 from journeyman.tasks.envelope import Codec, JsonCodec
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job
@@ -259,8 +259,12 @@ class CronMaker:
         task = self._app.add_task(function, self._name, self._options)
         task.bind((), {})
         recurring = Recurring(task, self._fields, self._overlap)
+        try:
+            assert recurring.timetable is not None  # or it raises where the expression is written
+        except TimetableError as error:
+            where = f"the timetable of {task.name}: {error.field}"
+            raise TimetableError(where, error.problem, error.allowed) from None
         self._app.recurring[task.name] = recurring
-        assert recurring.timetable is not None  # or it raises where the expression is written
         return task
 
 

@@ -29,6 +29,8 @@ from journeyman.timetables import occurrences_of
 from journeyman.timetables.timetable import CALENDAR, CATCH_UP, OVERLAP, read_time
 from journeyman.timetables.zones import zone_of
 
+SHOWN_CHARS = 60  # of a definition in a list
+
 _FIELDS = (
     ("cron", "EXPRESSION", "Cron expression: minute hour day month weekday, or @daily, ..."),
     ("every", "DURATION", "Interval: 30s, 15m, 1h30m, 2d."),
@@ -102,7 +104,11 @@ def list_timetables(server: str | None, as_json: bool, prefix: str) -> None:
         show([row | {"fields": each.fields} for row, each in zip(rows, found, strict=True)], True)
     else:
         columns = ("timetable", "state", "next", "last", "definition")
-        show(rows, False, columns)
+        show([row | {"definition": _short(row["definition"])} for row in rows], False, columns)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 3]}..."
 
 
 @timetable.command("show")

@@ -346,5 +346,5 @@ def cannot_listen(address: Address, error: OSError) -> OSError:
     if isinstance(error, socket.gaierror):
         reason = "cannot listen: the host is not known"
     elif error.errno == errno.EADDRINUSE:
-        reason = "cannot listen: another process has this address"
+        reason = "cannot listen: another process has this address; stop it or choose another"
     return OSError(error.errno or errno.EIO, reason, str(address))

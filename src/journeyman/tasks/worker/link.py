@@ -62,7 +62,9 @@ class WorkerLink(asyncio.Protocol):
                     cls, host, port, ssl=tls_context(address.tls_setting())
                 )
         except (OSError, TimeoutError) as error:
-            raise CannotConnect(f"cannot connect to {host}:{port}: {error}") from error
+            refused = isinstance(error, ConnectionRefusedError)
+            hint = "; is the work queue running there?" if refused else ""
+            raise CannotConnect(f"cannot connect to {host}:{port}: {error}{hint}") from error
         link = protocol
         if address.token:
             try:

@@ -44,7 +44,7 @@ def load_app(where: str) -> App:
     app = getattr(module, attribute or "app", None)
     if not isinstance(app, App):
         found = [name for name, value in vars(module).items() if isinstance(value, App)]
-        hint = f"; did you mean {module_name}:{found[0]}?" if found else ""
+        hint = f"; did you mean {module_name}:{found[0]}?" if found else "; add `app = jm.App()`"
         raise UsageError(f"{module_name} has no App called {attribute or 'app'!r}{hint}")
     return app
 
