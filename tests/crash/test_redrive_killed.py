@@ -16,14 +16,13 @@ PROGRAM = """
 import sys
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.spark.redrive.redrive import redrive_rows
-from journeyman.spark.redrive.redrive import Ledger
+from journeyman.spark.redrive.redrive import RedriveLedger, redrive_rows
 from journeyman.spark.sinks.server import ServerOptions
 
 port, record, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 options = ServerOptions.parse({"door": "ztick", "address": "127.0.0.1:" + port, "batchSize": "5"})
 rows = ({"identifier": f"job.{n}", "execution_ns": n} for n in range(count))
-with Ledger(RealDisk(), record) as ledger:
+with RedriveLedger(RealDisk(), record) as ledger:
     print("begun", flush=True)
     redrive_rows(rows, options, ledger, SystemClock(), at_ns=None)
 """
