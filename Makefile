@@ -39,7 +39,7 @@ services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the 
 demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
 	$(BIN)/python scripts/demo.py
 
-# Side by side: each waits where the other computes. Spark's tests share one session in one process.
+# Side by side: each waits where the other computes. Spark's tests share two sessions.
 test: $(STAMP) ## Lint, types, import rules, and all tests
 	@$(MAKE) --no-print-directory --jobs=2 services check
 	@$(MAKE) --no-print-directory --jobs=2 spark core
@@ -48,7 +48,7 @@ core: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
 
 spark: $(STAMP)
-	$(BIN)/python -m pytest -q tests/spark
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark
 
 quick: $(STAMP) services ## The tests without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"

@@ -1,10 +1,9 @@
-"""One Spark session for all tests of this lane.
+"""One Spark session for all tests of a process.
 
 After `journeyman pipeline prepare`, which `make setup` runs, the programs that tests of this lane
 start and kill start in half the time.
 
-``make test`` runs the lane in one process beside the other tests: a second session would spend as
-much on warming up Java as all these tests take.
+``make test`` runs the lane in two processes, file by file, beside the other tests.
 """
 
 from __future__ import annotations
