@@ -36,10 +36,10 @@ class LostCheckpoint(FanCycles):
 
 
 class CutSegment(FanCycles):
-    """Between a kill and the look at the files, the newest segment loses all its items."""
+    """Between a kill and the look at the files, the segments lose all their items."""
 
     def _look(self) -> None:
-        for path in sorted((self.directory / "queues").glob("fan.[0-9]*"))[-1:]:
+        for path in (self.directory / "queues").glob("fan.[0-9]*"):
             path.write_bytes(path.read_bytes()[:4])
         super()._look()
 

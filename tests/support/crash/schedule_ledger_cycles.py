@@ -78,6 +78,7 @@ class Cycles(KillLoop[Tally, ScheduleProcess]):
     """The loop, over one log in ``directory``. AssertionError: the ledger does not agree."""
 
     kinds = KILLS
+    compaction_interval_s = 1
 
     def __init__(self, directory: Path, *, seed: int, jobs: int = 0) -> None:
         """``jobs``: so many are there from the beginning, for logs that are large."""
@@ -166,7 +167,9 @@ class Cycles(KillLoop[Tally, ScheduleProcess]):
     def _new_life(self, *, wait: bool) -> ScheduleProcess:
         self._life += 1
         process = ScheduleProcess(
-            self.directory, database__logfile_path=LOG, database__compression_interval=1
+            self.directory,
+            database__logfile_path=LOG,
+            database__compression_interval=self.compaction_interval_s,
         )
         with mock.patch.dict(os.environ, LEDGER_LIFE=str(self._life)):
             return process.start(wait=wait)
