@@ -27,6 +27,7 @@ Each service has these in a folder of its own; what they have in common is in co
 
     http/                 the HTTP port, and the schedule over HTTP
     telemetry/            figures for Prometheus and OTLP, spans
+    assembly.py           the services put together, whatever runs them
     process.py            the process: event loop, signals, exit code
     preflight.py          what is checked and prepared before anything is opened
 """

@@ -17,21 +17,20 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, TextIO, TypeAlias
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from journeyman.clock import SystemClock
 from journeyman.config import Configuration
 from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
+from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.service_manager import ServiceManager
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
     check,
     files_for_connections,
@@ -41,10 +40,6 @@ from journeyman.servers.preflight import (
     watch_connections,
 )
 from journeyman.servers.telemetry.metrics import MeasuredDisk, places_of
-from journeyman.servers.workq.service import WorkqServer
-from journeyman.servers.ztick.service import ZtickServer
-
-QueueServices: TypeAlias = Sequence[WorkqServer | KestrelServer]
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -147,8 +142,6 @@ async def _serve_on(
     shared = Shared.of(
         loop, messages, settings.limits.total_unsent_bytes, files_for_connections(settings)
     )
-    work: WorkqServer | None = None
-    fan_out: KestrelServer | None = None
     context = ServiceContext(
         settings,
         disk,
@@ -161,20 +154,11 @@ async def _serve_on(
         ledger,
         configuration.origins,
     )
-    if settings.workq.enabled:
-        work = WorkqServer(context)
-    if settings.kestrel.enabled:
-        fan_out = KestrelServer(context)
-    if work is not None and fan_out is not None:
-        work.put_event = fan_out.put
-    runners = RunnerSet(
-        settings,
-        add_work=None if work is None else work.add,
-        put_item=None if fan_out is None else fan_out.put,
+    server = Assembly(
+        context,
+        lambda add_work, put_item: RunnerSet(settings, add_work=add_work, put_item=put_item),
+        more_figures=disk.families,
     )
-    server = ZtickServer(context, runners, work=work, fan_out=fan_out, more_figures=disk.families)
-    # The work queue first: if it cannot open its store, no port has opened yet.
-    others: QueueServices = [each for each in (work, fan_out) if each is not None]
 
     def on_hangup() -> None:
         manager.reloading()
@@ -182,7 +166,7 @@ async def _serve_on(
         manager.ready()
 
     def reload() -> None:
-        connections = [each for port in (server, *others) for each in port.around.sessions]
+        connections = [each for port in server.services.values() for each in port.around.sessions]
         try:
             fresh = read_again().settings
             done = access.reload(fresh, connections)
@@ -200,15 +184,13 @@ async def _serve_on(
         loop.add_signal_handler(number, on_signal, number.name)
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
-    await _start(others, server)
+    await server.start()
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
-    services: dict[str, ZtickServer | WorkqServer | KestrelServer | None]
-    services = {"the schedule": server, "the work queue": work, "the fan-out queue port": fan_out}
     watching = loop.create_task(
         watch_connections(
-            lambda: {name: len(each.around.sessions) for name, each in services.items() if each},
+            lambda: {name: len(each.around.sessions) for name, each in server.services.items()},
             settings.limits.connections,
             messages,
         )
@@ -221,39 +203,15 @@ async def _serve_on(
     sampling.cancel()
     if failures:
         hurry.set()
-    cut_off = await _stop(others, server, hurry)
+    cut_off = await server.stop(hurry)
     living.cancel()  # a stop may take longer than the watchdog waits
     if failures:
         raise failures[0]
     if cut_off:
         messages.warn(f"{cut_off} runs were cut off; the next start handles their jobs")
     messages.info("stopped")
-    return FORCED if hurry.is_set() or (work is not None and work.has_failed) else CLEAN
-
-
-async def _start(others: QueueServices, server: ZtickServer) -> None:
-    """The others first: the schedule may have something for them at once."""
-    async with AsyncExitStack() as started:
-        for service in others:
-            await service.start()
-            started.push_async_callback(_shut, service)
-        await server.start()
-        started.pop_all()
-
-
-async def _shut(service: WorkqServer | KestrelServer) -> None:
-    await service.stop()
-    await service.close()
-
-
-async def _stop(others: QueueServices, server: ZtickServer, hurry: asyncio.Event) -> int:
-    """All close together; the logs of the others last, for what runs still add."""
-    closing = asyncio.gather(*(service.stop() for service in others))
-    cut_off = await server.stop_all(hurry)
-    await closing
-    for service in others:
-        await service.close()
-    return cut_off
+    has_failed = server.work is not None and server.work.has_failed
+    return FORCED if hurry.is_set() or has_failed else CLEAN
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

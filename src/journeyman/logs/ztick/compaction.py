@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from journeyman import threads
 from journeyman.disk import Disk, is_out_of_files
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.folds import ztick as fold
@@ -128,7 +129,7 @@ class Compactor:
         self._interval_ns = interval_s * NS_PER_S
         self._last_ns = now_ns
         self._running = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: threads.StartedThread | None = None
         self.status: CompactionStatus = "idle"
         self.report: CompactionReport | None = None  # of the last one that did something
         self.error: Exception | None = None  # why the last one failed
@@ -146,8 +147,7 @@ class Compactor:
         """Compact in a thread of its own if that is due; whether it was."""
         if not self.due(now_ns) or not self._begin(now_ns):
             return False
-        self._thread = threading.Thread(target=self._run, name="journeyman-compaction", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._run, "journeyman-compaction", daemon=True)
         return True
 
     def run(self, now_ns: int) -> bool:

@@ -32,11 +32,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogPoisoned
@@ -215,7 +216,7 @@ class GroupCommit(ABC):
         self._is_recorded = is_recorded
         self._ledger = ledger
         self._max_waiting = max_waiting
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journeyman-writer")
+        self._thread = threads.pool(1, "journeyman-writer")
         self._waiting: deque[tuple[Any, Any]] = deque()
         self._waiting_bytes = 0
         self._due_waits = False

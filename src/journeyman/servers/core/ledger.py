@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
+from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import Disk
@@ -59,7 +60,7 @@ class Ledger:
         self._messages = messages
         self._audit_ns = audit_days * DAY_MS * NS_PER_MS
         self._timed_files: tuple[str, ...] = ()
-        self._compaction: threading.Thread | None = None
+        self._compaction: threads.StartedThread | None = None
         self._compactions = threading.Lock()
         self._no_compaction_before_ns = -_NEVER_NS  # monotonic
         self._families: dict[str, dict[str, Record]] = {}
@@ -120,8 +121,7 @@ class Ledger:
             if is_running or self._clock.monotonic_ns() < self._no_compaction_before_ns:
                 return
             self._no_compaction_before_ns = self._clock.monotonic_ns() + COMPACTION_PAUSE_NS
-            self._compaction = threading.Thread(target=self._compact, name="journeyman-ledger")
-            self._compaction.start()
+            self._compaction = threads.start(self._compact, "journeyman-ledger")
 
     def _compact(self) -> None:
         try:

@@ -25,9 +25,10 @@ import asyncio
 import errno
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
+from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.disk import Disk, is_full
 from journeyman.engines.kestrel.messages import (
@@ -74,7 +75,7 @@ class ItemFetcher:
         self._submit = submit
         self._on_unread = on_unread
         self._on_failure = on_failure
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="journeyman-reading")
+        self._threads = threads.pool(THREADS, "journeyman-reading")
         self._closed = False
 
     def fetch(self, fetch: Fetch) -> None:

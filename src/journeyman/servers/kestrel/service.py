@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
+from journeyman import threads
 from journeyman.config import KestrelQueueSettings, Settings, WorkqSync
 from journeyman.config.queue_settings import READER_KEYS
 from journeyman.engines.kestrel.engine import KestrelEngine
@@ -127,7 +128,7 @@ class KestrelServer(Service):
         self._is_closing = False
         self._save_trouble = ""  # what went wrong the last time
         self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
-        self._saver = ThreadPoolExecutor(1, thread_name_prefix="journeyman-checkpoints")
+        self._saver = threads.pool(1, "journeyman-checkpoints")
 
     def families(self) -> list[Family]:
         """The figures; ready to be asked when the service has started."""

@@ -30,10 +30,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
@@ -304,7 +305,7 @@ class Cleaning:
         self._interval_s = interval_ms / 1000
         self._ended = ended
         self._on_failure = on_failure
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journeyman-cleaning")
+        self._thread = threads.pool(1, "journeyman-cleaning")
         self._timer = loop.call_later(self._interval_s, self._begin)
 
     def stop(self) -> None:
