@@ -7,8 +7,8 @@ import json
 import pytest
 
 from journeyman.cli import lines
-from journeyman.cli.lines import counted, snippet
-from journeyman.cli.output import json_line
+from journeyman.cli.lines import snippet
+from journeyman.cli.output import counted, json_line
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut, UnknownCommand
 from journeyman.formats.ztick import (

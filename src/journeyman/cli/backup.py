@@ -29,8 +29,7 @@ from journeyman.backup import (
 from journeyman.backup.manifest import read_manifest
 from journeyman.cli.config import load_settings, settings_options
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.lines import MOMENT, counted
-from journeyman.cli.output import Output
+from journeyman.cli.output import MOMENT, Output, counted
 from journeyman.cli.reading import map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import SystemClock

@@ -13,10 +13,11 @@ from typing import Any
 import click
 
 from journeyman.cli.errors import warn
-from journeyman.cli.lines import MOMENT, counted
 from journeyman.cli.output import (
+    MOMENT,
     Output,
     as_json,
+    counted,
     dialect_option,
     format_options,
     json_line,

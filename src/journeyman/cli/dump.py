@@ -22,8 +22,9 @@ import click
 
 from journeyman.cli import lines
 from journeyman.cli.errors import warn
-from journeyman.cli.lines import MOMENT, iso, line_maker, snippet
+from journeyman.cli.lines import iso, line_maker, snippet
 from journeyman.cli.output import (
+    MOMENT,
     Output,
     as_json,
     dialect_option,

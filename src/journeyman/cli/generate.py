@@ -11,8 +11,16 @@ from collections.abc import Iterator
 
 import click
 
-from journeyman.cli.lines import MOMENT, counted
-from journeyman.cli.output import Output, as_json, format_options, json_line, progress, quiet_option
+from journeyman.cli.output import (
+    MOMENT,
+    Output,
+    as_json,
+    counted,
+    format_options,
+    json_line,
+    progress,
+    quiet_option,
+)
 from journeyman.cli.synthetic import Plan, SyntheticBytes
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, as_json, format_options, json_line
+from journeyman.cli.output import Output, as_json, counted, format_options, json_line
 from journeyman.clock import SystemClock
 from journeyman.data_directory import KESTREL_DIRECTORY
 from journeyman.disk import RealDisk

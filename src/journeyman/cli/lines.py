@@ -11,43 +11,27 @@ ledger       000000001.ledger:8 2026-11-17T05:00:00Z queue-paused {"queue":"mail
              {"segment":"000000001.ledger","offset":8,...,"payload":{"v":1,"kind":"queue-paused",...}}
 
 JSON holds everything that a record holds: bytes as hex or base64, times as numbers. Text shortens
-long data. A moment on the command line is nanoseconds since 1970, ISO 8601 or ``now``.
+long data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
-
-import click
-
-from journeyman import moments
-from journeyman.cli.output import json_line
-from journeyman.clock import SystemClock
-from journeyman.formats import kestrel, ledger, workq, ztick
-from journeyman.formats.framing import Entry
-from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, LogFile
-from journeyman.units import NS_PER_S
-
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[int]
-else:
-    _ParamType = click.ParamType
 import dataclasses
 import json as json_module
 import re
 from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from journeyman.cli.output import json_line
+from journeyman.formats import kestrel, ledger, workq, ztick
+from journeyman.formats.framing import Entry
 from journeyman.formats.ztick.layout import runner_word
-from journeyman.units import NS_PER_MS
+from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, LogFile
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 SHOWN_BYTES = 60
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 record``, ``2 records``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def snippet(data: bytes) -> str:
@@ -82,11 +66,6 @@ def kind_of(record: Any) -> str:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def parse_moment(text: str) -> int:
-    """Nanoseconds since 1970. Raises ValueError."""
-    return SystemClock().now_ns() if text.strip() == "now" else moments.parse_moment(text)
-
-
 def iso(unix_ns: int) -> str:
     """ISO 8601 in UTC, with 0, 3, 6 or 9 digits as the moment needs; beyond 9999 the number."""
     seconds, rest_ns = divmod(unix_ns, NS_PER_S)
@@ -98,25 +77,6 @@ def iso(unix_ns: int) -> str:
     while fraction.endswith("000"):
         fraction = fraction[:-3]
     return f"{text.rjust(19, '0')}{'.' if fraction else ''}{fraction}Z"
-
-
-class _Moment(_ParamType):
-    name = "moment"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_moment(str(value))
-        except (ValueError, OverflowError):
-            self.fail(
-                f"not a time: {value!r} (expected 2026-11-16T12:00:00Z, nanoseconds or now)",
-                param,
-                ctx,
-            )
-
-
-MOMENT = _Moment()
 
 
 def line_maker(file: LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:

@@ -1,4 +1,4 @@
-"""Lines for stdout, as bytes; and on stderr a progress bar or a sign of life for long work.
+"""What commands share: options, lines for stdout, and progress on stderr.
 
 Text goes out as UTF-8 whatever the locale says. Names in a log may hold bytes that are not UTF-8;
 the decoders keep them by surrogateescape, and here they leave as the bytes they were, so printing
@@ -15,11 +15,18 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import click
 
+from journeyman.clock import SystemClock
 from journeyman.logs.catalog import SERVER_DIALECTS
+from journeyman.moments import parse_moment
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[int]
+else:
+    _ParamType = click.ParamType
 
 dialect_option = click.option(
     "--dialect",
@@ -53,6 +60,11 @@ def as_json(format_: str, json_: bool) -> bool:
     return json_ or format_ == "json"
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def json_line(value: Any) -> str:
     """One line of JSON, compact, UTF-8 left as it is."""
     text = _ENCODER.encode(value)
@@ -69,6 +81,28 @@ def _escape_surrogates(text: str) -> str:
             f"\\u{ord(char):04x}" if "\ud800" <= char <= "\udfff" else char for char in text
         )
     return text
+
+
+class _Moment(_ParamType):
+    """Nanoseconds since 1970, ISO 8601 or ``now``."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            text = str(value).strip()
+            return SystemClock().now_ns() if text == "now" else parse_moment(text)
+        except (ValueError, OverflowError):
+            self.fail(
+                f"not a time: {value!r} (expected 2026-11-16T12:00:00Z, nanoseconds or now)",
+                param,
+                ctx,
+            )
+
+
+MOMENT = _Moment()
 
 
 class Output:

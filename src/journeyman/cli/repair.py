@@ -18,10 +18,10 @@ from typing import Any
 import click
 
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.lines import counted
 from journeyman.cli.output import (
     Output,
     as_json,
+    counted,
     dialect_option,
     format_options,
     json_line,

@@ -24,12 +24,14 @@ from typing import Any
 import click
 
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.lines import MOMENT, counted, kind_of, uuid_text
+from journeyman.cli.lines import kind_of, uuid_text
 from journeyman.cli.live_bytes import Account, account_for
 from journeyman.cli.output import (
+    MOMENT,
     Advance,
     Output,
     as_json,
+    counted,
     dialect_option,
     format_options,
     json_line,

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, json_line
+from journeyman.cli.output import Output, counted, json_line
 from journeyman.cli.pipeline.session_options import SessionOptions
 from journeyman.errors import UsageError
 

@@ -7,7 +7,7 @@ import posixpath
 import click
 
 from journeyman.cli.errors import FAILED
-from journeyman.cli.lines import MOMENT
+from journeyman.cli.output import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from journeyman.cli.lines import counted
-from journeyman.cli.output import Output
+from journeyman.cli.output import Output, counted
 from journeyman.cli.pipeline.answers import explain
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (

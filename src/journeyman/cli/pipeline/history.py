@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from journeyman.cli.lines import MOMENT
+from journeyman.cli.output import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options
 from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (

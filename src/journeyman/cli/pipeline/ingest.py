@@ -6,7 +6,7 @@ import socket
 
 import click
 
-from journeyman.cli.lines import counted
+from journeyman.cli.output import counted
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.lines import counted
+from journeyman.cli.output import counted
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,

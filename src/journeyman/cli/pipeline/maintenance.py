@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.lines import MOMENT
-from journeyman.cli.output import as_json, format_options
+from journeyman.cli.output import MOMENT, as_json, format_options
 from journeyman.cli.pipeline.answers import explain, refuse_output, tell
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (

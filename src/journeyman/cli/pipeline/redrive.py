@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.lines import MOMENT
+from journeyman.cli.output import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options, explain
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.errors import debug_asked, warn
-from journeyman.cli.lines import counted
+from journeyman.cli.output import counted
 from journeyman.cli.pipeline.log_paths import TINY_BYTES, is_small
 from journeyman.errors import UsageError
 

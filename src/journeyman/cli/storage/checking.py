@@ -16,10 +16,10 @@ import os
 import click
 
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.lines import counted
 from journeyman.cli.output import (
     Output,
     as_json,
+    counted,
     format_options,
     json_line,
     progress,

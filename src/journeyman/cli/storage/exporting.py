@@ -23,8 +23,7 @@ from typing import Final
 import click
 
 from journeyman.cli.errors import forget_stdout
-from journeyman.cli.lines import counted
-from journeyman.cli.output import Output, json_line, quiet_option, working
+from journeyman.cli.output import Output, counted, json_line, quiet_option, working
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import FormatError, UsageError

@@ -23,8 +23,7 @@ from zlib import crc32
 import click
 
 from journeyman.cli.errors import warn
-from journeyman.cli.lines import counted
-from journeyman.cli.output import Advance, Output, json_line, progress, quiet_option
+from journeyman.cli.output import Advance, Output, counted, json_line, progress, quiet_option
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock

@@ -47,7 +47,6 @@ from journeyman.engines.kestrel.messages import (
 )
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, NotHere
 from journeyman.engines.kestrel.state import KestrelState, LoadedReader, Wait
-from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel import commands as ask
@@ -565,28 +564,10 @@ class KestrelEngine:
 
     def changes_files(self, command: Any) -> bool:
         """Whether it would make or remove a queue or a reader, which costs more than an item."""
-        if isinstance(command, ask.Put):
-            queue = self._state.queues.get(command.queue)
-            return queue is None or not queue.readers
-        if isinstance(command, ask.GetItem | ask.Monitor):
-            return self._state.known_reader(command.key) is None
-        if isinstance(command, ask.DeleteQueue):
-            whole = command.key.reader == DEFAULT_READER and command.key.queue in self._state.queues
-            return whole or self._state.known_reader(command.key) is not None
-        return False
+        return self._state.changes_files(command)
 
     def stats(self) -> KestrelStats:
-        # Lists first: it may be asked from another thread while queues come and go.
-        queues = list(self._state.queues.values())
-        readers = [reader for queue in queues for reader in list(queue.readers.values())]
-        return KestrelStats(
-            len(queues),
-            len(readers),
-            sum(reader.items for reader in readers),
-            sum(reader.data_bytes for reader in readers),
-            sum(reader.open_items for reader in readers),
-            len(self._state.waits),
-        )
+        return self._state.stats()
 
     def take_ledger(self) -> list[LedgerRecord]:
         """What was decided since the last call and belongs in the ledger, for the same batch."""

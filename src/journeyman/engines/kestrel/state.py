@@ -27,12 +27,14 @@ from journeyman.engines.kestrel.messages import (
     Counts,
     Effect,
     KestrelAnswer,
+    KestrelStats,
     Write,
 )
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.commands import Key
 from journeyman.protocols.kestrel.replies import END, Reply, ServerError
 from journeyman.units import NS_PER_MS
@@ -363,3 +365,27 @@ class KestrelState:
         if items is None:
             items = of_client[key] = deque()
         return items
+
+    def changes_files(self, command: Any) -> bool:
+        if isinstance(command, ask.Put):
+            queue = self.queues.get(command.queue)
+            return queue is None or not queue.readers
+        if isinstance(command, ask.GetItem | ask.Monitor):
+            return self.known_reader(command.key) is None
+        if isinstance(command, ask.DeleteQueue):
+            whole = command.key.reader == DEFAULT_READER and command.key.queue in self.queues
+            return whole or self.known_reader(command.key) is not None
+        return False
+
+    def stats(self) -> KestrelStats:
+        # Lists first: it may be asked from another thread while queues come and go.
+        queues = list(self.queues.values())
+        readers = [reader for queue in queues for reader in list(queue.readers.values())]
+        return KestrelStats(
+            len(queues),
+            len(readers),
+            sum(reader.items for reader in readers),
+            sum(reader.data_bytes for reader in readers),
+            sum(reader.open_items for reader in readers),
+            len(self.waits),
+        )

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -57,6 +56,7 @@ from journeyman.protocols.workq.replies import (
 )
 from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.api import read_body, read_number, send_list
+from journeyman.servers.http.conversions import text_or_base64
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Page, Storage
@@ -198,14 +198,6 @@ def _job(job: JobView) -> dict[str, Any]:
     if job.time_ns is not None:
         shown["time"] = job.time_ns
     return shown | text_or_base64("payload", job.payload)
-
-
-def text_or_base64(name: str, data: bytes) -> dict[str, str]:
-    """Bytes under a name that says what they are."""
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(data).decode()}
 
 
 def json_answer(value: Any) -> web.Response:

@@ -34,6 +34,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -126,22 +127,16 @@ def parse_address(text: str | None, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def _word(*words: str) -> Callable[[str, str], str]:
-    def parse(name: str, text: str) -> str:
-        if text.lower() not in words:
-            raise UsageError(f"{name} is {' or '.join(words)}, not {text!r}")
-        return text.lower()
-
-    return parse
+def _one_of(words: tuple[str, ...], name: str, text: str) -> str:
+    if text.lower() not in words:
+        raise UsageError(f"{name} is {' or '.join(words)}, not {text!r}")
+    return text.lower()
 
 
-def _number(low: int) -> Callable[[str, str], int]:
-    def parse(name: str, text: str) -> int:
-        if not text.isdecimal() or int(text) < low:
-            raise UsageError(f"{name} is a number from {low} on, not {text!r}")
-        return int(text)
-
-    return parse
+def _number_from(low: int, name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < low:
+        raise UsageError(f"{name} is a number from {low} on, not {text!r}")
+    return int(text)
 
 
 def _rate(name: str, text: str) -> float:
@@ -155,7 +150,7 @@ def _rate(name: str, text: str) -> float:
 
 
 def _flag(name: str, text: str) -> bool:
-    return _word("true", "false")(name, text) == "true"
+    return _one_of(("true", "false"), name, text) == "true"
 
 
 def _text(_: str, text: str) -> str:
@@ -163,15 +158,15 @@ def _text(_: str, text: str) -> str:
 
 
 _PARSERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "door": ("door", _word(*DOORS)),
+    "door": ("door", partial(_one_of, DOORS)),
     "token": ("token", _text),
     "tls": ("tls", _flag),
     "tlsca": ("tls_ca", _text),
-    "batchsize": ("batch_size", _number(1)),
+    "batchsize": ("batch_size", partial(_number_from, 1)),
     "ratelimit": ("rate_limit", _rate),
-    "tasks": ("tasks", _number(1)),
-    "maxretries": ("max_retries", _number(0)),
-    "refused": ("refused", _word(*_ON_REFUSAL)),
+    "tasks": ("tasks", partial(_number_from, 1)),
+    "maxretries": ("max_retries", partial(_number_from, 0)),
+    "refused": ("refused", partial(_one_of, _ON_REFUSAL)),
     "report": ("report", _text),
     "runid": ("run_id", _text),
 }

@@ -16,6 +16,7 @@ from typing import Any
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console.reports import Reports
 from journeyman.servers.http.console.shown import error_line
+from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
@@ -275,7 +276,7 @@ class Actions:
         return (await self._v1.log.compact(_with(call, values.ServiceBody("work")))).detail
 
     async def _report(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
-        now = values.time_text(self._backend.clock.now_ns())
+        now = time_text(self._backend.clock.now_ns())
         return f"making {self._reports.begin(self._v1.log.places(), now)}"
 
     async def _audit(self, call: RouteCall, action: Action, outcome: str) -> None:

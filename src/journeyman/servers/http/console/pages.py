@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -31,6 +30,7 @@ from journeyman.servers.http.console.figures import FigureHistory, series_of
 from journeyman.servers.http.console.reports import Reports
 from journeyman.servers.http.console.search import read_search
 from journeyman.servers.http.console.sessions import Session, Sessions
+from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.live import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.routes import RouteCall, check_for_all, check_may_write
@@ -38,7 +38,6 @@ from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import RecordWatch
-from journeyman.servers.http.v1.values import time_text
 
 PAGE: Final = 50
 OVERVIEW_ROWS: Final = 8
@@ -257,7 +256,7 @@ class Console:
             job_id=job_id,
             job=job,
             records=records,
-            spans=spans_of(records),
+            spans=shown.spans_of(records),
         )
 
     async def scheduled_job(self, request: web.Request) -> web.StreamResponse:
@@ -581,27 +580,3 @@ def _local(address: str) -> str:
     parts = urlsplit(address)
     is_here = not parts.scheme and not parts.netloc and is_console(parts.path)
     return address if is_here and "\n" not in address and "\\" not in address else "/"
-
-
-def spans_of(records: list[values.LogRecord]) -> list[dict[str, Any]]:
-    """What a job was doing between its records, as parts of a bar."""
-    after = {
-        "add": "ready", "schedule": "scheduled", "start-attempt": "leased",
-        "timeout-attempt": "ready", "fail": "failed", "complete": "completed",
-    }  # fmt: skip
-    timed = [(int(each.time_ns), each.kind) for each in records if each.time_ns is not None]
-    if len(timed) < 2 or timed[-1][0] <= timed[0][0]:
-        return []
-    begin, whole = timed[0][0], timed[-1][0] - timed[0][0]
-    spans = []
-    for (from_ns, kind), (to_ns, _) in pairwise(timed):
-        if to_ns > from_ns and kind in after:
-            spans.append(
-                {
-                    "state": after[kind],
-                    "x": round(1000 * (from_ns - begin) / whole, 2),
-                    "width": max(round(1000 * (to_ns - from_ns) / whole, 2), 1.0),
-                    "seconds": (to_ns - from_ns) / 1e9,
-                }
-            )
-    return spans

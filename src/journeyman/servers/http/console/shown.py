@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from journeyman.servers.http.v1.values import LogRecord
 from journeyman.units import DAY_S, NS_PER_S
 
 _T = TypeVar("_T")
@@ -138,6 +140,30 @@ def error_line(result: str | None) -> str:
 
 def _text(value: msgspec.Raw) -> str:
     return bytes(value).decode("utf-8", "replace")
+
+
+def spans_of(records: list[LogRecord]) -> list[dict[str, Any]]:
+    """What a job was doing between its records, as parts of a bar."""
+    after = {
+        "add": "ready", "schedule": "scheduled", "start-attempt": "leased",
+        "timeout-attempt": "ready", "fail": "failed", "complete": "completed",
+    }  # fmt: skip
+    timed = [(int(each.time_ns), each.kind) for each in records if each.time_ns is not None]
+    if len(timed) < 2 or timed[-1][0] <= timed[0][0]:
+        return []
+    begin, whole = timed[0][0], timed[-1][0] - timed[0][0]
+    spans = []
+    for (from_ns, kind), (to_ns, _) in pairwise(timed):
+        if to_ns > from_ns and kind in after:
+            spans.append(
+                {
+                    "state": after[kind],
+                    "x": round(1000 * (from_ns - begin) / whole, 2),
+                    "width": max(round(1000 * (to_ns - from_ns) / whole, 2), 1.0),
+                    "seconds": (to_ns - from_ns) / 1e9,
+                }
+            )
+    return spans
 
 
 def link(path: str, **query: Any) -> str:

@@ -19,13 +19,13 @@ from journeyman.logs.ledger.times import times_of
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.rules import runner_words
 from journeyman.servers.http import records
+from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.live import FLUSH_S, Channel, RecordSample, event_bytes, stream_events
 from journeyman.servers.http.records import PlacedRecord
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.values import time_text
 from journeyman.servers.http.v1.work import parse_id, shown_name
 from journeyman.units import NS_PER_MS
 

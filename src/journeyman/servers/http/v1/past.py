@@ -15,19 +15,19 @@ from journeyman.config import Persistence, WorkqPersistence
 from journeyman.formats.workq import JobAdded
 from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 from journeyman.protocols.workq.replies import id_text
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.past_child import PastJob
-from journeyman.servers.http.routes import Route, RouteCall
-from journeyman.servers.http.time_machine import TimeMachine
-from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.values import (
+from journeyman.servers.http.conversions import (
     cursor_of,
     read_cursor,
     read_moment,
     text_or_base64,
     time_text,
 )
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.past_child import PastJob
+from journeyman.servers.http.routes import Route, RouteCall
+from journeyman.servers.http.time_machine import TimeMachine
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.units import NS_PER_MS
 
 SHOWN_CHANGES = 100

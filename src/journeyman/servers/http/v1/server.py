@@ -13,12 +13,12 @@ from journeyman import __version__
 from journeyman.config import all_settings
 from journeyman.protocols.ztick import Stat
 from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.live import FIGURES_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.values import time_text
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 _SECRETS = frozenset({"storage.path"})  # it may be a database's address, with a password in it

@@ -28,12 +28,7 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import Finished, Leased, id_text
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import Route, RouteCall
-from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.past import PastRoutes
-from journeyman.servers.http.v1.values import (
+from journeyman.servers.http.conversions import (
     cursor_of,
     read_bytes,
     read_cursor,
@@ -41,6 +36,11 @@ from journeyman.servers.http.v1.values import (
     text_or_base64,
     time_text,
 )
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.routes import Route, RouteCall
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.units import NS_PER_MS
 
 _FINISH_ERRORS = (404, 409)
