@@ -158,7 +158,7 @@ def first_calls() -> dict[str, dict[str, float]]:
     figures = {}
     for dialect in ("ztick", "workq", "kestrel"):
         with tempfile.TemporaryDirectory() as cache:
-            code = f"from journeyman.columnar import {dialect}; {dialect}.decode(b'', 0)"
+            code = f"from journeyman.columnar.{dialect} import decode; decode.decode(b'', 0)"
             command = [sys.executable, "-c", code]
             environment = os.environ | {"NUMBA_CACHE_DIR": cache}
             seconds = []
