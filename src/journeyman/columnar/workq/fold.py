@@ -256,12 +256,24 @@ def events_and_adds(
     return pa.RecordBatch.from_arrays(events, schema=EVENTS), adds
 
 
-def fold(events: pa.RecordBatch, adds: pa.RecordBatch, reread: Reread) -> States:
-    """The states of all jobs. Both batches are in log order, and hold all records of their jobs."""
-    keys = KeyTable()
-    jobs = frozen(keys.numbers_of(*text_in(events.column("job_id"))))
+def fold(
+    events: pa.RecordBatch,
+    adds: pa.RecordBatch,
+    reread: Reread,
+    numbered: tuple[Ints, int] | None = None,
+) -> States:
+    """The states of all jobs. Both batches are in log order, and hold all records of their jobs.
+
+    ``numbered``: the number of the job of each event, and how many numbers there are, if known.
+    """
+    if numbered is None:
+        keys = KeyTable()
+        jobs = frozen(keys.numbers_of(*text_in(events.column("job_id"))))
+        count = len(keys)
+    else:
+        jobs, count = numbered
     kinds = numbers_in(events.column("kind"))
-    states = np.zeros((len(keys), WORDS), np.int64)
+    states = np.zeros((count, WORDS), np.int64)
     states[:, STATE] = UNKNOWN
     fold_events(
         jobs,

@@ -1,4 +1,4 @@
-"""Asks a child process what the work queue was like at a moment (past_child.py).
+"""Asks a child process what the work queue was like at a moment (past/child.py).
 
 The child starts with the first question and ends when it was not asked for IDLE_S. One question at
 a time; those that wait are bounded. A child that ends, or takes too long, is started again with the
@@ -13,13 +13,13 @@ import pickle
 import sys
 from typing import Any
 
-from journeyman.servers.http import past_child
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.past import child
 
 IDLE_S = 300.0
 ANSWER_S = 120.0
 MOST_WAITING = 20
-_CHILD = f"from {past_child.__name__} import main; main()"
+_CHILD = f"from {child.__name__} import main; main()"
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
@@ -31,7 +31,7 @@ class TimeMachine:
         self._timer: asyncio.TimerHandle | None = None
 
     async def ask(self, directory: str, kind: str, *arguments: Any) -> Any:
-        """What ``past_child.Past`` answers. ApiError if it cannot."""
+        """What ``past.child.Past`` answers. ApiError if it cannot."""
         if self._waiting >= MOST_WAITING:
             raise ApiError(503, "too many ask for the past; try again")
         self._waiting += 1

@@ -23,7 +23,7 @@ from journeyman.servers.http.conversions import (
     time_text,
 )
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.past_child import PastJob
+from journeyman.servers.http.past.moments import PastJob
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.time_machine import TimeMachine
 from journeyman.servers.http.v1 import values
@@ -106,10 +106,8 @@ class PastRoutes:
             query.status or "", query.text, query.order.startswith("-"), begin, query.limit,
         )  # fmt: skip
         jobs = [
-            values.ScheduledJob(
-                job.identifier, job.status.word, time_text(job.execution_ns), str(job.execution_ns)
-            )
-            for job in found
+            values.ScheduledJob(identifier, status, time_text(time_ns), str(time_ns))
+            for identifier, status, time_ns in found
         ]
         return values.ScheduledJobs(jobs, None if after is None else cursor_of(after.to_bytes(6)))
 
