@@ -326,8 +326,8 @@ def test_with_a_file_a_service_is_open_if_something_asks_for_it(loaded, section:
             "\n[databse]\nframerate = 5\n",
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
-                "controller, http, shell, database, telemetry, access, data, ledger, schedule, "
-                "history, workq, kestrel, storage, runners, limits, messages"
+                "controller, http, shell, database, telemetry, access, data, ledger, lake, "
+                "schedule, history, workq, kestrel, storage, runners, limits, messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),

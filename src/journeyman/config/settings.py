@@ -172,6 +172,18 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LakeSettings:
+    hold_bytes: int = setting(
+        Integer(0, 2**50, "bytes"),
+        1024 * MIB,
+        "of each log, how much is kept for streams and lakes that have not read it; 0: nothing",
+    )
+    hold_days: int = setting(
+        Integer(0, 36_500, "days"), 7, "how long it is kept for one that is not seen any more"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class TelemetrySettings:
     enabled: bool = setting(Flag(), False, "whether telemetry is sent; needs an endpoint")
     endpoint: str | None = setting(Optional(Text()), None, "base URL of an OTLP/HTTP collector")
@@ -297,6 +309,7 @@ class Settings:
     access: AccessSettings = AccessSettings()
     data: DataSettings = DataSettings()
     ledger: LedgerSettings = LedgerSettings()
+    lake: LakeSettings = LakeSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     history: HistorySettings = HistorySettings()
     workq: WorkqSettings = WorkqSettings()

@@ -26,6 +26,7 @@ from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
 from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.holding import LogHolders
 from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.service import ServiceContext
@@ -98,9 +99,12 @@ async def _serve(
     for note in notes(settings, access):
         messages.warn(note)
     prepare_data_directory(configuration, disk, messages)
-    ledger = open_ledger(settings, disk, clock, messages)
+    holders = LogHolders(settings.lake, disk, clock, messages)
+    ledger = open_ledger(settings, disk, clock, messages, holders.of_logs)
     try:
-        return await _serve_on(disk, ledger, configuration, access, clock, messages, read_again)
+        return await _serve_on(
+            disk, holders, ledger, configuration, access, clock, messages, read_again
+        )
     finally:
         if ledger is not None:
             ledger.close()
@@ -108,6 +112,7 @@ async def _serve(
 
 async def _serve_on(
     disk: MeasuredDisk,
+    holders: LogHolders,
     ledger: Ledger | None,
     configuration: Configuration,
     access: Access,
@@ -153,11 +158,12 @@ async def _serve_on(
         stopping.set,
         ledger,
         configuration.origins,
+        holders.of_logs,
     )
     server = Assembly(
         context,
         lambda add_work, put_item: RunnerSet(settings, add_work=add_work, put_item=put_item),
-        more_figures=disk.families,
+        more_figures=lambda: [*disk.families(), *holders.families()],
     )
 
     def on_hangup() -> None:

@@ -43,6 +43,7 @@ from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import BLOCK_BYTES
 from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
+from journeyman.logs.holders import Holders, ask
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.logs.kestrel.reading import ItemReader
 from journeyman.logs.kestrel.segments import (
@@ -185,7 +186,10 @@ class KestrelLog:
         found: FoundQueue,
         segment_bytes: int,
         archive_directory: str | None,
+        holders: Holders | None = None,
     ) -> None:
+        self._holders = holders
+        self.is_held = False  # whether retention left a segment because of a holder
         self._disk = disk
         self._clock = clock
         self._lock_path = lock_path
@@ -218,13 +222,15 @@ class KestrelLog:
         thorough: bool = False,
         names: Sequence[str] | None = None,
         notes: Notes = None,
+        holders: Holders | None = None,
     ) -> KestrelLog:
         """Lock, recover and open a queue; made, with its directory, if it is missing.
 
         ``seal``: what is written is sealed, see journeyman.formats.seals.
         ``thorough``: all of every segment is read, and not only its index. ``names`` are the
         files of the queue, if the directory has been listed already. ``notes`` gets the anomalies
-        of readers that are not where their checkpoints said.
+        of readers that are not where their checkpoints said. ``holders`` say what retention has
+        to leave for now.
         LogLocked: another process has the queue.
         """
         check_queue_name(queue)
@@ -256,7 +262,10 @@ class KestrelLog:
         except BaseException:
             lock.release()
             raise
-        return cls(disk, clock, lock_path, lock, appender, found, segment_bytes, archive_directory)
+        return cls(
+            *(disk, clock, lock_path, lock, appender, found, segment_bytes, archive_directory),
+            holders,
+        )
 
     @property
     def next_id(self) -> int:
@@ -432,11 +441,16 @@ class KestrelLog:
         with self._files:
             with self._ids:
                 retired = self._catalog.retired(self._checkpoints.durable)
-            for segment in retired:
+            directory, lock_name = posixpath.split(self._lock_path)
+            queue, paths = lock_name.removesuffix(LOCK_SUFFIX), [each.path for each in retired]
+            free = ask(self._holders, directory, queue, paths)
+            self.is_held = free.count < len(retired)
+            for segment in retired[: free.count]:
                 where = retire_segment(self._disk, segment.path, self._archive_directory)
                 with self._ids:
                     self._catalog.forget(segment)
                 went.append(where or segment.path)
+            free.dropped(paths[: free.count])
         return went
 
     def close(self) -> None:

@@ -47,6 +47,7 @@ from journeyman.formats.ledger import (
 )
 from journeyman.logs.appender import Appender
 from journeyman.logs.damage import Damage
+from journeyman.logs.holders import Holders, ask
 from journeyman.logs.publication import (
     Publication,
     finish,
@@ -98,7 +99,9 @@ class LedgerLog:
         report: RecoveryReport,
         states: dict[fold.Key, Record],
         live_records: int,
+        holders: Holders | None = None,
     ) -> None:
+        self._holders = holders
         self._disk = disk
         self._directory = plan.directory
         self._plan = plan
@@ -121,8 +124,11 @@ class LedgerLog:
         *,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         absorbing: Absorbing | None = None,
+        holders: Holders | None = None,
     ) -> LedgerLog:
         """Lock, recover, fold and open. Raises LogLocked when another process has the ledger.
+
+        ``holders`` say what compaction has to leave for now.
 
         What is absorbed is not among the states, nor are records that stand by themselves.
         """
@@ -156,7 +162,7 @@ class LedgerLog:
             lock.release()
             raise
         live = histories + len(states) + (0 if absorbing is None else absorbing.live_records)
-        return cls(disk, plan, lock, appender, report, states, live)
+        return cls(disk, plan, lock, appender, report, states, live, holders)
 
     def append(
         self,
@@ -180,7 +186,8 @@ class LedgerLog:
         return peek_records(self._disk, self._directory)
 
     def compact(self, keeps: Callable[[Record], bool] = lambda _: True) -> None:
-        """Replace all segments but a new active one by their snapshot.
+        """Replace all segments but a new active one by their snapshot; of those that holders have
+        not read, none.
 
         ``keeps`` says which records of it are still wanted. LogError, OSError or FormatError: it
         was not done, or the next compaction or open finishes it.
@@ -190,8 +197,17 @@ class LedgerLog:
                 raise LogClosed(self._directory, "the ledger is closed")
             # One that failed after it was decided on left segments that it had to remove.
             finish(self._disk, journal_path(self._directory))
-            active = self.appender.rotate_to(lambda: self._plan.next_path(self._plan.first_path()))
+            *closed, active = self._segments()
+            # Else one more segment would be of no use yet.
+            if ask(self._holders, self._directory, "", closed).count == len(closed):
+                active = self.appender.rotate_to(
+                    lambda: self._plan.next_path(self._plan.first_path())
+                )
             read_only = [path for path in self._segments() if path < active]
+            free = ask(self._holders, self._directory, "", read_only)
+            read_only = read_only[: free.count]
+            if not read_only:
+                return
             states = fold.replay(
                 entry.record
                 for path in read_only
@@ -204,6 +220,7 @@ class LedgerLog:
             write_whole(self._disk, posixpath.join(staging, last), [HEADER, *encoded])
             change = Publication({posixpath.join(_STAGING, last): last}, tuple(replaced))
             publish(self._disk, journal_path(self._directory), change)
+            free.dropped(read_only)
             self._live_bytes = sum(map(len, encoded))
             self.size = sum(self._disk.size(path) for path in self._segments())
 

@@ -155,6 +155,7 @@ class CleanReport:
     removed: int = 0
     records_dropped: int = 0
     bytes_freed: int = 0
+    changed: tuple[str, ...] = ()  # the segments that were rewritten or removed
 
 
 @dataclass(slots=True)
@@ -220,19 +221,21 @@ class Cleaner:
         as_of_ns: int,
         *,
         thorough: bool = False,
+        first: int | None = None,
     ) -> CleanReport:
         """Clean these segments, in log order; ``end`` is where the active one ends, durably.
 
-        ``thorough``: whatever may go goes, due or not. Raises LogError when a segment is damaged,
-        or when the disk does not confirm a change; then this is the last cleaning, for the next
-        would build on it. What was done before stands.
+        ``first``: only so many of them; holders need the others. ``thorough``: whatever may go
+        goes, due or not. Raises LogError when a segment is damaged, or when the disk does not
+        confirm a change; then this is the last cleaning, for the next would build on it. What was
+        done before stands.
         """
         if self._doubt is not None:
             raise self._doubt
         traces = self._survey(read_only, end)
         report = CleanReport()
         due_ns: list[int] = []
-        for segment, path in enumerate(read_only):
+        for segment, path in enumerate(read_only[:first]):
             plan = self._plan(path, segment, traces, due_ns, as_of_ns)
             freed = 0
             rewritten = removed = False
@@ -251,8 +254,9 @@ class Cleaner:
                 report.removed + removed,
                 report.records_dropped + (plan.dropped if removed or rewritten else 0),
                 report.bytes_freed + freed,
+                (*report.changed, *((path,) if removed or rewritten else ())),
             )
-        self._due_ns = dict(zip(read_only, due_ns, strict=True))
+        self._due_ns = dict(zip(read_only[:first], due_ns, strict=True))
         return report
 
     def _survey(self, read_only: Sequence[str], end: Position) -> dict[bytes, Trace]:

@@ -35,6 +35,7 @@ from journeyman.errors import LogClosed, LogError, LogLocked
 from journeyman.formats.framing import Entry
 from journeyman.formats.workq import CODEC, HEADER, Record
 from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.logs.holders import Holders, ask
 from journeyman.logs.publication import (
     finish,
     journal_path,
@@ -62,8 +63,15 @@ class WorkqLog:
     """A workq log open for writing. Made by ``open``; appends are safe from any thread."""
 
     def __init__(
-        self, disk: Disk, directory: str, locks: _Locks, appender: Appender, report: RecoveryReport
+        self,
+        disk: Disk,
+        directory: str,
+        locks: _Locks,
+        appender: Appender,
+        report: RecoveryReport,
+        holders: Holders | None = None,
     ) -> None:
+        self._holders = holders
         self._disk = disk
         self._directory = directory
         self._locks = locks
@@ -84,10 +92,11 @@ class WorkqLog:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         each: Callable[[Record], object] | None = None,
         in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
+        holders: Holders | None = None,
     ) -> WorkqLog:
         """Lock, recover and open a log; its directory is made if it is missing.
 
-        ``each`` is given every record in log
+        ``holders`` say what cleaning has to leave for now. ``each`` is given every record in log
         order, so that a start reads the log only once. ``in_bulk`` may do so faster: it is given
         the segments in log order, and answers None if it cannot read all of them to their last
         byte; then they are recovered as usual. Raises LogLocked when another process has the log.
@@ -107,7 +116,7 @@ class WorkqLog:
         except BaseException:
             locks.release()
             raise
-        return cls(disk, directory, locks, appender, report)
+        return cls(disk, directory, locks, appender, report, holders)
 
     def entries(self) -> Iterator[Entry[Record]]:
         """Every record in log order, as of the first one; offsets are those in its segment."""
@@ -140,15 +149,20 @@ class WorkqLog:
             assert end is not None  # just opened, and only close() closes it
             segments = self._segments()
             read_only = segments[: segments.index(end.path)]
-            if not thorough and not self._cleaner.is_due(read_only, as_of_ns):
+            free = ask(self._holders, self._directory, "", read_only)
+            if not thorough and not self._cleaner.is_due(read_only[: free.count], as_of_ns):
                 return CleanReport()
             # Nothing is dropped for the sake of a record that a crash could still take back.
             self.appender.sync()
             self._locks.lock_reading()
             try:
-                return self._cleaner.clean(read_only, end, as_of_ns, thorough=thorough)
+                report = self._cleaner.clean(
+                    read_only, end, as_of_ns, thorough=thorough, first=free.count
+                )
             finally:
                 self._locks.share_reading()
+            free.dropped(report.changed)
+            return report
 
     def close(self) -> None:
         """Sync, and let others have the log."""

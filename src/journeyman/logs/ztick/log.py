@@ -21,6 +21,7 @@ The original reads nothing but <path>. ``compact_offline`` makes that one file h
 
 from __future__ import annotations
 
+import posixpath
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -31,6 +32,7 @@ from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import Appender, SyncFailed, SyncPolicy
+from journeyman.logs.holders import Holders, ask
 from journeyman.logs.publication import identities, note_replacement, put_in_place
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.sealing import Sealing, has_seals, read_whole
@@ -51,7 +53,9 @@ class ZtickLog:
         report: RecoveryReport,
         *,
         seal: bool,
+        holders: Holders | None = None,
     ) -> None:
+        self._holders = holders
         self._disk = disk
         self._clock = clock
         self._seal = seal
@@ -75,6 +79,7 @@ class ZtickLog:
         seal: bool = True,
         each: Callable[[Record], object] | None = None,
         in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
+        holders: Holders | None = None,
     ) -> ZtickLog:
         """Lock, recover and open a log; made, with the directories above it, if it is missing.
 
@@ -82,6 +87,7 @@ class ZtickLog:
         ``each`` is given every record in load order, so that a start reads the log only once.
         ``in_bulk`` may do so faster: it is given the files in load order, and answers None if it
         cannot read all of them to their last byte; then they are recovered as usual.
+        ``holders`` say what compaction has to leave for now.
         A compaction that a crash cut short is finished before this returns. Raises LogLocked when
         another process has the log.
         """
@@ -95,7 +101,7 @@ class ZtickLog:
             sealing = Sealing(SEALS, enabled=seal)
             appender = Appender(disk, clock, ZtickPlan(path), sync=sync, sealing=sealing)
             appender.open()
-            log = cls(disk, clock, names, lock, appender, report, seal=seal)
+            log = cls(disk, clock, names, lock, appender, report, seal=seal, holders=holders)
             if disk.exists(names.to_compress):
                 log._finish_leftover()
         except BaseException:
@@ -124,6 +130,7 @@ class ZtickLog:
     def compact(self) -> CompactionReport | None:
         """Compact all that was written up to now; None if that is nothing, or if one is running.
 
+        What a holder has not read yet stays in ``.to_compress`` until a later compaction.
         If it fails the log is whole, only larger than it could be, and the next one makes up
         for it.
         """
@@ -134,10 +141,14 @@ class ZtickLog:
             leftover = None
             if self._disk.exists(self._names.to_compress):
                 leftover = self._merge()
+                if leftover is None:
+                    return None
             if not self._set_active_aside():
                 return leftover
             report = self._merge()
-            return report if leftover is None else leftover + report
+            if leftover is None or report is None:
+                return report or leftover
+            return leftover + report
         finally:
             self._compacting.release()
 
@@ -177,9 +188,16 @@ class ZtickLog:
             raise SyncFailed(names.directory, "sync of the directory", error) from error
         return names.active
 
-    def _merge(self) -> CompactionReport:
+    def _merge(self) -> CompactionReport | None:
+        """None if a holder needs the file."""
+        names, log = self._names, posixpath.basename(self._names.active)
+        free = ask(self._holders, names.directory, log, [names.to_compress], names.active)
+        if not free.count:
+            return None
         stamp = self._clock.now_ns() if self._seal else None
-        return merge(self._disk, self._names, self._names_change, sealed_ns=stamp)
+        report = merge(self._disk, names, self._names_change, sealed_ns=stamp)
+        free.dropped([names.to_compress])
+        return report
 
     def _finish_leftover(self) -> None:
         try:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk
 from journeyman.formats.ztick.run_history import RunLine, decode
+from journeyman.logs.holders import Holders, ask
 from journeyman.logs.segments import names_in
 from journeyman.units import DAY_MS, NS_PER_MS
 
@@ -51,6 +52,7 @@ class RunFiles:
     file_bytes: int
     keep_files: int
     keep_days: int  # 0: of any age
+    holders: Holders | None = None  # who must have read a file before it goes
     _file: AppendFile | None = field(default=None, init=False)
     _size: int = field(default=0, init=False)
     _begun_ms: int = field(default=0, init=False)
@@ -117,11 +119,16 @@ class RunFiles:
     def _prune(self, now_ms: int) -> None:
         names = history_files(names_in(self.disk, self.directory))
         oldest_ms = now_ms - self.keep_days * DAY_MS
+        old = []
         for at, name in enumerate(names[:-1]):
             # All runs of a file ended before the next file was begun.
             outdated = self.keep_days and _number(names[at + 1]) < oldest_ms
             if len(names) - at > self.keep_files or outdated:
-                self.disk.remove(posixpath.join(self.directory, name))
+                old.append(posixpath.join(self.directory, name))
+        free = ask(self.holders, self.directory, "", old)
+        for path in old[: free.count]:
+            self.disk.remove(path)
+        free.dropped(old[: free.count])
 
 
 def _number(name: str) -> int:

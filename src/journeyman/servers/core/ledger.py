@@ -29,6 +29,7 @@ from journeyman.disk import Disk
 from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import ActionAudited, Record, TimesMarked
+from journeyman.logs.holders import Holders
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.ledger.times import Head, heads_of
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
@@ -146,13 +147,19 @@ class Ledger:
         return keeps
 
 
-def open_ledger(settings: Settings, disk: Disk, clock: Clock, messages: ServerLog) -> Ledger | None:
+def open_ledger(
+    settings: Settings,
+    disk: Disk,
+    clock: Clock,
+    messages: ServerLog,
+    holders: Holders | None = None,
+) -> Ledger | None:
     """None: there is no place for one, or nothing is kept anyway."""
     path = settings.ledger.path
     if not is_used(settings):
         return None
     timetables = TimetableLoader()
-    log = LedgerLog.open(disk, clock, path, absorbing=timetables)
+    log = LedgerLog.open(disk, clock, path, absorbing=timetables, holders=holders)
     tell_recovery(messages, log.recovery)
     live = len(log.states) + timetables.live_records
     messages.info(f"loaded {live} entries of the ledger", ledger=path)

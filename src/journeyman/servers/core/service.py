@@ -29,6 +29,7 @@ from journeyman.clock import Clock
 from journeyman.config import Address, Settings
 from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
+from journeyman.logs.holders import Holders
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.connection import PortContext
 from journeyman.servers.core.group_commit import RETRY_S, GroupCommit, Requests
@@ -142,6 +143,7 @@ class ServiceContext:
     stop_server: Callable[[], None] = lambda: None  # because a client asked for it
     ledger: Ledger | None = None  # shared by all of them
     origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
+    holders: Holders | None = None  # of the logs of all of them
 
 
 _Context = TypeVar("_Context", bound=PortContext)

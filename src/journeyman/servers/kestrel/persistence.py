@@ -45,6 +45,7 @@ from journeyman.errors import LogError, LogPoisoned
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.holders import Holders
 from journeyman.logs.kestrel.kestrel2_import import OldFiles, find_old_journals
 from journeyman.logs.kestrel.log import (
     DEFAULT_SEGMENT_BYTES,
@@ -139,7 +140,9 @@ class KestrelLogs:
         seal: bool = True,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         archive_directory: str | None = None,
+        holders: Holders | None = None,
     ) -> None:
+        self._holders = holders
         self._disk = disk
         self._clock = clock
         self._directory = directory
@@ -153,7 +156,8 @@ class KestrelLogs:
         self._serials: dict[str, dict[str, int]] = {}
         self.old_journals: dict[str, OldFiles] = {}  # of kestrel 1.x and 2.x; they are left alone
         self._notes: list[tuple[str, Anomaly]] = []  # by queue, of those that were opened
-        self._unindexed: set[str] = set()  # queues that have closed segments without an index
+        # Queues that have closed segments without an index, or that a holder has not read.
+        self._unindexed: set[str] = set()
 
     # -- start and end --
 
@@ -198,6 +202,7 @@ class KestrelLogs:
             archive_directory=self._archive_directory,
             names=names,
             notes=lambda anomaly: self._notes.append((queue, anomaly)),
+            holders=self._holders,
         )
         self._logs[queue] = log
         return log
@@ -318,6 +323,8 @@ class KestrelLogs:
             try:
                 if log is not None:
                     went += self._save_queue(log, its_checkpoints)
+                    if log.is_held:
+                        self._unindexed.add(queue)
             except (OSError, LogError) as error:
                 self._unindexed.add(queue)
                 errors.append(error)
@@ -331,7 +338,7 @@ class KestrelLogs:
             # If not: it was removed, and there may be another of its name.
             is_the_same = self._serials.get(queue, {}).get(reader, 0) == serial
             saved |= is_the_same and log.checkpoint_if_known(reader, state)
-        went = log.retain() if saved else []
+        went = log.retain() if saved or log.is_held else []
         log.save_indexes()
         return went
 

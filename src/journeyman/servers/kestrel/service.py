@@ -119,6 +119,7 @@ class KestrelServer(Service):
             seal=kestrel.seals,
             segment_bytes=kestrel.segment_bytes,
             archive_directory=kestrel.archive_path,
+            holders=context.holders,
         )
         self._engine = KestrelEngine(queue_settings(context.settings))
         self._sync_timer: asyncio.TimerHandle | None = None

@@ -45,6 +45,7 @@ from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import Instant, JobOptionsSet, QueueLimitsSet, QueuePaused
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.holders import Holders
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog, read_pauses, remove_pauses
@@ -79,6 +80,7 @@ def open_log(
     seed: int = 0,
     bulk_bytes: int = BULK_BYTES,
     extensions: LoadedExtensions | None = None,
+    holders: Holders | None = None,
 ) -> OpenedWorkq:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(
@@ -92,6 +94,7 @@ def open_log(
         segment_bytes=segment_bytes,
         each=reading.each,
         in_bulk=reading.all_at_once,
+        holders=holders,
     )
     return OpenedWorkq(log, reading.finish(), in_bulk=reading.was_in_bulk)
 
@@ -194,6 +197,7 @@ class PersistenceContext:
     clock: Clock
     messages: ServerLog
     ledger: Ledger | None = None
+    holders: Holders | None = None
 
 
 class Keeping(Protocol):
@@ -384,6 +388,7 @@ class LogKeeping:
             paused=read_pauses(around.disk, directory) | _pauses_in(around.ledger),
             seed=random.getrandbits(63),
             extensions=_extensions_in(around),
+            holders=around.holders,
         )
         if around.ledger is None:
             opened.queue.refuse_extensions()

@@ -82,7 +82,9 @@ class WorkqServer(Service):
 
     def _open_keeping(self) -> Keeping:
         settings = self._settings.workq
-        around = PersistenceContext(self._disk, self._clock, self._messages, self._context.ledger)
+        around = PersistenceContext(
+            *(self._disk, self._clock, self._messages, self._context.ledger, self._context.holders)
+        )
         if settings.persistence is WorkqPersistence.STORAGE:
             keeping = StoreKeeping(self._settings, around)
             self.store = keeping.storage

@@ -33,6 +33,7 @@ from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.holders import Holders
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
@@ -68,6 +69,7 @@ def open_log(
     retained: bool = False,
     seal: bool = True,
     bulk_bytes: int = BULK_BYTES,
+    holders: Holders | None = None,
 ) -> OpenedZtick:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
     reading = _Reading(disk, bulk_bytes)
@@ -79,6 +81,7 @@ def open_log(
         seal=seal,
         each=reading.each,
         in_bulk=reading.all_at_once,
+        holders=holders,
     )
     return OpenedZtick(
         log,

@@ -42,6 +42,7 @@ from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.formats.ztick.layout import runner_word
 from journeyman.formats.ztick.run_history import CUT_OFF, EXECUTED, FAILED, RunLine, encode
+from journeyman.logs.holders import Holders
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, RunFiles, last_runs
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog
@@ -278,6 +279,7 @@ class RunHistory:
         log: ServerLog,
         *,
         gather_s: float = GATHER_S,
+        holders: Holders | None = None,
     ) -> None:
         """Starts nothing and touches no file yet."""
         self._files = RunFiles(
@@ -287,6 +289,7 @@ class RunHistory:
             file_bytes=settings.file_bytes,
             keep_files=settings.files,
             keep_days=settings.days,
+            holders=holders,
         )
         self._log = log
         self._gather_s = gather_s

@@ -238,6 +238,7 @@ class ZtickServer(Service):
             seal=database.seals,
             max_runs=max_runs,
             retained=self._is_retained,
+            holders=self._context.holders,
         )
         self._ztick_log = opened.log
         self._tell_recovery(opened.log)
@@ -385,7 +386,10 @@ class ZtickServer(Service):
         if history.enabled and self._ztick_log is not None:
             directory = directory_of(history, database)
             before = read_recent_runs(self._disk, directory, self._messages)
-            self._history = RunHistory(history, directory, self._disk, self._clock, self._messages)
+            self._history = RunHistory(
+                *(history, directory, self._disk, self._clock, self._messages),
+                holders=self._context.holders,
+            )
         return Runs(self._loop, self._clock, self._runner, self._messages, self, before)
 
     # -- while it runs --

@@ -41,7 +41,7 @@ from journeyman.spark.lake.layout import BETWEEN, TABLES, shaped
 from journeyman.spark.lake.storage import Lake, Staged
 from journeyman.spark.source.api import register_formats
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions, arrow_schema
-from journeyman.spark.streams.chains import survey
+from journeyman.spark.streams.chains import register_stream, survey
 from journeyman.spark.streams.offsets import StreamOffset
 from journeyman.units import NS_PER_S
 
@@ -84,7 +84,8 @@ def start_stream(
 ) -> StreamingQuery:
     """Let new records flow into bronze: those that are there now, or ``every_s`` seconds."""
     register_formats(spark, source.dialect)
-    stream = spark.readStream.format(source.dialect).options(**source.options).load()
+    options = {**source.options, "holder": f"lake {lake.path}"}
+    stream = spark.readStream.format(source.dialect).options(**options).load()
     writer = stream.writeStream.foreachBatch(partial(_store_batch, lake, source))
     writer = writer.option("checkpointLocation", lake.checkpoint_path(source.stream))
     if every_s is None:
@@ -110,6 +111,13 @@ def has_news(lake: Lake, source: LakeSource) -> bool:
         if log.files and (log.files[-1].inode, log.files[-1].size) != known:
             return True
     return False
+
+
+def register_holder(lake: Lake, source: LakeSource) -> None:
+    """Let the server keep what this lake has not read yet (logs/holders.py)."""
+    offset = _last_offset(lake.checkpoint_path(source.stream))
+    if offset is not None:
+        register_stream(offset, f"lake {lake.path}")
 
 
 def _last_offset(checkpoint: str) -> StreamOffset | None:

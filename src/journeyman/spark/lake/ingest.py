@@ -19,6 +19,7 @@ from journeyman.spark.lake import gold, silver
 from journeyman.spark.lake.bronze import (
     LakeSource,
     has_news,
+    register_holder,
     start_stream,
     store_readers,
     store_runs,
@@ -84,6 +85,8 @@ def _one_round(
     finally:  # should one have failed, no other may go on behind the lock
         for query in queries:
             query.stop()
+    for source in sources:
+        register_holder(lake, source)
     lag_noted = False
     for source in sources:
         if source.dialect == ZTICK:

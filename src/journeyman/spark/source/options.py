@@ -286,6 +286,7 @@ class SourceOptions:
     starting_offsets: str = "earliest"
     on_lost_history: str = "fail"
     hold_files: bool = True
+    holder: str = ""  # who reads, in messages of the server that waits for it
     reduce: str | None = None
     salvage: bool = False
     damage_only: bool = False
@@ -492,6 +493,7 @@ _OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("startingOffsets", "starting_offsets", _one_of("earliest", "latest")),
     ("onLostHistory", "on_lost_history", _one_of("fail", "continue")),
     ("holdFiles", "hold_files", _flag),
+    ("holder", "holder", _text),
 )
 _PARSERS: Final = {name.lower(): (field, parse) for name, field, parse in _OPTIONS}
 _SPELLINGS: Final = {name.lower(): name for name, _, _ in _OPTIONS}

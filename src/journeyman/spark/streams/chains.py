@@ -43,8 +43,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
 from journeyman.errors import LogError
 from journeyman.logs.catalog import Log
+from journeyman.logs.holders import is_registered, lost_files, register
 from journeyman.logs.publication import replacement_of
 from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
 from journeyman.spark.files import filesystem_of, find_logs
@@ -59,6 +62,7 @@ from journeyman.spark.streams.offsets import (
     held_path,
     read_at,
 )
+from journeyman.units import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,7 @@ class ChainKeeper:
 
     dialect: str
     forgiving: bool = False
+    stream: str = ""
 
     def extended(self, place: LogPlace, seen: LogSeen) -> LogPlace:
         """The chain with what has come since. Raises LogError for what is lost or replaced."""
@@ -288,7 +293,7 @@ class ChainKeeper:
             files = () if present is None else (present,)
             return _append(place, files, is_closed=lambda _, __: False)
         place = self._left(place, newest, seen.name)
-        gap = self._gap(newest, newer[0])
+        gap = self._gap(newest, newer[0]) or self._cleaned(newer)
         if gap:
             place = self._lost(place, seen.name, gap)
         return _append(place, tuple(newer), is_closed=lambda at, files: at + 1 < len(files))
@@ -336,6 +341,13 @@ class ChainKeeper:
         if self._number(following.path) == missing:
             return ""
         return f"segment {missing} was removed unread"
+
+    def _cleaned(self, newer: list[FileSeen]) -> str:
+        """Which of these lost records before they were seen, as the log has noted."""
+        directory = posixpath.dirname(newer[0].path)
+        names = {posixpath.basename(file.path) for file in newer}
+        cleaned = sorted(names.intersection(lost_files(RealDisk(), directory, self.stream)))
+        return f"{', '.join(cleaned)}: cleaned unread" if cleaned else ""
 
     def _number(self, path: str) -> int:
         name = path.rpartition("/")[2]
@@ -407,7 +419,21 @@ def _item_ids(path: str) -> tuple[int | None, int | None]:
     return first, last
 
 
+def register_stream(offset: StreamOffset, who: str, directories: Iterable[str] = ()) -> bool:
+    """Let the logs of these directories keep what is behind ``offset``; whether one is new."""
+    disk, is_new = RealDisk(), False
+    known = {posixpath.dirname(f.path) for log in offset.logs.values() for f in log.files}
+    for directory in sorted(known.union(directories)):
+        if "://" in directory or not disk.is_dir(directory):
+            continue
+        is_new = is_new or not is_registered(disk, directory, offset.stream)
+        places, now_ns = offset.places_in(directory), SystemClock().now_ns()
+        register(disk, directory, offset.stream, who or f"stream {offset.stream}", now_ns, places)
+    return is_new
+
+
 _MAX_LOOKS = 10
+_REGISTER_NS = 3600 * NS_PER_S  # a stream that finds nothing new is there all the same
 
 
 @dataclass(slots=True)
@@ -418,13 +444,17 @@ class Watch:
     forgiving: bool = False
     hold_files: bool = True
     _needed: set[tuple[str, int]] = field(default_factory=set)  # (directory, inode)
+    _registered_at: StreamOffset | None = None
+    _registered_ns: int = 0
 
     def extended(self, offset: StreamOffset) -> StreamOffset:
         """The offset with every file that is there now in its chains; nothing of it read yet."""
-        keeper = ChainKeeper(self.options.dialect, self.forgiving)
+        keeper = ChainKeeper(self.options.dialect, self.forgiving, offset.stream)
         gone_is_fine = self.forgiving or self.options.ignore_missing_files
         holds = Holds(offset.stream, self.hold_files)
         seen = survey(self.options)
+        if self.hold_files and self._registered(offset, seen.values()):
+            seen = survey(self.options)  # what went before it was registered is not missed
         logs = {}
         for name in {*offset.logs, *seen}:
             known = offset.logs.get(name, LogPlace())
@@ -433,6 +463,15 @@ class Watch:
             else:
                 logs[name] = ChainKeeper(keeper.dialect, gone_is_fine).orphaned(known, name)
         return replace(offset, logs=logs, is_origin=False, origin=None)
+
+    def _registered(self, offset: StreamOffset, seen: Iterable[LogSeen]) -> bool:
+        """Register as a holder with all that is before ``offset`` done; whether that is new."""
+        now_ns = SystemClock().now_ns()
+        if self._registered_at == offset and now_ns - self._registered_ns < _REGISTER_NS:
+            return False
+        self._registered_at, self._registered_ns = offset, now_ns
+        directories = {posixpath.dirname(f.path) for log in seen for f in log.files}
+        return register_stream(offset, self.options.holder, directories)
 
     def needs(self, end: StreamOffset) -> None:
         """Nothing that ``end`` speaks of may go before the batch that ends there is done."""

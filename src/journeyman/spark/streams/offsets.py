@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.holders import Place
 from journeyman.logs.publication import HELD_DIRECTORY, forget_replacement
 from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, SEGMENT_SHIFT, arrow_schema
 
@@ -275,6 +276,17 @@ class StreamOffset:
         """Without files that nothing behind this offset needs."""
         logs = {name: replace(p, files=p.still_needed()) for name, p in self.logs.items()}
         return replace(self, logs=logs)
+
+    def places_in(self, directory: str) -> dict[str, Place]:
+        """Up to where the logs of a directory are read, for their writer (logs/holders.py)."""
+        places = {}
+        for name, log in self.logs.items():
+            files = log.still_needed()
+            if files and posixpath.dirname(files[0].path) == directory:
+                at = files[0]
+                key = "" if name == directory else posixpath.basename(name)
+                places[key] = Place(posixpath.basename(at.path), at.inode, at.end)
+        return places
 
     def has_news_since(self, start: StreamOffset) -> bool:
         """Whether anything was read, found or lost since; that a file is finished is no news."""
