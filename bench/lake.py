@@ -136,7 +136,7 @@ def verdicts(found: dict[str, Any]) -> list[Verdict]:
     """``second``: what Spark takes to start and plan is not the data's."""
 
     def ratio(one: str, other: str) -> float:
-        return round(float(found[one]) / found[other], 3)
+        return round(float(found[one]) / float(found[other]), 3)
 
     return [
         Verdict("first ingest / replay", ratio("first_s", "replay_s"), 1.5, False),

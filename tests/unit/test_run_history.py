@@ -63,7 +63,7 @@ class History:
 
 def files(disk: SimulatedDisk, clock: ManualClock, **limits: int) -> RunFiles:
     whole = {"file_bytes": MIB, "keep_files": 100, "keep_days": 0} | limits
-    return RunFiles(disk, clock, "runs", *whole.values())
+    return RunFiles(disk, clock, "runs", holders=None, **whole)
 
 
 def names(disk: SimulatedDisk) -> list[str]:
