@@ -14,6 +14,7 @@ from bench import (
     storage,
     tasks,
     timetables,
+    upserts,
     workqueue,
 )
 
@@ -26,6 +27,7 @@ PROGRAMS = (
     tasks.main,
     fanout.main,
     storage.main,
+    upserts.main,
     console.main,
     pipeline.main,
 )

@@ -134,11 +134,11 @@ def rate(work: Callable[[], None], count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def fill(storage: Storage, count: int) -> tuple[list[UUID], float]:
+def fill(storage: Storage, count: int, *, seed: int = 1) -> tuple[list[UUID], float]:
     """All jobs into the store; only the store's time counts."""
     uuids: list[UUID] = []
     took = 0.0
-    for batch in jobs(count, seed=1):
+    for batch in jobs(count, seed=seed):
         began = time.perf_counter()
         storage.apply([Upsert(job) for job in batch])
         took += time.perf_counter() - began
@@ -159,9 +159,9 @@ def transitions(storage: Storage, uuids: list[UUID], status: str) -> float:
     return rate(work, len(uuids))
 
 
-def by_threads(storage: Storage) -> float:
+def by_threads(storage: Storage, *, first_seed: int = 100) -> float:
     """One job at a time by each of many threads."""
-    lots = [list(jobs(THREAD_JOBS, seed=100 + number)) for number in range(THREADS)]
+    lots = [list(jobs(THREAD_JOBS, seed=first_seed + number)) for number in range(THREADS)]
 
     def work(lot: list[list[JobRecord]]) -> None:
         for batch in lot:

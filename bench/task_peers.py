@@ -73,7 +73,7 @@ class _DurablePostgres(PostgresService):
         self.spawn(program("postgres"), *words, user=self._user)
 
 
-def _postgres(place: Path, stack: ExitStack) -> str:
+def durable_postgres(place: Path, stack: ExitStack) -> str:
     server = _DurablePostgres(place)
     server.start()
     stack.callback(server.stop)
@@ -189,7 +189,7 @@ def noop(): return task_noop.defer()
 def stamp(sent_ns): return task_stamp.defer(sent_ns=sent_ns)
 """,
         lambda n: _python("procrastinate", "--app", "peer.app", "worker", "-c", str(n)),
-        _postgres,
+        durable_postgres,
         ("procrastinate", "--app", "peer.app", "schema", "--apply"),
     ),
 )

@@ -130,6 +130,20 @@ def test_another_that_was_alone_meanwhile_is_the_end(address: str):
     backend.close()
 
 
+def test_server_that_has_not_noticed_its_loss_cannot_write(address: str):
+    """Its connection lives, and so, it believes, does its lock: only the epoch says otherwise."""
+    backend = PostgresBackend(address)
+    backend.be_alone()
+    backend.put(b"a", b"1")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("UPDATE journeyman_epoch SET epoch = epoch + 1")
+    for _ in range(2):
+        with pytest.raises(StorageLocked, match="took this database over"):
+            backend.put(b"a", b"2")
+    assert backend.get(b"a") == b"1"
+    backend.close()
+
+
 def test_turn_that_raises_keeps_the_lock(address: str):
     backend = PostgresBackend(address)
     backend.be_alone()

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -69,6 +69,7 @@ def _home(environ: Mapping[str, str]) -> str:
 
 
 Entry: TypeAlias = tuple[bytes, bytes]
+Probe: TypeAlias = tuple[bytes, bytes, bytes]  # the arguments of ``around``
 # None removes the key; one that is not there may be removed.
 Changes: TypeAlias = Mapping[bytes, bytes | None]
 
@@ -104,6 +105,9 @@ class StoreReader(ABC):
         behind = max(key + b"\0", start)
         before = next(self.scan(start, min(behind, end), reverse=True, limit=1), None)
         return before, next(self.scan(behind, end, limit=1), None)
+
+    def expect(self, keys: Iterable[bytes], probes: Iterable[Probe]) -> None:  # noqa: B027
+        """These are read next: an engine whose reads wait for a network fetches them together."""
 
 
 class Turn(StoreReader):
@@ -142,7 +146,8 @@ class Backend(ABC):
     def be_alone(self) -> None:  # noqa: B027 - what is in memory is alone
         """Keep out all others that ask for this, as long as it is open. StorageLocked: one is in.
 
-        For a work queue, and for what must not run beside one.
+        For a server, and for what must not run beside one. If another gets in all the same, because
+        a lock was lost, no write of this one succeeds any more: StorageLocked.
         """
 
     # -- the same in one call --

@@ -24,9 +24,10 @@ Group commit: what many threads ask for at once is one turn and one sync.
 
 There is no thread of its own: the first caller leads, and writes for all that came meanwhile.
 Each waits at a gate of its own, not at a lock: so a new leader finds all that came during the
-commit before, and does not begin while the others still queue for the lock. The operations that
-were handed in together are all in one commit, or none is. Should the store fail, everyone whose
-operations were in that commit hears of it.
+commit before. Callers of the last commit were woken together and are likely to come again at once:
+a leader waits for as many as they were, though never longer than half a commit took; one caller
+alone waits for none. The operations that were handed in together are all in one commit, or none
+is. Should the store fail, everyone whose operations were in that commit hears of it.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from threading import Event, Lock
+from threading import Lock
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
+from journeyman.clock import Clock, SystemClock
 from journeyman.config import StorageSettings
 from journeyman.errors import FormatError, StorageError, UnreadableRecord
 from journeyman.formats.keyspace import (
@@ -77,6 +79,7 @@ from journeyman.storage.transaction import (
     ready_to_run,
     run,
 )
+from journeyman.units import NS_PER_S
 
 # Which derived keys a store keeps complete. 1: listings and ranks besides what Overhop keeps.
 SCHEMA: Final = 1
@@ -391,17 +394,25 @@ class _Waiting(Generic[Op, Result]):
         self.operations = operations
         self.results: list[Result] | None = None
         self.error: BaseException | None = None
-        self.gate = Event()  # opens when it is done, or is to lead
+        self.gate = Lock()  # closed; released when it is done, or is to lead
+        self.gate.acquire()
 
 
 class StoreGroupCommit(Generic[Op, Result]):
     """Runs ``commit`` with the operations of all waiting callers; it returns as many results."""
 
-    def __init__(self, commit: Callable[[list[Op]], list[Result]]) -> None:
+    def __init__(
+        self, commit: Callable[[list[Op]], list[Result]], clock: Clock | None = None
+    ) -> None:
         self._commit = commit
+        self._clock = clock or SystemClock()
         self._lock = Lock()
         self._has_leader = False
         self._waiting: deque[_Waiting[Op, Result]] = deque()
+        self._callers = 1  # of the last commits: the more of one commit and the one before it
+        self._last_callers = 1
+        self._commit_ns = 0  # how long the last one took
+        self._gathering: Lock | None = None  # released by the caller that makes them as many
 
     def run(self, operations: Sequence[Op]) -> list[Result]:
         """The results of these operations, when they are durable."""
@@ -410,8 +421,11 @@ class StoreGroupCommit(Generic[Op, Result]):
             self._waiting.append(mine)
             leads = not self._has_leader
             self._has_leader = True
+            if self._gathering is not None and len(self._waiting) >= self._callers:
+                self._gathering.release()
+                self._gathering = None
         if not leads:
-            mine.gate.wait()
+            mine.gate.acquire()
         if mine.results is None and mine.error is None:
             self._lead(mine)
         if mine.error is not None:
@@ -422,17 +436,32 @@ class StoreGroupCommit(Generic[Op, Result]):
     def _lead(self, mine: _Waiting[Op, Result]) -> None:
         try:
             while mine.results is None and mine.error is None:
-                self._commit_group()
+                self._commit_group(mine)
         finally:
             with self._lock:
+                if mine in self._waiting:  # interrupted before its turn
+                    self._waiting.remove(mine)
                 self._has_leader = bool(self._waiting)
                 if self._has_leader:
-                    self._waiting[0].gate.set()
+                    self._waiting[0].gate.release()
 
-    def _commit_group(self) -> None:
+    def _gather(self) -> None:
+        """Until as many have come as before, or for half the time of a commit."""
+        with self._lock:
+            if len(self._waiting) >= self._callers:
+                return
+            gathering = self._gathering = Lock()
+            gathering.acquire()
+        gathering.acquire(timeout=self._commit_ns / NS_PER_S / 2)
+        with self._lock:
+            self._gathering = None
+
+    def _commit_group(self, mine: _Waiting[Op, Result]) -> None:
+        self._gather()
         with self._lock:
             group = self._take_group()
         together = [operation for each in group for operation in each.operations]
+        begun_ns = self._clock.monotonic_ns()
         try:
             results = self._commit(together)
         except BaseException as error:
@@ -446,8 +475,12 @@ class StoreGroupCommit(Generic[Op, Result]):
                 each.results = results[at : at + len(each.operations)]
                 at += len(each.operations)
         finally:
+            self._commit_ns = self._clock.monotonic_ns() - begun_ns
+            self._callers = max(len(group), self._last_callers)
+            self._last_callers = len(group)
             for each in group:
-                each.gate.set()
+                if each is not mine:
+                    each.gate.release()
 
     def _take_group(self) -> list[_Waiting[Op, Result]]:
         group = [self._waiting.popleft()]

@@ -55,7 +55,7 @@ from journeyman.formats.keyspace.listing import (
     whole,
 )
 from journeyman.formats.keyspace.values import JobRecord
-from journeyman.storage.contract import StoreReader
+from journeyman.storage.contract import Probe, StoreReader
 from journeyman.storage.records import job_key, read_job, uuid_of_job_key
 
 _COUNT = Struct(">Q")
@@ -164,6 +164,15 @@ def expected(places: Iterable[bytes]) -> Iterator[tuple[int, bytes, int]]:
     for level, (mark, count) in blocks.items():
         if count:
             yield level, mark, count
+
+
+def reads_of_change(
+    queue: str, status: str, places: Iterable[bytes]
+) -> tuple[bytes, Iterator[Probe]]:
+    """What ``changed`` reads first: a key, and the blocks of these places at each level."""
+    ranks = [rank_listing(queue, status, level) for level in LEVELS]
+    probes = ((rank + place, rank, whole(rank).end) for place in places for rank in ranks)
+    return rank_listing(queue, status, BOUNDS_LEVEL), probes
 
 
 def changed(

@@ -10,6 +10,15 @@ all writers must hold, and ends with its commit; the server syncs it (synchronou
 whatever the server's default). Each view has a connection of its own while it lasts; turns share
 one, which also holds the lock of ``be_alone``.
 
+Round trips of a turn that changes jobs, however many there are in it:
+
+    BEGIN, lock, epoch | their records | counters and ranks (``expect``) | DELETE, INSERT, COMMIT
+
+**The fence.** ``be_alone`` takes a session's lock and raises the epoch in journeyman_epoch. Every
+turn of that process compares the epoch after it has the lock of all writers, which the next one
+needs to raise it: so a server that lost its session's lock, and another has taken it since, cannot
+commit, even if it has not noticed.
+
 A server that restarts, or cuts idle connections:
 
     found dead before anything was asked    a new connection; the caller does not notice
@@ -17,15 +26,16 @@ A server that restarts, or cuts idle connections:
     lost in the commit                      the new connection asks the server how the transaction
                                             ended; StorageError if it does not say so in time
     another took the lock of ``be_alone``   StorageLocked: what it has written is unknown here
+    its host disappeared                    the server ends the session within _GONE_S
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeAlias
-from uuid import uuid4
 
 import psycopg
 from psycopg import sql
@@ -40,18 +50,45 @@ from journeyman.errors import (
     StorageUnavailable,
     UsageError,
 )
-from journeyman.storage.contract import Backend, Changes, EngineStats, Entry, StoreReader, Turn
+from journeyman.storage.contract import (
+    Backend,
+    Changes,
+    EngineStats,
+    Entry,
+    Probe,
+    StoreReader,
+    Turn,
+)
 from journeyman.units import NS_PER_S
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+_Neighbours: TypeAlias = tuple[Entry | None, Entry | None]
 
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS journeyman_kv(k bytea PRIMARY KEY, v bytea NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS journeyman_owner(owner text NOT NULL)",  # one row
+    "CREATE TABLE IF NOT EXISTS journeyman_epoch(epoch bigint NOT NULL)",  # one row
+    "INSERT INTO journeyman_epoch SELECT 0 WHERE NOT EXISTS (SELECT FROM journeyman_epoch)",
 )
 _ALONE: Final = "SELECT pg_try_advisory_lock(7237123446850545010)"  # until the connection ends
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # in this database
-_LOCK_AND_NUMBER: Final = _LOCK + ", txid_current()"
+# Each statement sees what was committed before it: the epoch is read when the lock is held.
+_BEGIN: Final = f"BEGIN; {_LOCK}; SELECT txid_current(), epoch FROM journeyman_epoch"
+_BEGIN_VIEW: Final = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+    " SELECT 1 FROM journeyman_kv LIMIT 1"  # the moment is now
+)
+_AROUND: Final = """
+    SELECT b.k, b.v, a.k, a.v
+    FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) WITH ORDINALITY AS p(k, first, last, number)
+    LEFT JOIN LATERAL (
+        SELECT k, v FROM journeyman_kv
+        WHERE k >= p.first AND k <= p.k AND k < p.last ORDER BY k DESC LIMIT 1
+    ) b ON true
+    LEFT JOIN LATERAL (
+        SELECT k, v FROM journeyman_kv
+        WHERE k > p.k AND k >= p.first AND k < p.last ORDER BY k LIMIT 1
+    ) a ON true
+    ORDER BY p.number"""
 _OUTCOME: Final = "SELECT txid_status(%s)"
 # A server that has not noticed that a connection was lost keeps its transaction and its locks.
 _WHICH: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -59,6 +96,12 @@ _END_IT: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
 )
 _CONNECT_S: Final = 10
+_GONE_S: Final = 10  # until the server ends the session of a host that does not answer
+_SESSION: Final = (
+    "SET synchronous_commit = on; SET bytea_output = hex; SET tcp_keepalives_idle = 4;"
+    " SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
+    f" SET tcp_user_timeout = {_GONE_S * 1000}"
+)
 # So that a server that disappears is noticed, unless the address says otherwise.
 _NOTICE: Final = {
     "connect_timeout": _CONNECT_S,
@@ -70,35 +113,62 @@ _NOTICE: Final = {
 _OUTCOME_S: Final = 30  # for the server to come back and say how a commit ended
 _POLL_S: Final = 0.2
 _ALONE_TRIES: Final = 10  # with _POLL_S between them, while the server ends a connection
-_ROWS: Final = 500  # fetched at a time by a scan
+_FIRST_ROWS, _ROWS = 16, 500  # fetched at a time by a scan, at first and later
+_PROBES: Final = 96  # expected at once; more are in few blocks, and are looked up one by one
 _POOLED: Final = 8  # connections that wait for the next view
 
 
 class _Rows(Turn):
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
+        self._expected: dict[bytes, bytes | None] = {}
+        self._blocks: dict[tuple[bytes, bytes], list[_Neighbours]] = {}
         self.changes: Changes = {}
 
     def get(self, key: bytes) -> bytes | None:
         return self.get_many([key])[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        rows = self._connection.execute(
-            "SELECT k, v FROM journeyman_kv WHERE k = ANY(%s)", (list(keys),), binary=True
-        )
-        found: dict[bytes, bytes] = dict(rows.fetchall())
+        found = self._expected
+        if not all(key in found for key in keys):
+            rows = self._connection.execute(
+                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%s)", (list(keys),), binary=True
+            )
+            found = dict(rows.fetchall())
         return [found.get(key) for key in keys]
+
+    def expect(self, keys: Iterable[bytes], probes: Iterable[Probe]) -> None:
+        wanted, asked = list(keys), list(islice(probes, _PROBES))
+        with self._connection.pipeline():
+            values = self._connection.execute(
+                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%s)", (wanted,), binary=True
+            )
+            columns = [list(column) for column in zip(*asked, strict=True)] or [[], [], []]
+            blocks = self._connection.execute(_AROUND, columns, binary=True)
+        self._expected = {**dict.fromkeys(wanted), **dict(values.fetchall())}
+        for (_, start, end), row in zip(asked, blocks.fetchall(), strict=True):
+            before, after = (None if row[at] is None else (row[at], row[at + 1]) for at in (0, 2))
+            self._blocks.setdefault((start, end), []).append((before, after))
+
+    def around(self, key: bytes, start: bytes, end: bytes) -> _Neighbours:
+        """Between two neighbours that are known there is nothing."""
+        for before, after in self._blocks.get((start, end), ()):
+            first = start if before is None else before[0]
+            if first <= key < (end if after is None else after[0]):
+                return before, after
+        return super().around(key, start, end)
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Iterator[Entry]:
-        left = limit
+        left, asked = limit, _FIRST_ROWS
         while left is None or left > 0:
-            rows = self._some(start, end, reverse, _ROWS if left is None else min(left, _ROWS))
+            count = asked if left is None else min(left, asked)
+            rows = self._some(start, end, reverse, count)
             yield from rows
-            if len(rows) < _ROWS:
+            if len(rows) < count:
                 return
-            left = None if left is None else left - len(rows)
+            left, asked = None if left is None else left - len(rows), _ROWS
             start, end = (start, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", end)
 
     def _some(self, start: bytes, end: bytes, reverse: bool, count: int) -> list[Entry]:
@@ -114,18 +184,21 @@ class _Rows(Turn):
         self.changes = changes
 
     def write(self) -> None:
+        """The changes and the end of the transaction, in one round trip."""
         gone = [key for key, value in self.changes.items() if value is None]
         kept = [(key, value) for key, value in self.changes.items() if value is not None]
-        if gone:
-            self._connection.execute("DELETE FROM journeyman_kv WHERE k = ANY(%s)", (gone,))
-        if kept:
-            keys, values = zip(*kept, strict=True)
-            self._connection.execute(
-                "INSERT INTO journeyman_kv(k, v) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
-                " ON CONFLICT (k) DO UPDATE SET v = excluded.v",
-                (list(keys), list(values)),
-                binary=True,
-            )
+        with self._connection.pipeline():
+            if gone:
+                self._connection.execute("DELETE FROM journeyman_kv WHERE k = ANY(%s)", (gone,))
+            if kept:
+                keys, values = zip(*kept, strict=True)
+                self._connection.execute(
+                    "INSERT INTO journeyman_kv(k, v) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
+                    " ON CONFLICT (k) DO UPDATE SET v = excluded.v",
+                    (list(keys), list(values)),
+                    binary=True,
+                )
+            self._connection.execute("COMMIT")
 
 
 class PostgresBackend(Backend):
@@ -142,26 +215,26 @@ class PostgresBackend(Backend):
         self._closed = False
         self._writer: _Connection | None = None
         self._session: tuple[Any, ...] = (None, None)  # which one the writer is, or was
-        self._owner: str | None = None  # this process, once it is the only one
+        self._epoch: int | None = None  # of this process, once it is the only one
         with self._turn:
-            # Two that make the tables at once would get in each other's way without the lock.
-            connection, _ = self._begin_turn()
-            with self._as_unavailable(connection):
-                for table in _TABLES:
-                    connection.execute(table)
-                connection.commit()
+            self._make_tables()
+
+    def _make_tables(self) -> None:
+        """With the lock: two that make them at once would get in each other's way."""
+        connection = self._connect()
+        with self._as_unavailable(connection):
+            connection.execute("; ".join(("BEGIN", _LOCK, *_TABLES, "COMMIT")))
+        connection.close()
 
     # -- connections --
 
     def _connect(self) -> _Connection:
         try:
-            connection = psycopg.connect(**self._parameters)
+            connection = psycopg.connect(**self._parameters, autocommit=True)
         except psycopg.Error as error:
             raise StorageUnavailable(self.name, self._said(error)) from None
         with self._as_unavailable(connection):
-            connection.execute("SET synchronous_commit = on")
-            connection.execute("SET bytea_output = hex")
-            connection.commit()
+            connection.execute(_SESSION)
         return connection
 
     @contextmanager
@@ -195,14 +268,14 @@ class PostgresBackend(Backend):
             connection = self._pool.pop() if self._pool else None
         if connection is not None:
             try:
-                _begin_reading(connection)
+                connection.execute(_BEGIN_VIEW)
             except psycopg.Error:
                 self._give_up(connection)
             else:
                 return connection
         connection = self._connect()
         with self._as_unavailable(connection):
-            _begin_reading(connection)
+            connection.execute(_BEGIN_VIEW)
         return connection
 
     @contextmanager
@@ -232,36 +305,51 @@ class PostgresBackend(Backend):
             with self._as_unavailable(connection):
                 try:
                     yield turn
-                    turn.write()
                 except BaseException:
                     connection.rollback()  # the connection stays: it may hold the lock
                     raise
-            self._commit(connection, number)
+            self._end_turn(turn.write, connection, number)
 
     def _begin_turn(self) -> tuple[_Connection, int]:
         """The writer's connection, with the lock, and the number of the transaction."""
         self._check_open()
         if self._writer is not None:
             try:
-                return self._writer, _begin_writing(self._writer)
+                return self._writer, self._begin_writing(self._writer)
             except psycopg.Error:  # nothing was asked yet: a new one is as good
                 self._give_up(self._writer)
         connection = self._connect()
         try:
             with self._as_unavailable(connection):
-                if self._owner is not None:
+                if self._epoch is not None:
                     self._be_alone_again(connection)
                 session = connection.execute(_WHICH).fetchone()
-                number = _begin_writing(connection)
+                number = self._begin_writing(connection)
         except StorageError:
             connection.close()
             raise
         self._writer, self._session = connection, session or (None, None)
         return connection, number
 
-    def _commit(self, connection: _Connection, number: int) -> None:
+    def _begin_writing(self, connection: _Connection) -> int:
+        cursor = connection.execute(_BEGIN)
+        while cursor.nextset():
+            pass  # to the last statement
+        row = cursor.fetchone()
+        assert row is not None
+        self._check_epoch(connection, row[1])
+        return int(row[0])
+
+    def _check_epoch(self, connection: _Connection, epoch: int) -> None:
+        if self._epoch is not None and epoch != self._epoch:
+            connection.rollback()
+            reason = "another server took this database over while the connection was lost"
+            raise StorageLocked(self.name, reason)
+
+    def _end_turn(self, write: Callable[[], None], connection: _Connection, number: int) -> None:
+        """``write`` ends the transaction; or, if it cannot, nothing of it was done."""
         try:
-            connection.commit()
+            write()
         except psycopg.Error as error:
             is_answered = not connection.broken
             said = self._said(error)
@@ -306,16 +394,17 @@ class PostgresBackend(Backend):
     def be_alone(self) -> None:
         """Held by the connection that writes: when it breaks, others may come in."""
         with self._turn:
-            connection, _ = self._begin_turn()
+            connection, number = self._begin_turn()
             with self._as_unavailable(connection):
                 if not _is_alone(connection):
                     connection.rollback()  # and the lock of the turn with it
-                    raise StorageLocked(self.name, "a work queue has its jobs in this database")
-                owner = uuid4().hex
-                connection.execute("DELETE FROM journeyman_owner")
-                connection.execute("INSERT INTO journeyman_owner VALUES (%s)", (owner,))
-                connection.commit()
-            self._owner = owner
+                    raise StorageLocked(self.name, "a server has its jobs in this database")
+                row = connection.execute(
+                    "UPDATE journeyman_epoch SET epoch = epoch + 1 RETURNING epoch"
+                ).fetchone()
+            assert row is not None
+            self._end_turn(connection.commit, connection, number)
+            self._epoch = int(row[0])
 
     def _be_alone_again(self, connection: _Connection) -> None:
         """Unless another was alone meanwhile: then what is in the database is its work."""
@@ -326,11 +415,8 @@ class PostgresBackend(Backend):
                 break
             self._clock.sleep(_POLL_S)
             is_alone = _is_alone(connection)
-        row = connection.execute("SELECT owner FROM journeyman_owner").fetchone()
-        connection.commit()
-        if row is None or row[0] != self._owner:
-            reason = "another server took this database over while the connection was lost"
-            raise StorageLocked(self.name, reason)
+        row = connection.execute("SELECT epoch FROM journeyman_epoch").fetchone()
+        self._check_epoch(connection, -1 if row is None else row[0])
         if not is_alone:
             reason = "the database has not ended the connection that was lost"
             raise StorageUnavailable(self.name, reason)
@@ -382,17 +468,6 @@ def address_parameters(address: str) -> dict[str, Any]:
             "postgresql://USER@HOST/DATABASE"
         ) from None
     return {**_NOTICE, **found}
-
-
-def _begin_reading(connection: _Connection) -> None:
-    connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    connection.execute("SELECT 1 FROM journeyman_kv LIMIT 1")  # the moment is now
-
-
-def _begin_writing(connection: _Connection) -> int:
-    row = connection.execute(_LOCK_AND_NUMBER).fetchone()
-    assert row is not None
-    return int(row[1])
 
 
 def _is_alone(connection: _Connection) -> bool:

@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -46,7 +47,7 @@ from journeyman.formats.keyspace import (
 from journeyman.formats.keyspace.listing import LISTINGS, listing, listing_of, place_of, whole
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_value
 from journeyman.storage.contract import StoreReader
-from journeyman.storage.pages import changed
+from journeyman.storage.pages import changed, reads_of_change
 from journeyman.storage.records import (
     MARKER_BYTES,
     JobFacts,
@@ -268,6 +269,7 @@ class Draft:
         """All changes of the turn. To be asked for once."""
         counts = [(name, by) for name, by in self._counts.items() if by]
         keys = [encode_key(CounterKey(*name)) for name, _ in counts]
+        self._expect(keys)
         values = self._reader.get_many(keys)
         for (name, by), key, value in zip(counts, keys, values, strict=True):
             if value is not None and len(value) != _COUNT.size:
@@ -278,6 +280,12 @@ class Draft:
         for (queue, status), places in self._places.items():
             self._changes.update(changed(self._reader, queue, status, places))
         return self._changes
+
+    def _expect(self, counters: list[bytes]) -> None:
+        """All that is read from here on, but for the rare splits and ends of a listing."""
+        ranks = [reads_of_change(*name, places) for name, places in self._places.items()]
+        keys = chain(counters, (bounds_key for bounds_key, _ in ranks))
+        self._reader.expect(keys, chain.from_iterable(blocks for _, blocks in ranks))
 
     def _recounted(self, queue: str, status: str) -> int:
         """A counter that is not a number is made from the listing."""
