@@ -23,14 +23,13 @@ from journeyman.tasks.envelope import Envelope, Failure, JsonCodec
 from tests.support.console import (
     HOSTILE,
     HOSTILE_PAYLOAD,
-    SETTINGS,
     Api,
     Watched,
     chromium,
     fill,
     visit,
 )
-from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PAGES = {
@@ -48,7 +47,7 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduleProcess]:
-    with ScheduleProcess(tmp_path_factory.mktemp("console"), settings=SETTINGS) as running:
+    with ScheduleProcess(tmp_path_factory.mktemp("console"), settings=ALL_SERVICES) as running:
         fill(running, Api(running.http_port))
         yield running
 
@@ -398,7 +397,7 @@ namespace = "team."
 def test_tokens_log_in_and_see_what_is_theirs(browser, tmp_path):
     (tmp_path / "tokens.toml").write_text(TOKENS)
     (tmp_path / "tokens.toml").chmod(0o600)
-    own = SETTINGS | {"controller.auth_file": "tokens.toml"}
+    own = ALL_SERVICES | {"controller.auth_file": "tokens.toml"}
     with ScheduleProcess(tmp_path, settings=own) as server:
         api = Api(server.http_port, "sk_admin")
         job_id = dead_job(api, "other.mail")

@@ -17,7 +17,7 @@ import pytest
 from tests.support.chromium import Chromium
 from tests.support.rebinding import Rebinding
 from tests.support.servers.fanout_process import FanOutClient
-from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 from tests.support.servers.workq_process import WorkqClient
 
 JOB_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
@@ -35,17 +35,7 @@ class Server(ScheduleProcess):
     """All four ports open."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(
-            directory,
-            settings={
-                "http.listen": "127.0.0.1:0",
-                "workq.enabled": "true",
-                "workq.listen": "127.0.0.1:0",
-                "workq.cmdlog_path": "cmdlog",
-                "kestrel.enabled": "true",
-                "kestrel.listen": "127.0.0.1:0",
-            },
-        )
+        super().__init__(directory, settings=ALL_SERVICES)
 
     def port_of(self, name: str) -> int:
         return int(self.wait_for_line(LISTENS[name])[1])

@@ -23,7 +23,7 @@ from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.errors import AccessDenied, NotFound, Refused
 from journeyman.formats.ztick.layout import Shell
 from tests.support.cli_commands import run, run_script
-from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 DATA = Path(__file__).parent / "data"
 FAR_NS = 4_000_000_000_000_000_000
@@ -58,15 +58,7 @@ class Server(ScheduleProcess):
         path = directory / "tokens"
         path.write_text(tokens)
         path.chmod(0o600)
-        own = {
-            "controller.auth_file": "tokens",
-            "http.listen": "127.0.0.1:0",
-            "workq.enabled": "true",
-            "workq.listen": "127.0.0.1:0",
-            "workq.cmdlog_path": "cmdlog",
-            "kestrel.enabled": "true",
-            "kestrel.listen": "127.0.0.1:0",
-        }
+        own = ALL_SERVICES | {"controller.auth_file": "tokens"}
         named = {name.replace("__", "."): value for name, value in more.items()}
         given = {**(settings or {}), **named}
         super().__init__(directory, settings={**own, **given})

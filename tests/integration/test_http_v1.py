@@ -28,7 +28,7 @@ from journeyman.formats.ledger import CODEC, ActionAudited
 from journeyman.servers.http.records import last_records, ledger_files
 from tests.support.effort import cases
 from tests.support.servers.http_client import ask
-from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 TOKENS = """
 [token.admin]
@@ -42,16 +42,6 @@ secret = "sk_look"
 namespace = "*"
 access = "read"
 """
-ALL_SERVICES = {
-    "http.listen": "127.0.0.1:0",
-    "workq.enabled": "true",
-    "workq.listen": "127.0.0.1:0",
-    "workq.cmdlog_path": "cmdlog",
-    "kestrel.enabled": "true",
-    "kestrel.listen": "127.0.0.1:0",
-    "kestrel.queue_path": "queues",
-    "ledger.path": "ledger",
-}
 JSON = {"Content-Type": "application/json"}
 CHECKS = [
     not_a_server_error,

@@ -21,16 +21,6 @@ FLAGS = [
 AXE = Path(__file__).parents[1] / "browser" / "vendor" / "axe.js"
 HOSTILE = "<b onclick=alert(1)>\"bold\"</b> '😀' مرحبا"
 HOSTILE_PAYLOAD = "<script>document.title = 'taken over'</script> & \"quotes\" 😀 مرحبا"
-SETTINGS = {
-    "http.listen": "127.0.0.1:0",
-    "workq.enabled": "true",
-    "workq.listen": "127.0.0.1:0",
-    "workq.cmdlog_path": "cmdlog",
-    "kestrel.enabled": "true",
-    "kestrel.listen": "127.0.0.1:0",
-    "kestrel.queue_path": "queues",
-    "ledger.path": "ledger",
-}
 
 
 class Api:

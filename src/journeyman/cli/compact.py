@@ -14,11 +14,12 @@ import click
 
 from journeyman.cli.errors import warn
 from journeyman.cli.output import (
-    MOMENT,
     Output,
     as_json,
+    check_drop_as_of,
     counted,
     dialect_option,
+    drop_as_of_option,
     format_options,
     json_line,
     quiet_option,
@@ -172,13 +173,7 @@ def _quarantined(disk: Disk, log: Log) -> list[str]:
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
-@click.option(
-    "--as-of",
-    type=MOMENT,
-    default="now",
-    show_default=True,
-    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
-)
+@drop_as_of_option
 @click.option(
     "--force",
     is_flag=True,
@@ -208,11 +203,7 @@ def clean(
         raise UsageError(
             f"{path} is a {log.dialect} log, which is not cleaned: use `journeyman compact {path}`"
         )
-    if as_of > clock.now_ns() and not force:
-        raise UsageError(
-            "--as-of is in the future, so jobs that still exist would be dropped: "
-            "give --force if that is meant"
-        )
+    check_drop_as_of(as_of, force=force)
     with (
         working(f"cleaning {log.title}", quiet=quiet),
         WorkqLog.open(disk, clock, log.where) as workq,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import click
 
 from journeyman.clock import SystemClock
+from journeyman.errors import UsageError
 from journeyman.logs.catalog import SERVER_DIALECTS
 from journeyman.moments import parse_moment
 
@@ -103,6 +104,22 @@ class _Moment(_ParamType):
 
 
 MOMENT = _Moment()
+
+drop_as_of_option = click.option(
+    "--as-of",
+    type=MOMENT,
+    default="now",
+    show_default=True,
+    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
+)
+
+
+def check_drop_as_of(as_of_ns: int, *, force: bool) -> None:
+    if as_of_ns > SystemClock().now_ns() and not force:
+        raise UsageError(
+            "--as-of is in the future, so jobs that still exist would be dropped: "
+            "give --force if that is meant"
+        )
 
 
 class Output:

@@ -23,6 +23,16 @@ START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0
 
+ALL_SERVICES = {
+    "http.listen": "127.0.0.1:0",
+    "workq.enabled": "true",
+    "workq.listen": "127.0.0.1:0",
+    "workq.cmdlog_path": "cmdlog",
+    "kestrel.enabled": "true",
+    "kestrel.listen": "127.0.0.1:0",
+    "kestrel.queue_path": "queues",
+    "ledger.path": "ledger",
+}
 _LISTENS = re.compile(r"the schedule listens on [^\s\"]+?:(\d+)")
 _HTTP = re.compile(r"HTTP listens on [^\s\"]+?:(\d+)")
 

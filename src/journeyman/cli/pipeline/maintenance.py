@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import click
 
-from journeyman.cli.output import MOMENT, as_json, format_options
+from journeyman.cli.output import as_json, check_drop_as_of, drop_as_of_option, format_options
 from journeyman.cli.pipeline.answers import explain, refuse_output, tell
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
@@ -24,7 +24,6 @@ from journeyman.cli.pipeline.session_options import (
     pipeline_session,
     session_options,
 )
-from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
 
@@ -69,13 +68,7 @@ def compact(
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
-@click.option(
-    "--as-of",
-    type=MOMENT,
-    default="now",
-    show_default=True,
-    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
-)
+@drop_as_of_option
 @click.option("--force", is_flag=True, help="Allow a time in the future.")
 @pipeline_dialect_option
 @format_options
@@ -99,11 +92,7 @@ def clean(
     other = next((kind for kind in found if kind != "workq"), None)
     if other is not None:
         raise UsageError(f"{found[other][0]} is a {other} log: use `journeyman pipeline compact`")
-    if as_of > SystemClock().now_ns() and not force:
-        raise UsageError(
-            "--as-of is in the future, so jobs that still exist would be dropped: "
-            "give --force if that is meant"
-        )
+    check_drop_as_of(as_of, force=force)
     with pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import clean as clean_logs
         from journeyman.spark.replay.workq import visible

@@ -8,7 +8,7 @@ gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -114,33 +114,28 @@ class HttpBackend:
     # -- lists --
 
     async def page_jobs(self, call: RouteCall, asked: PageJobs) -> JobPage:
-        found: list[tuple[str, Any, int]] = []
-        over = self._loop_time() + BROWSE_TIMEOUT_S
-        after = asked.after
-        while True:
-            page = await self.ask_schedule(
-                call, replace(asked, after=after, limit=asked.limit - len(found))
-            )
-            if not isinstance(page, StillSorting):
-                found += page.jobs
-                after = page.after
-                if page.is_whole or self._loop_time() > over:
-                    return JobPage(tuple(found), after, True)
-            await self.shared.slices.turn()
+        return JobPage(*await self._gather(self.ask_schedule, call, asked), True)
 
     async def browse_jobs(self, call: RouteCall, asked: BrowseJobs) -> JobsFound:
+        return JobsFound(*await self._gather(self.ask_work, call, asked), True)
+
+    async def _gather(
+        self,
+        ask: Callable[[RouteCall, Any], Awaitable[Any]],
+        call: RouteCall,
+        asked: PageJobs | BrowseJobs,
+    ) -> tuple[tuple[Any, ...], bytes | None]:
+        """Parts of a page, until it is full or the time is over; and the cursor after them."""
         found: list[Any] = []
         over = self._loop_time() + BROWSE_TIMEOUT_S
         after = asked.after
         while True:
-            page = await self.ask_work(
-                call, replace(asked, after=after, limit=asked.limit - len(found))
-            )
-            if not isinstance(page, SortingJobs):
+            page = await ask(call, replace(asked, after=after, limit=asked.limit - len(found)))
+            if not isinstance(page, StillSorting | SortingJobs):
                 found += page.jobs
                 after = page.after
                 if page.is_whole or self._loop_time() > over:
-                    return JobsFound(tuple(found), after, True)
+                    return tuple(found), after
             await self.shared.slices.turn()
 
     def _loop_time(self) -> float:
