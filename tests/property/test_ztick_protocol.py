@@ -213,7 +213,7 @@ def test_commands_come_back_from_their_lines(request_id: bytes, text: str, execu
 def test_a_job_line_splits_into_its_values(
     request_id: bytes, text: str, status: Status, execution_ns: int
 ):
-    tokens = tokenize_reply(ztick.job_line(request_id, text, status, execution_ns))
+    tokens = tokenize_reply(ztick.job_lines(request_id, [(text, status, execution_ns)]))
     assert tokens == [request_id, text.encode(), status.word.encode(), b"%d" % execution_ns]
 
 

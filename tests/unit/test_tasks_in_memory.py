@@ -268,6 +268,11 @@ def test_a_group_is_followed_by_one_job_with_all_results():
     with InMemory(app) as queue:
         group = jm.group(square.call(n) for n in range(4))
         assert group.send().results(timeout=1) == [0, 1, 4, 9]
+
+        async def send_and_wait() -> list[int]:
+            return await (await group.asend()).aresults()
+
+        assert asyncio.run(send_and_wait()) == [0, 1, 4, 9]
         job = jm.group(square.call(n) for n in range(4)).then(total, 100).send()
         assert [sent.state for sent in queue.sent(total)] == ["waiting"]
         assert job.result(timeout=1) == 114

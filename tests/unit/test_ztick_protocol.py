@@ -528,7 +528,7 @@ def test_replies_look_as_documented():
     assert ztick.ok(b"req-1") == b"req-1 OK\n"
     state = ztick.job_state(b"req-5", Status.PLANNED, 1711612800000000000)
     assert state == b"req-5 OK planned 1711612800000000000\n"
-    line = ztick.job_line(b"req-1", "backup.daily", Status.EXECUTED, -5)
+    line = ztick.job_lines(b"req-1", [("backup.daily", Status.EXECUTED, -5)])
     assert line == b"req-1 backup.daily executed -5\n"
     assert ztick.job_lines(b"r", [("a", Status.FAILED, 1), ("b c", Status.TRIGGERED, 2)]) == (
         b'r a failed 1\nr "b c" triggered 2\n'

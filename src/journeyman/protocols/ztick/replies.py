@@ -71,11 +71,6 @@ def job_state(request_id: bytes, status: Status, execution_ns: int) -> bytes:
     return b"%b OK %b %d\n" % (quote(request_id), _STATUS_WORDS[status].encode(), execution_ns)
 
 
-def job_line(request_id: bytes, identifier: str, status: Status, execution_ns: int) -> bytes:
-    """One line of the answer to QUERY."""
-    return job_lines(request_id, ((identifier, status, execution_ns),))
-
-
 def job_lines(request_id: bytes, jobs: Iterable[tuple[str, Status, int]]) -> bytes:
     """A run of lines of the answer to QUERY, for (identifier, status, execution_ns) each."""
     head = quote(request_id)

@@ -45,7 +45,6 @@ from journeyman.spark.lake.layout import PARTITIONS, TABLES
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
-FORMATS: Final = ("parquet", "delta")
 STATE_VERSION: Final = 1
 _OWN: Final = "_lake"
 _STAGING: Final = f"{_OWN}/staging"

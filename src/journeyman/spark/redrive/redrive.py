@@ -92,7 +92,6 @@ class RedriveLedger:
         """Raises LogLocked when another redrive has it, LogError when it is something else."""
         directory = posixpath.dirname(path) or "."
         disk.make_dirs(directory)
-        self._path = path
         self._lock = _take_lock(disk, path)
         try:
             content = _read(disk, path)

@@ -94,7 +94,6 @@ class _Packing:
     """One combiner for each log that comes along."""
 
     def __init__(self, dialect: str, buckets: int, extras: tuple[str, ...]) -> None:
-        self._dialect = dialect
         self._buckets = buckets
         self._extras = extras
         self._combiner_for = combiner_class(dialect)

@@ -77,7 +77,7 @@ def hex_dump(text: str) -> str:
     return "\n".join(lines)
 
 
-class Call(msgspec.Struct):
+class TaskCall(msgspec.Struct):
     """The payload of a task's job (docs/tasks.md), as far as it is shown."""
 
     v: int
@@ -86,7 +86,7 @@ class Call(msgspec.Struct):
     kwargs: dict[str, msgspec.Raw]
 
 
-class Failure(msgspec.Struct):
+class TaskFailure(msgspec.Struct):
     """The result of a task's job that has failed."""
 
     error: str
@@ -94,15 +94,15 @@ class Failure(msgspec.Struct):
     traceback: str = ""
 
 
-_CALL, _FAILURE = msgspec.json.Decoder(Call), msgspec.json.Decoder(Failure)
+_CALL, _FAILURE = msgspec.json.Decoder(TaskCall), msgspec.json.Decoder(TaskFailure)
 
 
-def call_of(payload: str | None) -> Call | None:
+def call_of(payload: str | None) -> TaskCall | None:
     """None: not the call of a task."""
     return _read(_CALL, payload)
 
 
-def failure_of(result: str | None) -> Failure | None:
+def failure_of(result: str | None) -> TaskFailure | None:
     """None: the worker wrote something else."""
     return _read(_FAILURE, result)
 
