@@ -164,6 +164,22 @@ def test_marks_within_a_second_are_one_record():
     assert len(list(server.ledger.records())) == before + 1
 
 
+def test_the_mark_of_a_log_without_bytes_does_not_ask_to_be_written():
+    disk, clock = SimulatedDisk(), ManualClock()
+    log = ZtickLog.open(disk, clock, LOG)
+    written: list[object] = []
+    marks = MarkWriter(disk, clock, log.appender, written.append)
+    waited: list[bool] = []
+    marks.note()
+    waited.append(marks.is_waiting)
+    log.append([JobSet("job.1", 0, Status.PLANNED)])
+    marks.note()
+    waited.append(marks.is_waiting)
+    assert waited == [False, True]
+    marks.flush()
+    assert len(written) == 1
+
+
 def test_marks_that_cannot_be_written_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "MOST_WAITING", 10)
     disk, clock = SimulatedDisk(), ManualClock()

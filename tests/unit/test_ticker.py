@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from journeyman.servers.core.service import RECHECK_S, Ticker
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.testing import ManualClock
 
 S = 1_000_000_000
@@ -36,6 +39,9 @@ class Table:
         timer = Timer(self.clock.monotonic_ns() + round(seconds * S), call)
         self.timers.append(timer)
         return timer
+
+    def time(self) -> float:
+        return self.clock.monotonic_ns() / S
 
     def fire(self) -> None:
         self.fired_ns.append(self.clock.now_ns())
@@ -152,3 +158,15 @@ def test_a_clock_that_is_set_back_far_is_noticed():
     table.clock.step_wall(-600 * S)
     table.run(2, step_s=0.1)
     assert len(table.fired_ns) == 1
+
+
+def test_upkeep_rings_on_whole_seconds_and_not_late():
+    table = Table()
+    loop = cast(asyncio.AbstractEventLoop, table)
+    table.clock.advance(0.3)
+    now_s = table.time()
+    for delay_s in (1.0, 1.7, 5.0):
+        delay = delay_to_second(loop, delay_s)
+        assert (now_s + delay) == pytest.approx(round(now_s + delay), abs=1e-6)
+        assert delay_s - 1 < delay <= delay_s
+    assert delay_to_second(loop, 0.25) == 0.25

@@ -349,6 +349,9 @@ class Loop:
         self.timers[after_s] = call
         return self
 
+    def time(self) -> float:
+        return 0.0  # a whole second
+
     def call_soon_threadsafe(self, call: Callable[..., None], *args: Any) -> None:
         call(*args)
 

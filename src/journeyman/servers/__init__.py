@@ -12,6 +12,7 @@ Each service has these in a folder of its own; what they have in common is in co
     core/group_commit.py  batches: decided, written, answered, or undone
     core/service.py       a service: start, trouble, failure, stop; when something is due next
     core/shared.py        what all share: the budget of unsent bytes, turns for long work
+    core/upkeep.py        timers that are not urgent ring together
     core/listener.py      a port, and TLS on it
     core/access.py        tokens, and delays for guessers
     core/server_log.py    lines on stderr

@@ -32,6 +32,7 @@ from journeyman.errors import LogError, UsageError
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import is_used
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.telemetry.telemetry import check_telemetry
 from journeyman.storage.contract import EngineOptions, expanded
 from journeyman.storage.opening import check_engine, check_path
@@ -199,9 +200,10 @@ async def watch_connections(
     open_now: Callable[[], Mapping[str, int]], most: int, messages: ServerLog
 ) -> None:
     """Warn, once, when a port is near its limit; again only after it was well below it."""
+    loop = asyncio.get_running_loop()
     near: set[str] = set()
     while True:
-        await asyncio.sleep(WATCH_S)
+        await asyncio.sleep(delay_to_second(loop, WATCH_S))
         look_at_connections(open_now(), most, near, messages)
 
 

@@ -162,7 +162,8 @@ class MarkWriter:
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._marks or self._records)
+        """Whether ``flush`` has something to write: the mark of a file without bytes is kept."""
+        return bool(self._records or (self._marks and self._head is not None))
 
     def note(self) -> None:
         """What the log holds now was there now."""

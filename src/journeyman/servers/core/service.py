@@ -37,6 +37,7 @@ from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.units import NS_PER_S
 
 RECHECK_S = 1.0
@@ -91,7 +92,11 @@ class Ticker:
             return
         self._cancel()
         self._timer_ns = wake_ns
-        self._timer = self._loop.call_later((wake_ns - now_ns) / NS_PER_S, self._ring)
+        delay_s = (wake_ns - now_ns) / NS_PER_S
+        if delay_s >= RECHECK_S:  # nothing is due yet
+            delay_s = delay_to_second(self._loop, RECHECK_S)
+            self._timer_ns = now_ns + int(delay_s * NS_PER_S)
+        self._timer = self._loop.call_later(delay_s, self._ring)
 
     def hold_off(self, seconds: float) -> None:
         """Do not fire for a while: what is due could not be written."""

@@ -331,7 +331,7 @@ class _Connections:
         self.max_connections = min(HTTP_CONNECTIONS, around.max_connections)
         self.sessions = self._since
         self.make: Callable[[], Any]
-        self._timer = around.loop.call_later(SWEEP_S, self._sweep)
+        self._timer: asyncio.TimerHandle | None = None  # while there are connections
 
     def __call__(self) -> asyncio.Protocol:
         if len(self._since) >= self.max_connections:
@@ -344,6 +344,7 @@ class _Connections:
             return _Refusal()
         protocol = self.make()
         self._since[protocol] = self._around.loop.time()
+        self._sweep_later()
         self._senders[protocol] = HttpSender(protocol, self._around.loop, self._around.shared)
         assert isinstance(protocol, asyncio.Protocol)
         return protocol
@@ -367,7 +368,8 @@ class _Connections:
             self._since[request.protocol] = self._around.loop.time()
 
     def close(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _sweep(self) -> None:
         oldest = self._around.loop.time() - self._timeout_s
@@ -379,7 +381,12 @@ class _Connections:
                     self._senders.pop(protocol).close()
             elif since < oldest:
                 protocol.transport.abort()
-        self._timer = self._around.loop.call_later(SWEEP_S, self._sweep)
+        self._timer = None
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        if self._timer is None and self._since:
+            self._timer = self._around.loop.call_later(SWEEP_S, self._sweep)
 
 
 class _Refusal(asyncio.Protocol):

@@ -33,6 +33,7 @@ from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError
 from journeyman.servers.core.group_commit import NotDone, Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.kestrel.persistence import KestrelLogs
 from journeyman.servers.kestrel.session import KestrelContext, KestrelSession
@@ -244,7 +245,7 @@ class KestrelServer(Service):
             self._context.stop_server()
 
     def _plan_checkpoint(self) -> None:
-        delay_s = self._kestrel.checkpoint_interval_ms / 1000
+        delay_s = delay_to_second(self._loop, self._kestrel.checkpoint_interval_ms / 1000)
         self._checkpoint_timer = self._loop.call_later(delay_s, self._checkpoint)
 
     def _checkpoint(self) -> None:

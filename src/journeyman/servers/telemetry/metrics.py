@@ -34,6 +34,7 @@ from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import AppendFile, RealAppendFile, RealDisk
 from journeyman.logs.segments import ZtickNames
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.units import NS_PER_MS
 
 SAMPLE_S = 5.0
@@ -188,7 +189,7 @@ class MeasuredDisk(RealDisk):
         loop = asyncio.get_running_loop()
         while True:
             self.samples = await loop.run_in_executor(None, self.sample)
-            await asyncio.sleep(SAMPLE_S)
+            await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
 
     def sample(self) -> dict[str, _Sample]:
         """The sizes now; those that cannot be read are left out. Blocks."""

@@ -28,6 +28,7 @@ from journeyman.folds.keyspace import Defaults, workq_of_record
 from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
 from journeyman.servers.workq.store import Look, StoreRecorder, load_store
 from journeyman.servers.workq.writer import WorkqWriter
@@ -155,7 +156,7 @@ class StoreUpkeep:
         self._retention = retention
         self._cleaned = cleaned
         self._removed = 0
-        self._promoting = loop.call_later(PROMOTE_S, self._look_for_due)
+        self._promoting = loop.call_later(delay_to_second(loop, PROMOTE_S), self._look_for_due)
         self._sweeping = loop.call_later(SWEEP_S, self._sweep)
 
     def stop(self) -> None:
@@ -165,7 +166,8 @@ class StoreUpkeep:
     def _look_for_due(self) -> None:
         if self._recorder.has_due(self._around.clock.now_ns()):
             self._writer.run_between(self._promote)
-        self._promoting = self._loop.call_later(PROMOTE_S, self._look_for_due)
+        delay_s = delay_to_second(self._loop, PROMOTE_S)
+        self._promoting = self._loop.call_later(delay_s, self._look_for_due)
 
     def _sweep(self) -> None:
         self._writer.run_between(self._sweep_step)

@@ -40,11 +40,12 @@ from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.units import DAY_MS, NS_PER_MS
 
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
-RETENTION_LOOK_S = 0.2
+RETENTION_LOOK_S = 0.2  # while there is something to remove
 RETENTION_JOBS = 200  # removed at a look: a thousand a second, 86 million a day
 
 _FILE, _JOBS, _RULES, _REPORT = range(4)  # what is read in bulk comes in pieces of these kinds
@@ -206,11 +207,12 @@ def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:
                 )
 
 
-LOOK_S = 0.25
+LOOK_S = 0.25  # while a compaction runs
+IDLE_LOOK_S = 1.0  # of both watches, while there is nothing to do
 
 
 class CompactionWatch:
-    """Looks a few times a second whether a compaction is due or has ended, and reports results.
+    """Looks every second whether a compaction is due, more often whether it has ended; reports it.
 
     The compaction runs in a thread and merges files that are not written to any more. Only the
     rename of the active file involves the writer: two renames and a sync.
@@ -236,7 +238,7 @@ class CompactionWatch:
         self._on_failure = on_failure
         self._on_end = on_end
         self._was_running = False
-        self._timer = loop.call_later(LOOK_S, self._look)
+        self._timer = loop.call_later(delay_to_second(loop, IDLE_LOOK_S), self._look)
 
     @property
     def status(self) -> CompactionStatus:
@@ -272,7 +274,9 @@ class CompactionWatch:
             error = compactor.error or LogPoisoned("log", "a sync failed")
             self._on_failure(error if isinstance(error, LogError) else LogError("log", str(error)))
             return
-        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self._timer = self._loop.call_later(
+            LOOK_S if self._was_running else delay_to_second(self._loop, IDLE_LOOK_S), self._look
+        )
 
     def _tell(self) -> None:
         if self._on_end is not None and self._compactor.status in ("success", "failure"):
@@ -311,17 +315,19 @@ class RetentionWatch:
         self._first_ended_ns = first_ended_ns
         self._submit = submit
         self._retention_ns = retention_ns
-        self._timer = loop.call_later(RETENTION_LOOK_S, self._look)
+        self._timer = loop.call_later(delay_to_second(loop, IDLE_LOOK_S), self._look)
 
     def stop(self) -> None:
         self._timer.cancel()
 
     def _look(self) -> None:
+        delay_s = delay_to_second(self._loop, IDLE_LOOK_S)
         first_ns = self._first_ended_ns()
         before_ns = self._clock.now_ns() - self._retention_ns
         if first_ns is not None and first_ns <= before_ns:
             self._submit(RemoveEnded(before_ns, RETENTION_JOBS))
+            delay_s = RETENTION_LOOK_S
         if self._clock.monotonic_ns() >= self._next_mark_ns:
             self._next_mark_ns += DAY_MS * NS_PER_MS
             self._mark()
-        self._timer = self._loop.call_later(RETENTION_LOOK_S, self._look)
+        self._timer = self._loop.call_later(delay_s, self._look)

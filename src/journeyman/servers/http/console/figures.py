@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.server import ServerRoutes
@@ -40,12 +41,13 @@ class FigureHistory:
             self._task.cancel()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 self.note(await self._server.measure())
             except ApiError:
                 return  # the server is stopping
-            await asyncio.sleep(SAMPLE_S)
+            await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
 
     def note(self, figures: values.Figures) -> None:
         noted = series_of(figures)

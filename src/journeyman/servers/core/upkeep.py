@@ -1,0 +1,20 @@
+"""When upkeep looks again: on whole seconds of the event loop's clock.
+
+What is not urgent rings together. So an idle server wakes up once a second, whatever its parts
+watch, and not once for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+WHOLE_S = 1.0
+
+
+def delay_to_second(loop: asyncio.AbstractEventLoop, delay_s: float) -> float:
+    """Until the last whole second within ``delay_s`` from now; as it is if it is less than one."""
+    if delay_s < WHOLE_S:
+        return delay_s
+    now_s = loop.time()
+    return math.floor(now_s + delay_s) - now_s
