@@ -18,8 +18,10 @@ from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
     Complete,
+    Lease,
     PauseQueue,
     ResumeQueue,
+    Touch,
 )
 from journeyman.protocols.ztick import Set
 from journeyman.servers.core.ledger import Ledger
@@ -239,6 +241,61 @@ def test_what_the_ledger_forgets_is_durable_in_a_log_that_is_synced_by_the_clock
         assert not log.states  # it is forgotten
         again = work_queue_on(disk, bench.clock, Ledger(log, disk, CLOCK, quiet(CLOCK)))
         assert again.queue.queue_of(child) == "q"
+
+    run(test)
+
+
+def test_options_are_synced_by_the_clock_as_their_log_is():
+    """Under interval a key costs no sync; one that takes something away is durable at once."""
+    first, second = (bytes.fromhex(f"{number:012x}40008000000000000000") for number in (1, 2))
+
+    async def test(bench: LedgerBench) -> None:
+        keeping = work_queue_on(bench.disk, bench.clock, bench.ledger)
+        loop, own = asyncio.get_running_loop(), bench.ledger
+        writer = WorkqWriter(bench, loop, bench.clock, keeping.queue, keeping.recorder, ledger=own)
+        before = bench.disk.counts["sync"]
+        await writer.ask(Add(first, "q", 1000, DAY_MS, b"", options=AddOptions(key="k")))
+        assert bench.disk.counts["sync"] == before
+        assert keeping.recorder.is_unsynced  # so the clock will see to it
+        assert bench.durable() == []
+        keeping.recorder.sync()
+        assert len(bench.durable()) == 1
+        await writer.ask(Add(second, "q", 1000, DAY_MS, b"", options=AddOptions(key="k")))
+        await writer.ask(PauseQueue("q"))
+        assert len(bench.durable()) == 3
+
+    run(test)
+
+
+def test_a_touch_alone_is_synced_by_the_clock():
+    """It has no record in the log, so the log alone would have nothing to sync."""
+    job_id = bytes.fromhex("00000000000140008000000000000000")
+
+    async def test(bench: LedgerBench) -> None:
+        keeping = work_queue_on(bench.disk, bench.clock, bench.ledger)
+        loop, own = asyncio.get_running_loop(), bench.ledger
+        writer = WorkqWriter(bench, loop, bench.clock, keeping.queue, keeping.recorder, ledger=own)
+        await writer.ask(Add(job_id, "q", 1000, DAY_MS, b""))
+        await writer.ask_and_wait(Lease(("q",), 1000))
+        keeping.recorder.sync()
+        await writer.ask(Touch(job_id, None))
+        assert keeping.recorder.is_unsynced
+        keeping.recorder.sync()
+        assert len(bench.durable()) == 1
+
+    run(test)
+
+
+def test_a_schedule_that_syncs_nothing_does_not_sync_the_ledger():
+    async def test(bench: LedgerBench) -> None:
+        loop = asyncio.get_running_loop()
+        writer = ZtickWriter(
+            bench, loop, CLOCK, bench.schedule, bench.journal, ledger=bench.ledger, waits=False
+        )
+        before = bench.disk.counts["sync"]
+        await writer.ask(Set(b"r", "noted-1", 1))
+        assert bench.disk.counts["sync"] == before
+        assert len(list(peek_records(bench.disk, "ledger"))) == 1
 
     run(test)
 

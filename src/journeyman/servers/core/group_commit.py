@@ -11,8 +11,9 @@
 - A batch that could not be written (no room) is taken back whole: the engine is as before. A client
   that wanted to change something gets an error, reads are decided again, and what the server itself
   had to say is said again a little later.
-- What belongs in the ledger is written and synced there first, and taken back if the log cannot be
-  written. A batch without such records does not touch the ledger.
+- What belongs in the ledger is written there first, and taken back if the log cannot be written.
+  It is synced before the log is written, unless the log is synced later itself (``_is_urgent``). A
+  batch without such records does not touch the ledger.
 - A sync that failed is final: all waiting clients are dropped, ``on_failure`` stops the server.
 - What waits is bounded, in commands and in bytes; so is a batch.
 
@@ -262,8 +263,13 @@ class GroupCommit(ABC):
         """How much memory these take, beyond a little."""
         return 0
 
+    def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:  # noqa: ARG002 - some look
+        """Whether these have to be durable before the log is written; else they are synced with
+        it. A log that is synced by the clock asks so only of what says more than its batch."""
+        return True
+
     def _sync_log(self) -> None:  # noqa: B027 - most sync what they write
-        """Before the ledger is written: it may forget what the log has, but only for good.
+        """Before something urgent is written: the ledger may forget what the log has, for good.
 
         In the writer's thread; for services whose log may be synced later than it is written.
         """
@@ -424,9 +430,11 @@ class GroupCommit(ABC):
             self._write(batch)
             return
         assert self._ledger is not None
-        self._sync_log()
+        is_urgent = self._is_urgent(batch.ledger)
+        if is_urgent:
+            self._sync_log()
         then = partial(self._write, batch) if self._has_records(batch) else None
-        self._ledger.write(batch.ledger, then=then)
+        self._ledger.write(batch.ledger, sync=is_urgent, then=then)
 
     def _take_waiting(self) -> list[tuple[Any, Any]]:
         waiting = self._waiting

@@ -91,10 +91,17 @@ class Ledger:
         sync: bool = True,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Returns when they are durable and ``then`` has been done; JourneymanError: neither is."""
+        """Returns when they are durable and ``then`` has been done; JourneymanError: neither is.
+
+        Without ``sync`` they are durable after the next sync of the ledger, whoever asks for it.
+        """
         self._log.append(records, sync=sync, then=then)
         if self._log.is_bloated:
             self._begin_compaction()
+
+    def sync(self) -> None:
+        """What was written without a sync. LogPoisoned: it is not durable, and never will be."""
+        self._log.appender.sync()
 
     def note_quietly(self, record: Record) -> None:
         """Without a sync, and without a word if that fails: only an extra is lost."""

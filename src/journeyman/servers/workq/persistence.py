@@ -404,7 +404,7 @@ class LogKeeping:
             directory,
             sync=settings.cmdlog_sync,
             segment_bytes=segment_bytes,
-            keeps_pauses=around.ledger is None,
+            ledger=around.ledger,
         )
 
     def begin_upkeep(

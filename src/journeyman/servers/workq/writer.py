@@ -32,6 +32,8 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.errors import JourneymanError, LogError, LogPoisoned
+from journeyman.formats.ledger import JobOptionsSet
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog, discard_pauses, prepare_pauses, put_pauses_in_place
@@ -151,14 +153,16 @@ class LogRecorder:
         *,
         sync: WorkqSync,
         segment_bytes: int,
-        keeps_pauses: bool = True,
+        ledger: Ledger | None = None,
     ) -> None:
+        """``ledger``: has the pauses, and is synced before the log."""
         self._log = log
         self._disk = disk
         self._directory = directory
-        self._waits = sync is WorkqSync.ALWAYS
+        self.waits = sync is WorkqSync.ALWAYS
         self._segment_bytes = segment_bytes
-        self.keeps_pauses = keeps_pauses
+        self._ledger = ledger
+        self.keeps_pauses = ledger is None
         end = log.appender.end()
         self._end = end.offset if end is not None else 0
         self.is_unsynced = False  # something was written since the last ``sync``
@@ -167,7 +171,7 @@ class LogRecorder:
     @property
     def is_quick(self) -> bool:
         """Whether a write now would wait for no disk and no lock."""
-        return not self._waits and not self.is_shared and self._end < self._segment_bytes
+        return not self.waits and not self.is_shared and self._end < self._segment_bytes
 
     def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
         """JourneymanError: nothing was written, unless it is LogPoisoned."""
@@ -186,6 +190,8 @@ class LogRecorder:
     def sync(self) -> None:
         """Make durable what was written. LogPoisoned: it is not, and never will be."""
         self.is_unsynced = False
+        if self._ledger is not None:
+            self._ledger.sync()
         self._log.appender.sync()
 
     def _append(self, records: Sequence[Record]) -> None:
@@ -357,6 +363,21 @@ class WorkqWriter(GroupCommit):
     def _is_quick(self, batch: Batch) -> bool:
         assert self._recorder is not None
         return self._recorder.is_quick and not batch.effects
+
+    def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:
+        """Options of a job are as durable as its records. What a start would judge other jobs by,
+        and what is removed, is durable at once: those may be old."""
+        if not isinstance(self._recorder, LogRecorder) or self._recorder.waits:
+            return True
+        return not all(
+            isinstance(each, JobOptionsSet) and "after" not in each.body for each in ledger
+        )
+
+    def _write_all(self, batch: Batch) -> None:
+        super()._write_all(batch)
+        if batch.ledger and not self._is_urgent(batch.ledger):
+            assert isinstance(self._recorder, LogRecorder)
+            self._recorder.is_unsynced = True
 
     def _sync_log(self) -> None:
         if isinstance(self._recorder, LogRecorder) and self._recorder.is_unsynced:

@@ -301,6 +301,7 @@ class ZtickServer(Service):
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
             marks=marks,
+            waits=settings.database.fsync_on_persist,
         )
         self._build_ticker(schedule.next_due_ns, settings.database.framerate)
         if self._ztick_log is not None:

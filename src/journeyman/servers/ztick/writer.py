@@ -28,6 +28,7 @@ from journeyman.engines.ztick.messages import (
     TriggerDue,
 )
 from journeyman.errors import JourneymanError
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.logs.appender import in_blocks
 from journeyman.logs.ledger.times import FLUSH_NS, MarkWriter
@@ -110,8 +111,10 @@ class ZtickWriter(GroupCommit):
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
         marks: MarkWriter | None = None,
+        waits: bool = True,
     ) -> None:
-        """``recorder`` None: memory only. ``marks``: those that the recorder makes."""
+        """``recorder`` None: memory only. ``marks``: those that the recorder makes. ``waits`` no:
+        neither the log nor the ledger is synced before an answer."""
         super().__init__(
             owner,
             loop,
@@ -124,6 +127,7 @@ class ZtickWriter(GroupCommit):
         self._schedule = schedule
         self._recorder = recorder
         self._marks = marks
+        self._waits = waits
         self._flushing: asyncio.TimerHandle | None = None
 
     def mark_soon(self) -> None:
@@ -140,6 +144,10 @@ class ZtickWriter(GroupCommit):
         self._flushing = None
         assert self._marks is not None
         self.run_between(self._marks.flush)
+
+    def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:  # noqa: ARG002 - all or none
+        """``Resume`` repairs whatever the log and the ledger do not agree on."""
+        return self._waits
 
     def close(self) -> None:
         if self._flushing is not None:
