@@ -215,6 +215,18 @@ def test_dead_jobs_are_found_by_their_error_and_requeued(server):
     assert (queue["ready"], queue["dead"]) == (3, 1)
 
 
+def test_a_queue_says_how_much_goes_in_and_out(server):
+    for _ in range(3):
+        add(server, "v1.rates")
+    ask(server, "POST", "/v1/work/lease", {"queues": ["v1.rates"]})
+
+    def queue() -> Any:
+        return ask(server, "GET", "/v1/work/queues/v1.rates")[1]
+
+    assert (queue()["added"], queue()["started"], queue()["leased"]) == (3, 1, 1)
+    server.wait_until(lambda: queue()["added_per_s"] is not None, "a second sample")
+
+
 def test_queues_are_listed_paused_and_resumed(server):
     for name in ("v1.list.a", "v1.list.b", "v1.list.c"):
         add(server, name)
@@ -306,7 +318,14 @@ def test_the_logs_are_listed_read_verified_and_compacted(server):
     assert {"schedule", "work"} <= services
     last = ask(server, "GET", "/v1/log/records?service=work&limit=1")[1]["records"]
     assert [(each["kind"], each["text"]) for each in last] == [("add", "in the log")]
+    assert {file["live_bytes"] for file in ask(server, "GET", "/v1/log/files")[1]["files"]} == {
+        None
+    }
     assert ask(server, "POST", "/v1/log/verify")[1]["clean"] is True
+    (file,) = [f for f in ask(server, "GET", "/v1/log/files")[1]["files"] if f["service"] == "work"]
+    assert file["live_bytes"] > 0
+    assert file["damaged_bytes"] == 0
+    assert file["verified"]
     for service in ("schedule", "work"):
         told = ask(server, "POST", "/v1/log/compact", {"service": service})
         assert told[0] == 200

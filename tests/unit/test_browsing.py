@@ -9,12 +9,35 @@ from typing import Any
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, JobsFound, SortingJobs
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
+from journeyman.engines.ztick.browsing import (
+    JobPage,
+    PageJobs,
+    PageRules,
+    PageTimetables,
+    StillSorting,
+)
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import TriggerDue
-from journeyman.formats.ztick import Status
-from journeyman.protocols.workq.commands import Add, Delete, Fail, Lease, Requeue, ScheduleJob
-from journeyman.protocols.ztick.commands import Remove, Set
+from journeyman.formats.ztick import Shell, Status
+from journeyman.protocols.workq.commands import (
+    Add,
+    Complete,
+    Delete,
+    Fail,
+    Lease,
+    Requeue,
+    ScheduleJob,
+)
+from journeyman.protocols.ztick.commands import (
+    Remove,
+    RemoveRule,
+    RemoveTimetable,
+    Set,
+    SetRule,
+    SetTimetable,
+)
+from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.servers.http.queue_rates import QueueRates
 from journeyman.units import NS_PER_S
 
 NOW_NS = 1_800_000_000 * NS_PER_S
@@ -28,6 +51,77 @@ def test_chunks_of_a_sorted_set_go_both_ways():
         assert up == [n for n in numbers if bound is None or n > bound]
         down = [n for chunk in ordered.chunks_after(bound, descending=True) for n in chunk]
         assert down == [n for n in reversed(numbers) if bound is None or n < bound]
+
+
+def test_names_that_begin_with_a_prefix_are_paged():
+    names = sorted(f"{letter}{number:04}" for letter in "abc" for number in range(1000))
+    ordered: SortedSet[str] = SortedSet(["b", *names][1:])
+    ordered.add("b")
+    everything = sorted([*names, "b"])
+    for prefix, after in (("", ""), ("b", ""), ("b", "b"), ("b", "b0500"), ("b", "c"), ("x", "")):
+        wanted = [n for n in everything if n.startswith(prefix) and n > after]
+        for limit in (1, 7, 5000):
+            assert ordered.beginning_with(prefix, after, limit) == wanted[:limit]
+
+
+def test_rules_and_timetables_are_paged_by_name():
+    engine = ZtickEngine()
+    runner = Shell("true")
+    for number in range(30):
+        engine.begin_batch()
+        engine.decide(SetRule(b"", f"a.{number:02}", "p", runner), NOW_NS)
+        timetable, _ = read_timetable({"every": "1h"})
+        engine.decide(SetTimetable(b"", f"a.{number:02}", timetable, runner), NOW_NS)
+        if number % 3 == 0:
+            engine.undo_batch()
+        else:
+            engine.commit_batch()
+    engine.begin_batch()
+    engine.decide(RemoveRule(b"", "a.01"), NOW_NS)
+    engine.decide(RemoveTimetable(b"", "a.01"), NOW_NS)
+    engine.commit_batch()
+    left = [f"a.{number:02}" for number in range(2, 30) if number % 3]
+
+    def rules(*asked: Any, namespace: str = "*") -> list[str]:
+        listing: Any = engine.decide(PageRules(*asked), NOW_NS, namespace).reply
+        return [rule.identifier for rule in listing.rules]
+
+    def timetables(*asked: Any, namespace: str = "*") -> list[str]:
+        listing: Any = engine.decide(PageTimetables(*asked), NOW_NS, namespace).reply
+        return [row.identifier for rows in listing.slices for row in rows]
+
+    for page in (rules, timetables):
+        assert page() == left
+        assert page("a.1", "a.13", 3) == ["a.14", "a.16", "a.17"]
+        assert page("", "", 50, namespace="a.2") == [name for name in left if name >= "a.2"]
+        assert page("b", "", 50, namespace="a.") == []
+
+
+def test_jobs_and_leases_of_a_queue_are_counted_unless_taken_back():
+    engine = WorkqEngine(seed=1)
+    ids = [uuid.uuid4().bytes for _ in range(4)]
+    rates = QueueRates(engine.queue_totals)
+    rates.sample(10.0)
+    assert rates.of(0) is None
+    for number, job_id in enumerate(ids):
+        engine.begin_batch()
+        engine.decide(Add(job_id, "q", 60_000, 10**8, b""), NOW_NS)
+        engine.decide(Lease(("q",), 0), NOW_NS, f"worker {number}")
+        engine.decide(Complete(job_id, b""), NOW_NS)
+        if number == 0:
+            engine.undo_batch()
+        else:
+            engine.commit_batch()
+    engine.begin_batch()
+    engine.decide(Delete(ids[1]), NOW_NS)
+    engine.undo_batch()
+    engine.decide(ScheduleJob(ids[0], "q", 1000, 10**8, NOW_NS + 10**12, b""), NOW_NS)
+    found: Any = engine.decide(BrowseQueues(), NOW_NS).reply
+    (queue,) = found.queues
+    assert (queue.added, queue.started, queue.leased) == (4, 3, 0)
+    rates.sample(12.0)
+    assert rates.of(queue.number) == (2.0, 1.5)
+    assert rates.of(17) == (0.0, 0.0)
 
 
 def all_pages(engine: ZtickEngine, asked: PageJobs) -> list[tuple[str, Status, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,15 +11,23 @@ import pytest
 from aiohttp import web
 
 from journeyman.config import WorkqPersistence
+from journeyman.errors import JourneymanError
 from journeyman.formats.framing import Entry
+from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.workq import Command, Instant, JobFinished
 from journeyman.servers.http import records, routes
+from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.v1.log import LogRoutes
 
 
 class Request(dict[str, Any]):
     path = "/v1/work/lease"
+    method = "POST"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.headers: dict[str, str] = {}
 
 
 class SlowRoutes(routes.Routes):
@@ -28,13 +37,11 @@ class SlowRoutes(routes.Routes):
         super().__init__([])
         self.let_go = asyncio.Event()
 
-    async def _answer(
-        self, route: routes.Route, request: web.Request, data: bytes
-    ) -> web.StreamResponse:
+    async def _make(self, route: routes.Route, request: web.Request, data: bytes) -> routes._Answer:
         if data == b"slow":
             await self.let_go.wait()
             raise ApiError(503, "no")
-        return web.Response(body=data)
+        return routes._Answer(200, data, "application/json")
 
 
 def test_a_request_whose_key_was_crowded_out_fails_as_itself(monkeypatch: pytest.MonkeyPatch):
@@ -52,6 +59,55 @@ def test_a_request_whose_key_was_crowded_out_fails_as_itself(monkeypatch: pytest
         for task in (first, second):
             with pytest.raises(ApiError, match="no"):
                 await asyncio.wait_for(task, 20)
+
+    asyncio.run(run())
+
+
+def test_a_kept_answer_is_encoded_for_the_client_that_asks_again():
+    """The first client took gzip; the second one did not say so."""
+
+    async def run() -> None:
+        own, route = SlowRoutes(), cast(routes.Route, None)
+        body = b'"' + b"a" * 5_000 + b'"'
+        first, second = Request(token=None), Request(token=None)
+        first.headers["Accept-Encoding"] = "gzip"
+        answers: Any = [
+            await own._answer_once(route, cast(web.Request, each), body, "k")
+            for each in (first, second)
+        ]
+        assert gzip.decompress(answers[0].body) == body
+        assert answers[1].body == body
+        assert "Content-Encoding" not in answers[1].headers
+        assert answers[1].headers["Idempotency-Replayed"] == "true"
+
+    asyncio.run(run())
+
+
+def test_audits_that_come_together_share_a_write():
+    class OneWriteAtATime:
+        def __init__(self) -> None:
+            self.batches: list[list[str]] = []
+
+        async def note(self, records: list[ActionAudited]) -> None:
+            self.batches.append([record.target for record in records])
+            await asyncio.sleep(0)
+            if "refused" in self.batches[-1]:
+                raise JourneymanError("the disk is full")
+
+    async def run() -> None:
+        ledger, said = OneWriteAtATime(), []
+        messages = SimpleNamespace(info=lambda *_, **__: None, warn=lambda *a, **_: said.append(a))
+        clock = SimpleNamespace(now_ns=lambda: 1)
+        backend = SimpleNamespace(ledger=ledger, messages=messages, clock=clock)
+        audits = Audits(cast(Any, backend))
+        names = [str(number) for number in range(20)]
+        await asyncio.gather(*(audits.note("who", "http", "PUT", name, "done") for name in names))
+        assert [name for batch in ledger.batches for name in batch] == names
+        assert len(ledger.batches) <= 2
+        await audits.note("who", "http", "PUT", "refused", "done")
+        assert said == [("audits are lost",)]
+        await audits.note("who", "http", "PUT", "again", "done")
+        assert ledger.batches[-1] == ["again"]
 
     asyncio.run(run())
 

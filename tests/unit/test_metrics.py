@@ -237,8 +237,9 @@ def test_every_runner_has_the_word_of_its_rule():
 def test_the_page_on_telemetry_lists_every_figure():
     shown, others = [QueueFigures("mail", 1, 2, 3, 5)], QueueFigures("", 0, 0, 0, None)
     work = WorkqMetrics(
-        lambda: WorkqStats(1, 2, 3, 4, 5, 6, 7, 8), (), lambda most: (shown, others), ManualClock()
-    )
+        lambda: WorkqStats(1, 2, 3, 4, 5, 6, 7, 8), (), lambda most: (shown, others), ManualClock(),
+        list,
+    )  # fmt: skip
     work.count([(None, Delete(b"1" * 16))], [NOT_FOUND])
     fan_out = KestrelMetrics(lambda: KestrelStats(1, 2, 3, 4, 5, 6), Counts, (), lambda: ())
     fan_out.count([(None, Confirm(Key("q"), 1))], [ERROR])

@@ -117,6 +117,18 @@ class SortedSet(Generic[T]):
             yield (chunk if bound is None else chunk[: bisect_left(chunk, bound)])[::-1]
             bound = None
 
+    def beginning_with(self, prefix: T, after: T, limit: int) -> list[T]:
+        """Of strings: those above ``after`` that begin with ``prefix``, at most ``limit``."""
+        found: list[T] = []
+        if after < prefix and self.first_from(prefix) == prefix:
+            found.append(prefix)
+        for chunk in self.chunks_after(max(prefix, after)):
+            some = [item for item in chunk if item.startswith(prefix)]
+            found += some
+            if len(found) >= limit or len(some) < len(chunk):
+                break
+        return found[:limit]
+
     def rank(self, item: T) -> int:
         """How many are below it, whether it is there or not."""
         number = bisect_left(self._lasts, item)

@@ -16,7 +16,6 @@ its limit, or when LOOKED_AT_ONCE jobs were looked at; then ``after`` leads on.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -88,12 +87,15 @@ class SeenQueue:
     name: str
     ready: int
     scheduled: int
-    leased: int | None  # None: too many leases to be counted for a look
+    leased: int
     dead: int
     oldest_ready_ns: int | None
     is_paused: bool
     limits: Limits
     waiting: int  # clients that wait for a job of it
+    number: int
+    added: int  # since the process started
+    started: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,36 +253,31 @@ def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> See
     return _seen(entry, queues.by_number[queue_of(spec_of(entry))].name)
 
 
-def browse_queues(jobs: WorkqJobTable, queues: Queues, asked: BrowseQueues) -> QueuesFound:
+def browse_queues(queues: Queues, asked: BrowseQueues) -> QueuesFound:
     if asked.name:
         one = queues.get(asked.name)
         is_there = one is not None and asked.name.startswith(asked.prefix)
         found = [one] if one is not None and is_there else []
     else:
         found = queues.page_after(asked.after, asked.limit + 1, asked.prefix)
-    leased = _leases_by_queue(jobs)
     rows = tuple(
         SeenQueue(
             queue.name,
             queue.ready_size,
             len(queue.scheduled),
-            None if leased is None else leased.get(queue.number, 0),
+            queue.leased,
             len(queue.dead),
             oldest_ns(queue.ready),
             queue.paused,
             queue.limits,
             len(queue.waiters),
+            queue.number,
+            queue.added,
+            queue.started,
         )
         for queue in found[: asked.limit]
     )
     return QueuesFound(rows, len(found) > asked.limit)
-
-
-def _leases_by_queue(jobs: WorkqJobTable) -> Counter[int] | None:
-    if len(jobs.leases) > FEW:
-        return None
-    entries = (jobs.get(id_in(key)) for key in jobs.leases)
-    return Counter(queue_of(spec_of(entry)) for entry in entries if entry is not None)
 
 
 def oldest_ns(ready: SortedSet[bytes]) -> int | None:

@@ -147,7 +147,7 @@ def _browse(state: WorkqState, command: BrowseJobs, _client: Client) -> JobsFoun
 
 
 def _browse_queues(state: WorkqState, command: BrowseQueues, _client: Client) -> QueuesFound:
-    return browse_queues(state.jobs, state.queues, command)
+    return browse_queues(state.queues, command)
 
 
 def _see(state: WorkqState, command: SeeJob, _client: Client) -> SeenJob | JobMissing:
@@ -243,6 +243,10 @@ class WorkqEngine:
     def largest_queues(self, most: int) -> tuple[list[QueueFigures], QueueFigures]:
         """The queues with most jobs, by name; and all others together, nameless."""
         return views.largest_queues(self._state, most)
+
+    def queue_totals(self) -> list[tuple[int, int]]:
+        """By number of the queue: jobs added and leases started since the process started."""
+        return [(queue.added, queue.started) for queue in self._state.queues.by_number]
 
     def queue_of(self, job_id: bytes) -> str | None:
         """The name of the queue that the job was put on, None if there is none of this id."""

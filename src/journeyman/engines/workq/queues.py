@@ -162,6 +162,7 @@ class JobQueue:
     __slots__ = (
         "_draining",
         "_held",
+        "added",
         "dead",
         "held_size",
         "is_used",
@@ -173,6 +174,7 @@ class JobQueue:
         "paused",
         "ready",
         "scheduled",
+        "started",
         "starts",
         "waiters",
     )
@@ -188,6 +190,8 @@ class JobQueue:
         self.is_used = False  # by more than leases: it stays
         self.limits = NO_LIMITS
         self.starts: deque[int] = deque()
+        self.added = 0  # jobs, and leases below: since the process started
+        self.started = 0
         self.leased = 0
         self.key_leased: dict[str, int] = {}
         self.held_size = 0
@@ -391,13 +395,8 @@ class Queues:
 
     def page_after(self, name: str, limit: int, prefix: str = "") -> list[JobQueue]:
         """Those above ``name`` that begin with ``prefix``."""
-        begin, bound = _key(prefix), _key(name)
-        found: list[JobQueue] = []
-        for chunk in self._names.chunks_after(bound if bound > begin else None):
-            found += [self._by_name[_name(key)] for key in chunk if key.startswith(begin)]
-            if len(found) >= limit:
-                break
-        return found[:limit]
+        keys = self._names.beginning_with(_key(prefix), _key(name), limit)
+        return [self._by_name[_name(key)] for key in keys]
 
     def paused_page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
         return self._page(self._paused, offset, limit, prefix)

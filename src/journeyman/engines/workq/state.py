@@ -115,6 +115,7 @@ class WorkqJobTable:
         if self._changes is not None:
             self._changes.append((job_id, before))
         self._put(job_id, before, after)
+        self._count(before, after, 1)
 
     def add_ready(self, job_id: bytes, spec: Spec, queue: JobQueue, expires_ns: int) -> None:
         """``replace(job_id, None, spec)``, for a caller that knows what is in the spec."""
@@ -124,6 +125,7 @@ class WorkqJobTable:
         if self.browsing is not None:
             self.browsing.begin(job_id, spec)
         queue.ready.add(spec)
+        queue.added += 1
         self.expiries.add(moment_key(expires_ns, job_id))
         if expires_ns < self.calm_until_ns:
             self.calm_until_ns = expires_ns
@@ -139,6 +141,7 @@ class WorkqJobTable:
         else:
             queue.ready.remove(spec)
         queue.count_lease(spec, 1)
+        queue.started += 1
         self.leases.add(moment_key(leased[5], job_id))
 
     def look_for_calm(self) -> int:
@@ -179,6 +182,15 @@ class WorkqJobTable:
         elif before is not None:
             del shard[job_id]
             self._end(job_id, spec_of(before))
+
+    def _count(self, before: Entry | None, after: Entry | None, change: int) -> None:
+        """Jobs that came and leases that began, or that are taken back."""
+        if after is None:
+            return
+        if before is None:
+            self._queues.by_number[queue_of(spec_of(after))].added += change
+        if _is_leased(after) and not _is_leased(before):
+            self._queues.by_number[queue_of(spec_of(after))].started += change
 
     def in_order(self) -> CreationOrder:
         """From the first call on the order is kept."""
@@ -269,6 +281,11 @@ class WorkqJobTable:
             now = self.get(job_id)
             if now is not before:
                 self._put(job_id, now, before)
+                self._count(before, now, -1)
+
+
+def _is_leased(entry: Entry | None) -> bool:
+    return isinstance(entry, tuple) and entry[1] == LEASED
 
 
 # A clock that goes back further was set: jobs would live too long if it were not followed.

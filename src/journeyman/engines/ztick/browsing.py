@@ -48,6 +48,24 @@ class PageJobs:
 
 
 @dataclass(frozen=True, slots=True)
+class PageRules:
+    """Rules by id, above ``after``; those that begin with ``prefix``."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PageTimetables:
+    """Timetables in the same way."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
 class JobPage:
     """``after`` is None on the last page. ``is_whole``: the limit was reached, or the end."""
 
@@ -61,6 +79,12 @@ class StillSorting:
     """The order is not there yet; asking again brings it on."""
 
     shards_left: int
+
+
+def narrowed(prefix: str, scope: str) -> str | None:
+    """What names begin with that begin with both; None: none can."""
+    longer, shorter = sorted((prefix, scope), key=len, reverse=True)
+    return longer if longer.startswith(shorter) else None
 
 
 class JobOrder:
@@ -92,8 +116,8 @@ class JobOrder:
             self._sort_some()
         if self._sorted < SHARDS:
             return StillSorting(SHARDS - self._sorted)
-        prefix = max(asked.prefix, scope, key=len)
-        if not (prefix.startswith(scope) and prefix.startswith(asked.prefix)):
+        prefix = narrowed(asked.prefix, scope)
+        if prefix is None:
             return JobPage((), None, True)
         few = self._few(prefix) if prefix else None
         if few is not None:

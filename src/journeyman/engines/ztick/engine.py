@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from journeyman.engines.ztick import occurrences, timetable_commands
-from journeyman.engines.ztick.browsing import PageJobs
+from journeyman.engines.ztick.browsing import PageJobs, PageRules, PageTimetables, narrowed
 from journeyman.engines.ztick.jobs import (
     STATUS_AT,
     TRIGGERED,
@@ -239,7 +239,8 @@ MAX_STEPS = 20_000  # of the search for rules, in one decision: a few millisecon
 MAX_MOMENTS = 300  # of timetables that are looked for, in one decision: about ten milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
-Decidable: TypeAlias = Command | PageJobs | TriggerDue | RunFinished | Resume | RemoveEnded
+Pages: TypeAlias = PageJobs | PageRules | PageTimetables
+Decidable: TypeAlias = Command | Pages | TriggerDue | RunFinished | Resume | RemoveEnded
 
 # -- clients: each of them is given the prefix of its namespace --
 
@@ -297,9 +298,7 @@ def _remove(state: ZtickState, command: Remove, prefix: str) -> Reply:
 
 
 def _query(state: ZtickState, command: Query, prefix: str) -> Reply:
-    """Both prefixes must fit, so one must begin with the other."""
-    longer, shorter = sorted((command.prefix, prefix), key=len, reverse=True)
-    return state.jobs.listing(longer if longer.startswith(shorter) else None)
+    return state.jobs.listing(narrowed(command.prefix, prefix))
 
 
 def _page(state: ZtickState, command: PageJobs, prefix: str) -> Reply:
@@ -344,6 +343,12 @@ def _remove_rule(state: ZtickState, command: RemoveRule, prefix: str) -> Reply:
 
 def _list_rules(state: ZtickState, _: ListRules, prefix: str) -> Reply:
     return RuleListing(tuple(state.rules.listing(prefix)))
+
+
+def _page_rules(state: ZtickState, command: PageRules, prefix: str) -> Reply:
+    longer = narrowed(command.prefix, prefix)
+    found = () if longer is None else state.rules.page(longer, command.after, command.limit)
+    return RuleListing(found)
 
 
 # -- time and runs --
@@ -448,6 +453,7 @@ _DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply | None]] = {
     SetRule: _set_rule,
     RemoveRule: _remove_rule,
     ListRules: _list_rules,
+    PageRules: _page_rules,
     TriggerDue: _trigger_due,
     RunFinished: _finish_run,
     Resume: _resume,

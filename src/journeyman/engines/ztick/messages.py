@@ -12,6 +12,7 @@ TriggerDue                   DONE, NotRun if some of what was due is not run
 Remove RemoveRule            DONE, JobNotFound, RuleNotFound
 Get                          ScheduledJobState, JobNotFound
 PageJobs                     JobPage, StillSorting
+PageRules PageTimetables     RuleListing, TimetableListing
 Query                        JobListing        ListRules   RuleListing
 Stat                         ZtickStats     Resume      Resumed
 RunFinished                  RunEnded, or None for an unknown run

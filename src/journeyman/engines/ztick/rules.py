@@ -121,10 +121,11 @@ def _common(label: str, text: str, at: int) -> int:
 class RuleBook:
     """The rules by identifier, and by pattern."""
 
-    __slots__ = ("_by_pattern", "_patterns", "_rules")
+    __slots__ = ("_by_pattern", "_names", "_patterns", "_rules")
 
     def __init__(self) -> None:
         self._rules: dict[str, RuleSet] = {}
+        self._names: SortedSet[str] = SortedSet()
         self._by_pattern: dict[str, SortedSet[str]] = {}  # identifiers
         self._patterns = PrefixTree()  # the empty one is never among them
 
@@ -147,11 +148,20 @@ class RuleBook:
         """The rules whose identifier begins with ``prefix``."""
         return (rule for rule in self._rules.values() if rule.identifier.startswith(prefix))
 
+    def page(self, prefix: str, after: str, limit: int) -> tuple[RuleSet, ...]:
+        """By identifier, those above ``after``."""
+        names = self._names.beginning_with(prefix, after, limit)
+        return tuple(self._rules[name] for name in names)
+
     def replace(self, identifier: str, rule: RuleSet | None) -> RuleSet | None:
         """Put the rule, or without one forget what is there; the rule before."""
         before = self._rules.pop(identifier, None)
         if before is not None:
             self._leave(before.pattern, identifier)
+        if before is None and rule is not None:
+            self._names.add(identifier)
+        elif before is not None and rule is None:
+            self._names.remove(identifier)
         if rule is not None:
             self._rules[identifier] = rule
             self._join(rule.pattern, identifier)

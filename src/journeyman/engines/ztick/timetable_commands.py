@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from journeyman.engines.ztick.browsing import PageTimetables, narrowed
 from journeyman.engines.ztick.jobs import (
     PLANNED,
     STATUS_AT,
@@ -170,11 +171,22 @@ def _view(
 
 
 def _list_timetables(state: ZtickState, command: ListTimetables, prefix: str) -> Reply:
-    """Both prefixes must fit, so one must begin with the other."""
-    longer, shorter = sorted((command.prefix, prefix), key=len, reverse=True)
-    if not longer.startswith(shorter):
+    longer = narrowed(command.prefix, prefix)
+    if longer is None:
         return TimetableListing(iter(()))
     return TimetableListing(_slices(state.timetables.snapshot(), longer))
+
+
+def _page_timetables(state: ZtickState, command: PageTimetables, prefix: str) -> Reply:
+    longer = narrowed(command.prefix, prefix)
+    if longer is None:
+        return TimetableListing(iter(()))
+    found = []
+    for name in state.timetables.page(longer, command.after, command.limit):
+        row = state.timetables.get(name)
+        assert row is not None
+        found.append(_view_of(state, name, row))
+    return TimetableListing(iter([found]))
 
 
 def _slices(shards: Iterator[dict[str, Row]], prefix: str) -> Iterator[list[TimetableView]]:
@@ -309,6 +321,7 @@ DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply]] = {
     SetTimetable: _set_timetable,
     GetTimetable: _get_timetable,
     ListTimetables: _list_timetables,
+    PageTimetables: _page_timetables,
     PauseTimetable: _pause_timetable,
     ResumeTimetable: _resume_timetable,
     RemoveTimetable: _remove_timetable,

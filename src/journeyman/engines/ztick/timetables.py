@@ -24,6 +24,7 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
+from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.ztick.jobs import Job
 from journeyman.errors import TimetableError
 from journeyman.formats.ledger import Record as LedgerRecord
@@ -134,6 +135,7 @@ class TimetableBook:
 
     __slots__ = (
         "_held",
+        "_names",
         "_orphans",
         "_retries",
         "_retrying",
@@ -154,6 +156,7 @@ class TimetableBook:
         """``is_kept`` no: there is no ledger to keep them in, so none can be set."""
         self.is_kept = is_kept
         self._rows: ShardedDict[str, Row] = ShardedDict()
+        self._names: SortedSet[str] = SortedSet()
         self._runs: dict[str, int] = {}  # by name: runs that wait or run
         self._held: dict[str, deque[Job]] = {}  # by name
         self._retries: dict[str, int] = {}  # by job: how often it was tried again
@@ -172,6 +175,7 @@ class TimetableBook:
         """What the ledger has. ``Resume`` checks it against the jobs."""
         self._rows = rows
         self._orphans = orphans
+        self._names = SortedSet(sorted(name for name, _ in rows.items()))
         for number in range(SHARDS):
             for row in rows.numbered(number).values():
                 self._count(row, 1)
@@ -205,8 +209,13 @@ class TimetableBook:
 
     def _replace(self, name: str, row: Row | None) -> None:
         shard = self._rows.shard_to_change(name)
-        self._count(shard.pop(name, None), -1)
+        before = shard.pop(name, None)
+        self._count(before, -1)
         self._count(row, 1)
+        if before is None and row is not None:
+            self._names.add(name)
+        elif before is not None and row is None:
+            self._names.remove(name)
         if row is not None:
             shard[name] = row
 
@@ -214,6 +223,10 @@ class TimetableBook:
         if row is not None:
             self.total += by
             self.paused += by * row[_HEAD.size - 1]
+
+    def page(self, prefix: str, after: str, limit: int) -> list[str]:
+        """Names in their order, those above ``after``."""
+        return self._names.beginning_with(prefix, after, limit)
 
     def snapshot(self) -> Iterator[dict[str, Row]]:
         return self._rows.snapshot()

@@ -3,11 +3,14 @@
 What programs do all day is not here: adding, leasing and finishing jobs, putting and reading items,
 planning jobs. The logs hold that, and a ledger that kept it again would outgrow them.
 A change that cannot be audited stays done; the server's log says so.
+
+Audits that come while others are being written wait, and share the next write and its sync.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from journeyman.errors import JourneymanError
 from journeyman.formats import ledger
@@ -15,12 +18,17 @@ from journeyman.formats.ledger import ActionAudited, Instant
 from journeyman.servers.http import records
 from journeyman.servers.http.v1.backend import HttpBackend
 
+if TYPE_CHECKING:
+    from journeyman.servers.core.ledger import Ledger
+
 MAX_CHARS = 500  # of a target, and of an outcome
 
 
 class Audits:
     def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
+        self._waiting: list[tuple[ActionAudited, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
 
     async def note(self, who: str, via: str, what: str, target: str, outcome: str) -> None:
         """Returns when it is durable, or has failed."""
@@ -30,10 +38,26 @@ class Audits:
             return
         now = Instant(backend.clock.now_ns())
         record = ActionAudited(now, who, via, what, target[:MAX_CHARS], outcome[:MAX_CHARS])
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append((record, written))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write(backend.ledger))
+        await written
+
+    async def _write(self, to: Ledger) -> None:
         try:
-            await backend.ledger.note([record])
-        except JourneymanError as error:
-            backend.messages.warn("an action could not be audited", reason=error)
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                try:
+                    await to.note([record for record, _ in batch])
+                except JourneymanError as error:
+                    count = len(batch)
+                    self._backend.messages.warn("audits are lost", count=count, reason=error)
+                for _, written in batch:
+                    if not written.done():
+                        written.set_result(None)
+        finally:
+            self._writing = None
 
     async def last(self, limit: int) -> list[ActionAudited]:
         """Newest first; those that the newest files of the ledger hold."""

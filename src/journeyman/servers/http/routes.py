@@ -166,14 +166,19 @@ class Routes:
         return handle
 
     async def _answer(self, route: Route, request: web.Request, data: bytes) -> web.StreamResponse:
+        made = await self._make(route, request, data)
+        return made if isinstance(made, web.StreamResponse) else await _response(request, made)
+
+    async def _make(
+        self, route: Route, request: web.Request, data: bytes
+    ) -> _Answer | web.StreamResponse:
         call = RouteCall(request, _path(request), _query(route, request), _body(route, data))
         value = await self._done(route, call, data)
         if isinstance(value, web.StreamResponse):
             return value
         if route.answer is None:
-            return web.Response(status=204)
-        body = msgspec.json.encode(value)
-        return await _response(request, body, route.status, route.media_type)
+            return _Answer(204)
+        return _Answer(route.status, msgspec.json.encode(value), route.media_type)
 
     async def _done(self, route: Route, call: RouteCall, data: bytes) -> Any:
         """A refused change is no change; of one that failed on the way a part may be done."""
@@ -209,14 +214,16 @@ class Routes:
                 raise ApiError(
                     422, "this Idempotency-Key was used with another body", "idempotency_mismatch"
                 )
-            return (await asyncio.shield(kept.answer)).made()
+            response = await _response(request, await asyncio.shield(kept.answer))
+            response.headers["Idempotency-Replayed"] = "true"
+            return response
         kept = _Kept(digest, asyncio.get_running_loop().create_future())
         kept.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._kept[place] = kept
         if len(self._kept) > MAX_KEPT_ANSWERS:
             self._kept.popitem(last=False)
         try:
-            response = await self._answer(route, request, data)
+            made = await self._make(route, request, data)
         except BaseException as error:
             if self._kept.get(place) is kept:  # else others have taken its place
                 del self._kept[place]  # it was not done: it may be tried again
@@ -224,30 +231,28 @@ class Routes:
                 error if isinstance(error, ApiError) else ApiError(503, "the first request failed")
             )
             raise
-        body = response.body if isinstance(response, web.Response) else None
-        assert body is None or isinstance(body, bytes)
-        if body is not None and len(body) > MAX_KEPT_BYTES:
-            body = None  # sent once; a repeated request gets that it was done
-        kept.answer.set_result(_Copy(response.status, body or b"", dict(response.headers)))
-        return response
+        if isinstance(made, web.StreamResponse):
+            kept.answer.set_result(_Answer(made.status))
+            return made
+        is_small = len(made.body) <= MAX_KEPT_BYTES
+        # A large answer is sent once; a repeated request gets that it was done.
+        kept.answer.set_result(made if is_small else _Answer(made.status))
+        return await _response(request, made)
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
-    status: int
-    body: bytes
-    headers: dict[str, str]
+class _Answer:
+    """As it is before it is encoded for a client, which may take gzip or not."""
 
-    def made(self) -> web.Response:
-        headers = {**self.headers, "Idempotency-Replayed": "true"}
-        headers.pop("Content-Length", None)
-        return web.Response(status=self.status, body=self.body or None, headers=headers)
+    status: int
+    body: bytes = b""
+    media_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     digest: bytes
-    answer: asyncio.Future[_Copy]
+    answer: asyncio.Future[_Answer]
 
 
 def problem(status: int, code: str, detail: str) -> web.Response:
@@ -312,10 +317,13 @@ def _body(route: Route, data: bytes) -> Any:
         raise ApiError(400, f"body: {error}", "invalid_body") from None
 
 
-async def _response(
-    request: web.Request, body: bytes, status: int, media_type: str
-) -> web.Response:
-    headers = {"Content-Type": media_type, "Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
+async def _response(request: web.Request, answer: _Answer) -> web.Response:
+    body = answer.body
+    if not body:
+        return web.Response(status=answer.status)
+    headers = {
+        "Content-Type": answer.media_type, "Vary": "Accept-Encoding", "Cache-Control": "no-cache",
+    }  # fmt: skip
     if request.method == "GET":
         tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
         headers["ETag"] = tag
@@ -327,4 +335,4 @@ async def _response(
             body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)
         else:
             body = gzip.compress(body, 5, mtime=0)
-    return web.Response(body=body, status=status, headers=headers)
+    return web.Response(body=body, status=answer.status, headers=headers)

@@ -85,8 +85,10 @@ class WorkqMetrics:
         sessions: Sized,
         largest_queues: Callable[[int], tuple[list[QueueFigures], QueueFigures]],
         clock: Clock,
+        queue_totals: Callable[[], list[tuple[int, int]]],
     ) -> None:
         self.stats = stats
+        self.queue_totals = queue_totals
         self._largest_queues = largest_queues
         self._clock = clock
         self._sessions = sessions

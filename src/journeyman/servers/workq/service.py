@@ -110,7 +110,11 @@ class WorkqServer(Service):
         self._build_ticker(queue.next_due_ns, FRAMERATE)
         self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())
         self.figures = WorkqMetrics(
-            queue.stats, self.around.sessions, queue.largest_queues, self._clock
+            queue.stats,
+            self.around.sessions,
+            queue.largest_queues,
+            self._clock,
+            queue.queue_totals,
         )
         events_to = self._settings.workq.events_to
         if events_to and self.put_event is not None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.queue_rates import QueueRates
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.server import ServerRoutes
 
@@ -28,8 +29,9 @@ class Sample:
 
 
 class FigureHistory:
-    def __init__(self, server: ServerRoutes) -> None:
+    def __init__(self, server: ServerRoutes, rates: QueueRates) -> None:
         self._server = server
+        self._rates = rates
         self.samples: deque[Sample] = deque(maxlen=MOST)
         self._task: asyncio.Task[None] | None = None
 
@@ -45,6 +47,7 @@ class FigureHistory:
         while True:
             try:
                 self.note(await self._server.measure())
+                self._rates.sample(asyncio.get_running_loop().time())
             except ApiError:
                 return  # the server is stopping
             await asyncio.sleep(delay_to_second(loop, SAMPLE_S))

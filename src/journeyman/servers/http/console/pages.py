@@ -85,7 +85,7 @@ class Console:
         self._audits = audits
         self._reports = Reports(_cache_of(backend))
         self._actions = Actions(backend, version, audits, self._reports)
-        self.history = FigureHistory(version.server)
+        self.history = FigureHistory(version.server, version.work.rates)
         self._templates = _environment()
         self.figures_live = Channel(self._next_figures, FIGURES_S)
         self._watch = RecordWatch(backend)

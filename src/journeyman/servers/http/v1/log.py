@@ -41,6 +41,7 @@ class LogRoutes:
         self._watch = RecordWatch(backend)
         self.tail = Channel(self._next_records, FLUSH_S, self._watch.switch)
         self._verifying = asyncio.Lock()
+        self._verified: dict[str, tuple[int, int, int, str, str]] = {}  # by path
 
     def routes(self) -> list[Route]:
         return [
@@ -103,6 +104,7 @@ class LogRoutes:
                 values.LogFileSeen(
                     service, os.path.basename(path), path, facts.st_size,
                     time_text(facts.st_mtime_ns), str(facts.st_mtime_ns),
+                    *self._verified.get(os.path.abspath(path), ()),
                 )
             )  # fmt: skip
         return shown
@@ -201,11 +203,21 @@ class LogRoutes:
         places = [each for each in (self.schedule_log, self.work_log, self.fan_out_log) if each]
         found = [place for place in places if os.path.exists(place)]
         async with self._verifying:
-            lines, is_clean = [], True
+            lines: list[Any] = []
+            is_clean, now_ns = True, self._backend.clock.now_ns()
             for place in found:
                 code, text = await _run_verify(place)
                 is_clean = is_clean and code == 0
                 lines += [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        self._verified = {
+            os.path.abspath(file["file"]): (
+                *(file[name] for name in ("live_bytes", "dead_bytes", "damaged_bytes")),
+                *(time_text(now_ns), str(now_ns)),
+            )
+            for line in lines
+            for log in line.get("logs", [])
+            for file in log["files"]
+        }
         return values.VerifyAnswer(is_clean, lines)
 
     async def compact(self, call: RouteCall) -> values.UpkeepAnswer:

@@ -6,10 +6,10 @@ import json
 from functools import partial
 from itertools import islice
 
-from journeyman.engines.ztick.browsing import PageJobs
+from journeyman.engines.ztick.browsing import PageJobs, PageRules
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
-from journeyman.protocols.ztick import Get, ListRules, Remove, RemoveRule, Set, SetRule
+from journeyman.protocols.ztick import Get, Remove, RemoveRule, Set, SetRule
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.servers.http.conversions import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.http.errors import ApiError
@@ -87,18 +87,10 @@ class ScheduleRoutes:
     async def rules(self, call: RouteCall) -> values.Rules:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
-        listing = await self._backend.ask_schedule(call, ListRules(_NO_ID))
-        found = sorted(
-            (
-                rule
-                for rule in listing.rules
-                if rule.identifier.startswith(query.prefix) and rule.identifier > after
-            ),
-            key=lambda rule: rule.identifier,
-        )
+        asked = PageRules(query.prefix, after, query.limit + 1)
+        found = (await self._backend.ask_schedule(call, asked)).rules
         shown = found[: query.limit]
-        more = len(found) > len(shown)
-        last = shown[-1].identifier.encode() if more else None
+        last = shown[-1].identifier.encode() if len(found) > len(shown) else None
         return values.Rules([rule_seen(rule) for rule in shown], cursor_of(last))
 
     async def set_rule(self, call: RouteCall) -> values.Rule:
@@ -116,10 +108,10 @@ class ScheduleRoutes:
         return rule_seen(rule)
 
     async def rule(self, call: RouteCall) -> values.Rule:
-        listing = await self._backend.ask_schedule(call, ListRules(_NO_ID))
-        for rule in listing.rules:
-            if rule.identifier == call.path["id"]:
-                return rule_seen(rule)
+        identifier = call.path["id"]  # the first of those that begin with it
+        found = (await self._backend.ask_schedule(call, PageRules(identifier, limit=1))).rules
+        if found and found[0].identifier == identifier:
+            return rule_seen(found[0])
         raise ApiError(404, f"there is no rule {json.dumps(call.path['id'])}", "rule_not_found")
 
     async def remove_rule(self, call: RouteCall) -> None:

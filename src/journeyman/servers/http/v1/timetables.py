@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from cronsim import CronSim, CronSimError
 
+from journeyman.engines.ztick.browsing import PageTimetables
 from journeyman.engines.ztick.messages import (
     Backfilled,
     NextFirings,
@@ -22,7 +23,6 @@ from journeyman.errors import TimetableError
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
     GetTimetable,
-    ListTimetables,
     NextOfTimetable,
     PauseTimetable,
     RemoveTimetable,
@@ -72,12 +72,9 @@ class TimetableRoutes:
     async def timetables(self, call: RouteCall) -> values.Timetables:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
-        listing: TimetableListing = await self._ask(call, ListTimetables(_NO_ID, query.prefix))
-        found: list[TimetableView] = []
-        for rows in listing.slices:
-            found += [row for row in rows if row.identifier > after]
-            await self._backend.shared.slices.turn()
-        found.sort(key=lambda row: row.identifier)
+        asked = PageTimetables(query.prefix, after, query.limit + 1)
+        listing: TimetableListing = await self._ask(call, asked)
+        found = [row for rows in listing.slices for row in rows]
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
         return values.Timetables([timetable_seen(row) for row in shown], cursor_of(last))

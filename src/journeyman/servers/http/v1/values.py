@@ -332,15 +332,22 @@ class QueueLimitsSeen(Struct, forbid_unknown_fields=True):
 
 
 class WorkQueueSeen(Struct):
+    """``added`` jobs and ``started`` leases are counted since the server started; the rates are of
+    the last seconds. Null: not known, as of a moment in the past."""
+
     name: str
     ready: int
     scheduled: int
-    leased: int | None
+    leased: int
     dead: int
     oldest_ready_ms: int | None
     paused: bool
     limits: QueueLimitsSeen
     waiting: int
+    added: int | None = None
+    started: int | None = None
+    added_per_s: float | None = None
+    started_per_s: float | None = None
 
 
 class WorkQueues(Struct):
@@ -457,12 +464,19 @@ class PastChanges(Struct):
 
 
 class LogFileSeen(Struct):
+    """What is live, dead and damaged is known from the last verification; null: none yet."""
+
     service: str
     name: str
     path: str
     bytes: int
     modified: Time
     modified_ns: Nanoseconds
+    live_bytes: int | None = None
+    dead_bytes: int | None = None
+    damaged_bytes: int | None = None
+    verified: Time | None = None
+    verified_ns: Nanoseconds | None = None
 
 
 class LogFiles(Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import uuid
 from functools import partial
@@ -37,12 +38,14 @@ from journeyman.servers.http.conversions import (
     time_text,
 )
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.queue_rates import QueueRates, Totals
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.units import NS_PER_MS
 
+ASKED_AT_ONCE = 200  # of many: they share a batch, and its sync
 _FINISH_ERRORS = (404, 409)
 _route = partial(Route, tag="work queue")
 
@@ -51,6 +54,11 @@ class WorkRoutes:
     def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
         self._backend = backend
         self._past = past
+        self.rates = QueueRates(self._totals)
+
+    def _totals(self) -> Totals:
+        work = self._backend.work
+        return [] if work is None else work.figures.queue_totals()
 
     def routes(self) -> list[Route]:
         jobs, queues = "/v1/work/jobs", "/v1/work/queues"
@@ -149,6 +157,9 @@ class WorkRoutes:
             queue.is_paused,
             values.QueueLimitsSeen(*queue.limits),
             queue.waiting,
+            queue.added,
+            queue.started,
+            *(self.rates.of(queue.number) or (None, None)),
         )
 
     # -- changing --
@@ -254,13 +265,15 @@ class WorkRoutes:
             asked = BrowseJobs(body.queue, state, error=body.error, limit=body.limit)
             ids = [job.job_id for job in (await self._backend.browse_jobs(call, asked)).jobs]
         refused = []
-        for job_id in ids:
-            try:
-                await self._backend.ask_work(call, command(job_id))
-            except ApiError as error:
-                if error.status == 503:
-                    raise
-                refused.append(id_text(job_id))
+        for begin in range(0, len(ids), ASKED_AT_ONCE):
+            some = ids[begin : begin + ASKED_AT_ONCE]
+            asked_for = (self._backend.ask_work(call, command(each)) for each in some)
+            replies = await asyncio.gather(*asked_for, return_exceptions=True)
+            for job_id, reply in zip(some, replies, strict=True):
+                if isinstance(reply, ApiError) and reply.status != 503:
+                    refused.append(id_text(job_id))
+                elif isinstance(reply, BaseException):
+                    raise reply
         return values.BulkAnswer(len(ids) - len(refused), refused)
 
 
