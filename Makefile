@@ -39,12 +39,11 @@ services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the 
 demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
 	$(BIN)/python scripts/demo.py
 
-# Side by side: each waits where the other computes. Spark's tests share two sessions.
-test: $(STAMP) ## Lint, types, import rules, and all tests
-	@$(MAKE) --no-print-directory --jobs=2 services check
-	@$(MAKE) --no-print-directory --jobs=2 spark core
+# Side by side, the longest first: each waits where another computes. Spark's tests share two sessions.
+test: ## Lint, types, import rules, and all tests
+	@$(MAKE) --no-print-directory --jobs=4 spark core check
 
-core: $(STAMP)
+core: $(STAMP) services
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
 
 spark: $(STAMP)

@@ -4,7 +4,7 @@
     python scripts/walk.py              SET, add, put and a replay on Spark
     python scripts/walk.py set add      only these
 
-For a command the real server runs in a child process under a profiler. A few commands go first, so
+The real server runs in a child process under a profiler. For each command, a few go first, so
 that nothing is imported or built during the walk; then one command is recorded, in all threads,
 from the call of data_received with its bytes to the call of transport.write with its reply. What
 comes before and after, like counting it for /metrics or setting the timer for what is due next, is
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -28,7 +29,7 @@ import tempfile
 import threading
 import time
 from asyncio import selector_events
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,7 +40,7 @@ TRANSPORTS = str(selector_events.__file__)
 PACKAGE = str(Path(journeyman.__file__).parent) + os.sep
 WALK_FILE = "JOURNEYMAN_WALK"
 WARM_UP = 5
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 Exchange = Callable[[socket.socket], None]
 
@@ -84,6 +85,11 @@ class Recorder:
             self._on = self.armed = False
             self.mark()
 
+    def arm(self) -> None:
+        self._last.clear()
+        self.armed = True
+        self.mark()
+
     def mark(self) -> None:
         os.write(self._file, b"-\n")
 
@@ -95,8 +101,7 @@ def serve_under_the_recorder(arguments: list[str]) -> None:
     recorder = Recorder(os.environ[WALK_FILE], whole=False)
 
     def arm(*_: object) -> None:
-        recorder.armed = True
-        recorder.mark()
+        recorder.arm()
 
     signal.signal(signal.SIGUSR1, arm)
     recorder.install()
@@ -105,12 +110,6 @@ def serve_under_the_recorder(arguments: list[str]) -> None:
 
 
 # -- outside --
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -147,55 +146,64 @@ COMMANDS: dict[str, tuple[str, Exchange]] = {
 }
 
 
-def walk_of(command: str, folder: Path) -> list[str]:
-    service, exchange = COMMANDS[command]
-    ports = {"schedule": free_port(), "work queue": free_port(), "fan-out queues": free_port()}
+def walks_of(commands: Sequence[str], folder: Path) -> dict[str, list[str]]:
+    """The walks of these commands through one server."""
     walk = folder / "walk"
     configuration = folder / "walk.toml"
-    listen = {name: f'listen = "127.0.0.1:{port}"' for name, port in ports.items()}
+    listen = 'listen = "127.0.0.1:0"'
     configuration.write_text(
-        f'[controller]\n{listen["schedule"]}\n[database]\nlogfile_path = "{folder}/logfile"\n'
-        f'[workq]\n{listen["work queue"]}\ncmdlog_path = "{folder}/workq"\n'
-        f'[kestrel]\n{listen["fan-out queues"]}\nqueue_path = "{folder}/kestrel"\n'
+        f'[controller]\n{listen}\n[database]\nlogfile_path = "{folder}/logfile"\n'
+        f'[workq]\n{listen}\ncmdlog_path = "{folder}/workq"\n'
+        f'[kestrel]\n{listen}\nqueue_path = "{folder}/kestrel"\n'
     )
     server = subprocess.Popen(
         [sys.executable, __file__, "--serve", "serve", "-c", str(configuration)],
         env={**os.environ, WALK_FILE: str(walk)},
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
-        return _record(server, ports[service], exchange, walk)
+        ports = _ports(server)
+        return {
+            command: _record(server, ports[service], exchange, walk)
+            for command, (service, exchange) in COMMANDS.items()
+            if command in commands
+        }
     finally:
         server.terminate()
-        server.wait()
+        server.communicate()
 
 
-def _record(
-    server: subprocess.Popen[bytes], port: int, exchange: Exchange, walk: Path
-) -> list[str]:
-    def is_open() -> bool:
-        if server.poll() is not None:
-            sys.exit(f"walk: the server ended with exit code {server.returncode}")
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
+def _ports(server: subprocess.Popen[str]) -> dict[str, int]:
+    """Where each service listens, as the server says."""
+    ports: dict[str, int] = {}
+    assert server.stderr is not None
+    for line in server.stderr:
+        if found := re.search(r"the (.+) listens? on \S+:(\d+)", line):
+            ports[found[1]] = int(found[2])
+        if len(ports) == len(COMMANDS):
+            return ports
+    sys.exit(f"walk: the server ended with exit code {server.wait()}")
 
-    def marks() -> int:
-        return walk.read_text().count("-\n") if walk.exists() else 0
 
-    wait_for(is_open, "open port")
+def _record(server: subprocess.Popen[str], port: int, exchange: Exchange, walk: Path) -> list[str]:
+    def parts() -> list[str]:
+        return walk.read_text().split("-\n") if walk.exists() else [""]
+
+    before = len(parts())
     with socket.create_connection(("127.0.0.1", port)) as connection:
         for _ in range(WARM_UP):
             exchange(connection)
         server.send_signal(signal.SIGUSR1)
-        wait_for(lambda: marks() == 1, "recorder")
+        wait_for(lambda: len(parts()) == before + 1, "recorder")
         exchange(connection)
-        wait_for(lambda: marks() == 2, "end of the recording")
-    return walk.read_text().split("-\n")[1].split()
+        wait_for(lambda: len(parts()) == before + 2, "end of the recording")
+    return parts()[before].split()
 
 
 def walk_of_replay(folder: Path) -> list[str]:
     log, walk, site = folder / "log", folder / "walk", folder / "site"
-    site.mkdir()
+    site.mkdir(parents=True)
     (site / "sitecustomize.py").write_text(
         f"import os, sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         f"import walk\nwalk.Recorder(os.environ[{WALK_FILE!r}], whole=True).install()\n"
@@ -214,6 +222,14 @@ def walk_of_replay(folder: Path) -> list[str]:
     return walk.read_text().split()
 
 
+def _walks(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    with tempfile.TemporaryDirectory() as folder:
+        if not COMMANDS.keys().isdisjoint(names):
+            yield from walks_of(names, Path(folder)).items()
+        if "replay" in names:
+            yield "replay", walk_of_replay(Path(folder) / "replay")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("walks", nargs="*", metavar="WALK", help="set, add, put or replay")
@@ -223,11 +239,7 @@ def main() -> None:
     if unknown := set(walks) - {*COMMANDS, "replay"}:
         parser.error(f"unknown walk: {', '.join(sorted(unknown))}")
     print("walk     modules  changes")
-    for name in walks:
-        with tempfile.TemporaryDirectory() as folder:
-            steps = (
-                walk_of_replay(Path(folder)) if name == "replay" else walk_of(name, Path(folder))
-            )
+    for name, steps in _walks(walks):
         print(f"{name:8} {len(set(steps)):7} {len(steps):8}")
         if options.modules:
             print(*(f"    {step}" for step in dict.fromkeys(steps)), sep="\n")
