@@ -13,9 +13,11 @@ TRIES = 3  # a timer of the server that fires meanwhile is recorded too
 
 
 def modules_of_walks() -> dict[str, int]:
-    command = [sys.executable, ROOT / "scripts" / "walk.py", *WALKS]
+    command = [sys.executable, str(ROOT / "scripts" / "walk.py"), *WALKS]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
-    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+) +\d+$", said, re.M)}
+    return {
+        name: int(count) for name, count in re.findall(r"^(\w+) +(\d+) +\d+$", said, re.MULTILINE)
+    }
 
 
 def test_walks_are_no_longer_than_they_were():
@@ -31,5 +33,5 @@ def test_walks_are_no_longer_than_they_were():
 
 def test_the_page_on_architecture_says_as_much():
     page = (ROOT / "docs" / "architecture.md").read_text()
-    said = re.findall(r"^    (set|add|put) +(\d+) +\d+$", page, re.M)
+    said = re.findall(r"^    (set|add|put) +(\d+) +\d+$", page, re.MULTILINE)
     assert {name: int(count) for name, count in said} == WALKS
