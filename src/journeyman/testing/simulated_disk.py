@@ -26,6 +26,7 @@ import posixpath
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -148,6 +149,7 @@ class SimulatedDisk:
         self.counts: Counter[str] = Counter()  # operations by kind
         self._root = DirectoryNode()
         self._used = 0
+        self.when_cut: Callable[[], None] | None = None  # called at the moment of a power cut
         self._powered = True
         self._cut_at: int | None = None
         self._cut_keeps = 0.0
@@ -169,6 +171,8 @@ class SimulatedDisk:
     def cut_power(self) -> None:
         """Cut it now: every call from here on raises."""
         self._powered = False
+        if self.when_cut is not None:
+            self.when_cut()
 
     def after_crash(self, survival: Survival = "lose_all_unsynced") -> SimulatedDisk:
         """A new disk with what survives a crash at this moment. This one stays as it is."""
@@ -222,6 +226,10 @@ class SimulatedDisk:
     def files(self) -> dict[str, bytes]:
         """Path -> content of every file, as a reader sees it now."""
         return {path: bytes(node.content) for path, node in files_under(self._root)}
+
+    @property
+    def is_powered(self) -> bool:
+        return self._powered
 
     @property
     def used(self) -> int:
@@ -330,7 +338,7 @@ class SimulatedDisk:
         self.operations += 1
         self.counts[kind] += 1
         if self._cut_at is not None and self.operations >= self._cut_at:
-            self._powered = False
+            self.cut_power()
             raise PowerCut(f"at {kind} {path}")
         for failure in self._failures:
             if kind in failure.kinds:

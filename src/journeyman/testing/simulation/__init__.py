@@ -1,0 +1,32 @@
+"""A whole server in one thread of virtual time, with everything that can go wrong, from one seed.
+
+    python -m journeyman.testing.simulation --seed 7
+
+    Story      one seed: settings, processes, troubles, ends of the server, checks     scenario.py
+      Machine  the real services, engines, logs and ledger of a server                 machine.py
+        on     SimulatedDisk, SimulatedThreads, Loop, ManualClock          threads.py, world.py
+      Process  clients, workers, readers, an operator; their Wires     clients.py, network.py
+      History  what was asked and answered --> linearizable? durable? in order?
+                                               history.py, linearizability.py, models.py, checks.py
+
+What is simulated is what the server is given: time, disk, threads, connections and programs. All
+the rest is the code that runs in production. What it does not show: two threads that take turns
+inside of one piece of work, HTTP, TLS, the store, and real kernels. tests/crash has kills of real
+processes.
+"""
+
+from journeyman.testing.simulation.history import UNKNOWN, History, Operation
+from journeyman.testing.simulation.linearizability import NotLinearizable, check
+from journeyman.testing.simulation.scenario import Plan, Report, SimulationFailed, simulate
+
+__all__ = [
+    "UNKNOWN",
+    "History",
+    "NotLinearizable",
+    "Operation",
+    "Plan",
+    "Report",
+    "SimulationFailed",
+    "check",
+    "simulate",
+]

@@ -1,0 +1,67 @@
+"""Run seeds of the simulation: one, or one after another.
+
+    python -m journeyman.testing.simulation --seed 7
+    python -m journeyman.testing.simulation --seed 1 --seeds 1000 --operations 20000
+    python -m journeyman.testing.simulation --seed 1 --seeds 20 --slow      hours, not operations
+
+A seed that fails is printed with the command that runs it again, and the exit code is 1. The same
+seed and options give the same story in every process: names are hashed in the same way in each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from journeyman.testing.simulation import Plan, SimulationFailed, simulate
+from journeyman.testing.simulation.clients import Pace
+
+_HASHES = "PYTHONHASHSEED"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m journeyman.testing.simulation", description="Simulate a whole server."
+    )
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many (1)")
+    parser.add_argument("--operations", type=int, default=5_000, help="of each seed (5000)")
+    parser.add_argument("--lives", type=int, default=8, help="of the server, at most (8)")
+    parser.add_argument("--slow", action="store_true", help="much time between operations")
+    options = parser.parse_args()
+    pace = Pace(short_s=5.0, long_s=1800.0, long=0.2) if options.slow else Pace()
+    plan = Plan(options.operations, options.lives, pace)
+    out, begun_s = sys.stdout, time.process_time()
+    operations, simulated_s = 0, 0.0
+    for seed in range(options.seed, options.seed + options.seeds):
+        try:
+            report = simulate(seed, plan)
+        except SimulationFailed as error:
+            slow = " --slow" if options.slow else ""
+            out.write(
+                f"{error}\nagain: python -m journeyman.testing.simulation --seed {seed} "
+                f"--operations {options.operations} --lives {options.lives}{slow}\n"
+            )
+            return 1
+        operations += report.operations
+        simulated_s += report.simulated_s
+        out.write(f"{report}\n")
+        out.flush()
+    cpu_s = time.process_time() - begun_s
+    out.write(
+        f"{options.seeds} seeds: {operations} operations, {simulated_s / 3600:.1f} simulated hours "
+        f"in {cpu_s:.0f} s of CPU: {operations / cpu_s:.0f} operations a second, "
+        f"{simulated_s / 60 / cpu_s:.0f} hours a minute\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    if os.environ.get(_HASHES) != "0":
+        os.environ[_HASHES] = "0"
+        os.execv(
+            sys.executable, [sys.executable, "-m", "journeyman.testing.simulation", *sys.argv[1:]]
+        )
+    sys.exit(main())

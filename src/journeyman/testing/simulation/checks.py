@@ -1,0 +1,112 @@
+"""What must hold for a whole history; AssertionError with the first things that do not.
+
+registers     each scheduled job, and each job of the work queue, is linearizable
+in order      what was put first comes first: jobs of one queue, items of one reader
+once          without a crash in between, an item comes once to a reader, a run happens once
+at least once what was stored has come to every reader in the end, every job has ended
+not invented  what came was put; what runs was set
+occurrences   each occurrence of a timetable has one job, and none is missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from journeyman.testing.simulation.history import History, Operation
+from journeyman.testing.simulation.linearizability import check
+from journeyman.testing.simulation.models import OK, scheduled_job, work_job
+
+SHOWN = 10
+
+
+def tell(wrong: Iterable[str]) -> None:
+    """AssertionError, if anything is wrong."""
+    found = list(wrong)
+    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    if found:
+        raise AssertionError("\n".join([*found[:SHOWN], *more]))
+
+
+def check_registers(history: History) -> int:
+    """How many operations were checked."""
+    count = 0
+    for prefix, model in (("schedule/", scheduled_job), ("work/", work_job)):
+        for operations in history.of_keys(prefix).values():
+            check(model, None, operations)
+            count += len(operations)
+    return count
+
+
+def check_order(
+    puts: Mapping[str, Operation],
+    first_seen: Mapping[str, Operation],
+    lost: Sequence[Operation] = (),
+) -> None:
+    """``first_seen``: with which operation each came the first time.
+
+    Wrong is: one was put before another (the first put had ended when the second began), and came
+    after it (likewise). ``lost``: operations whose answer may have taken something away for a
+    while; what they may have taken may come late.
+    """
+    by_end = sorted(first_seen.items(), key=lambda each: each[1].returned)
+    wrong, ended, latest, which = [], 0, 0, ""
+    for name, came in sorted(first_seen.items(), key=lambda each: each[1].invoked):
+        while by_end[ended][1].returned < came.invoked:
+            before = by_end[ended][0]
+            ended += 1
+            if puts[before].invoked > latest:
+                latest, which = puts[before].invoked, before
+        put = puts[name]
+        if put.returned < latest and not any(
+            each.invoked < came.invoked and each.returned > put.invoked for each in lost
+        ):
+            wrong.append(f"{name} was put before {which}, and came after it: {put}, {came}")
+    tell(wrong)
+
+
+def check_occurrences(runs: Sequence[tuple[int, str]], every_s: Mapping[str, int]) -> int:
+    """``runs``: in which life of the server which job ran. How many occurrences there were."""
+    by_job: dict[str, list[int]] = {}
+    for life, job in runs:
+        by_job.setdefault(job, []).append(life)
+    wrong = [
+        f"{job} ran twice in a life: {lives}" for job, lives in by_job.items() if _twice(lives)
+    ]
+    seconds: dict[str, list[int]] = {name: [] for name in every_s}
+    for job in by_job:
+        name, at, moment = job.partition("@")
+        if at and name in seconds:
+            seconds[name].append(int(datetime.fromisoformat(moment).timestamp()))
+    for name, every in every_s.items():
+        found = sorted(seconds[name])
+        if len(set(found)) < len(found):
+            wrong.append(f"{name} has two jobs for one occurrence")
+        if found:
+            missing = sorted(set(range(found[0], found[-1] + 1, every)) - set(found))
+            wrong += [f"{name} did not run at {second}" for second in missing]
+    tell(wrong)
+    return sum(map(len, seconds.values()))
+
+
+def _twice(lives: Sequence[int]) -> bool:
+    return len(set(lives)) < len(lives)
+
+
+def check_deliveries(
+    puts: Mapping[str, Operation],
+    deliveries: Sequence[tuple[str, Operation]],
+    lost: Sequence[Operation],
+) -> None:
+    """Of one reader that has read to the end: what came, and with which operation."""
+    first: dict[str, Operation] = {}
+    for name, operation in deliveries:
+        first.setdefault(name, operation)
+    wrong = [f"{name} was never put" for name in first if name not in puts]
+    wrong += [
+        f"{put} was stored and never came"
+        for name, put in puts.items()
+        if put.answer == OK and name not in first
+    ]
+    tell(wrong)
+    check_order(puts, first, lost)

@@ -1,0 +1,382 @@
+"""Processes outside of the server: clients, workers, readers and an operator, who note everything.
+
+    Planner      sets, gets and removes jobs that are never due: registers
+    Starter      sets jobs that are due soon, under rules that run a program or feed the queues
+    Producer     adds jobs to the work queue, deletes some, asks for results
+    Worker       leases jobs; completes, fails or forgets them
+    Publisher    puts items on fan-out queues
+    Reader       opens items and confirms them, sometimes only after it has lost its connection
+    Operator     looks at everything, pauses and resumes queues
+
+Each speaks its protocol in its own words, which share nothing with the server's parsers. A process
+goes on until it is stopped, whatever happens to its connection or to the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from journeyman.testing.simulation.history import History, Operation
+from journeyman.testing.simulation.models import DUPLICATE, NOT_FOUND, OK, REFUSED
+from journeyman.testing.simulation.network import ConnectionCut, Network, Wire
+from journeyman.testing.simulation.world import Loop
+from journeyman.units import NS_PER_MS, NS_PER_S
+
+SCHEDULE_PORT, WORK_PORT, FAN_OUT_PORT = 5678, 9922, 22133
+FAR_NS = 4_000_000_000 * NS_PER_S  # beyond all simulated time
+TTL_MS = 30 * 24 * 3600 * 1000
+WORK_QUEUES = {"work": (20_000, 0), "retry": (20_000, 3), "slow": (500, 0)}  # TTR in ms, max-fails
+FAN_QUEUES = {"one": ("",), "fan": ("a", "b")}
+BURST = 6
+KEYS = 24
+
+
+@dataclass
+class Notes:
+    """What the processes know together."""
+
+    history: History
+    now_ns: Callable[[], int]
+    jobs: list[str] = field(default_factory=list)  # of the work queue, that were sent
+    queue_of: dict[str, str] = field(default_factory=dict)
+    due: dict[str, Operation] = field(default_factory=dict)
+    executed: dict[str, int] = field(default_factory=dict)  # since which life that was shown
+    puts: dict[str, dict[str, Operation]] = field(default_factory=dict)  # by queue and item
+    came: dict[str, list[tuple[str, Operation]]] = field(default_factory=dict)  # by reader
+    wrong: list[str] = field(default_factory=list)
+    number: int = 0
+
+    def next_number(self) -> int:
+        self.number += 1
+        return self.number
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a process thinks: mostly little, sometimes much longer."""
+
+    short_s: float = 0.01
+    long_s: float = 60.0
+    long: float = 0.1
+
+    def draw_s(self, chance: random.Random) -> float:
+        if chance.random() < self.long:
+            return chance.expovariate(1 / self.long_s)
+        return chance.random() * self.short_s
+
+
+class Process(ABC):
+    """One of them. ``run`` ends after ``stop``, when what was asked has been answered."""
+
+    port: ClassVar[int]
+
+    def __init__(
+        self,
+        number: int,
+        loop: Loop,
+        network: Network,
+        notes: Notes,
+        pace: Pace,
+        life: Callable[[], int],
+    ) -> None:
+        self.chance = network.world.fork(f"{type(self).__name__} {number}")
+        self.notes = notes
+        self.history = notes.history
+        self.life = life
+        self._loop = loop
+        self._network = network
+        self._pace = pace
+        self._is_stopping = False
+        self._pause: asyncio.Future[None] | None = None
+        self.wire: Wire
+
+    @abstractmethod
+    async def step(self) -> None:
+        """Do something. ConnectionCut: begin again with another connection."""
+
+    async def run(self) -> None:
+        while not self._is_stopping:
+            try:
+                self.wire = self._network.connect(self._loop, self.port)
+                while not self._is_stopping:
+                    await self.step()
+                    await self.pause(self._pace.draw_s(self.chance))
+            except ConnectionCut:
+                await self.pause(self.chance.random())
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._wake()
+
+    async def pause(self, seconds: float) -> None:
+        if not self._is_stopping:
+            self._pause = self._loop.create_future()
+            timer = self._loop.call_later(seconds, self._wake)
+            await self._pause
+            timer.cancel()
+
+    def _wake(self) -> None:
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
+
+    def complain(self, text: str) -> None:
+        self.notes.wrong.append(f"{type(self).__name__}: {text}")
+
+
+# -- the schedule ----------------------------------------------------------------------------------
+
+
+class ScheduleProcess(Process):
+    port = SCHEDULE_PORT
+
+    async def ask(self, command: str) -> str:
+        """The last line of the answer, without the request id."""
+        self.wire.send(f"1 {command}\n".encode())
+        return await self.read_answer()
+
+    async def read_answer(self) -> str:
+        return (await self.wire.read_line()).decode().removeprefix("1 ")
+
+
+class Planner(ScheduleProcess):
+    async def step(self) -> None:
+        asked = [self._ask_one() for _ in range(self.chance.randint(1, BURST))]
+        for operation in asked:
+            self.history.end(operation, self._answer(operation, await self.read_answer()))
+
+    def _ask_one(self) -> Operation:
+        name = f"k{self.chance.randrange(KEYS)}"
+        verb = self.chance.choices(("set", "get", "remove"), (4, 5, 2))[0]
+        due_ns = FAR_NS + self.notes.next_number()
+        ask = (verb, due_ns) if verb == "set" else (verb,)
+        operation = self.history.begin(f"schedule/{name}", *ask)
+        words = f"{verb.upper()} {name}" + (f" {due_ns}" if verb == "set" else "")
+        self.wire.send(f"1 {words}\n".encode())
+        return operation
+
+    def _answer(self, operation: Operation, line: str) -> object:
+        if line == "OK":
+            return OK
+        if line.startswith("ERROR not_found"):
+            return NOT_FOUND
+        if line.startswith("OK planned "):
+            return int(line.split()[2])
+        if line != "ERROR internal":
+            self.complain(f"{operation}: {line}")
+        return REFUSED
+
+
+class Starter(ScheduleProcess):
+    async def step(self) -> None:
+        if self.notes.due and self.chance.random() < 0.3:
+            await self._look(self.chance.choice(list(self.notes.due)))
+            return
+        name = f"{self.chance.choice(('run', 'queue', 'journal'))}.{self.notes.next_number()}"
+        due_ns = self.notes.now_ns() + self.chance.randrange(5 * NS_PER_S)
+        operation = self.history.begin(f"due/{name}", "set", due_ns)
+        self.notes.due[name] = operation
+        answer = await self.ask(f"SET {name} {due_ns}")
+        self.history.end(operation, OK if answer == "OK" else REFUSED)
+
+    async def _look(self, name: str) -> None:
+        life = self.life()
+        answer = await self.ask(f"GET {name}")
+        if answer.startswith("OK executed "):
+            self.notes.executed.setdefault(name, life)
+        elif answer.startswith("ERROR not_found") and self.notes.due[name].answer == OK:
+            self.complain(f"{name} was set, and does not exist")
+
+
+class Operator(ScheduleProcess):
+    async def step(self) -> None:
+        await self._read_list(
+            self.chance.choice(("STAT", "TIMETABLE LIST", "QUERY k", "LISTRULES"))
+        )
+
+    async def _read_list(self, command: str) -> None:
+        self.wire.send(f"1 {command}\n".encode())
+        while (line := await self.read_answer()) != "OK":
+            name = line.split(maxsplit=1)[0]
+            if command == "QUERY k" and not (name[1:].isdigit() and int(name[1:]) < KEYS):
+                self.complain(f"a job that was never set: {line}")
+
+
+# -- the work queue --------------------------------------------------------------------------------
+
+
+class WorkProcess(Process):
+    port = WORK_PORT
+
+    async def ask(self, line: str, payload: bytes | None = None) -> str:
+        body = b"" if payload is None else payload + b"\r\n"
+        self.wire.send(line.encode() + b"\r\n" + body)
+        return (await self.wire.read_line()).decode()
+
+    def word(self, operation: Operation, answer: str) -> object:
+        """The answer to a change."""
+        if answer == "+OK":
+            return OK
+        if answer == "-NOT-FOUND":
+            return NOT_FOUND
+        if answer.startswith("-CLIENT-ERROR Duplicate"):
+            return DUPLICATE
+        if not answer.startswith("-SERVER-ERROR Read-only"):
+            self.complain(f"{operation}: {answer}")
+        return REFUSED
+
+    async def finish(self, job_id: str, verb: str) -> None:
+        result = b"r%d" % self.notes.next_number()
+        kind = "work" if job_id in self.notes.queue_of else "ruled"  # added by a rule
+        operation = self.history.begin(f"{kind}/{job_id}", verb, result)
+        answer = await self.ask(f"{verb} {job_id} {len(result)}", result)
+        self.history.end(operation, self.word(operation, answer))
+
+    async def look(self, job_id: str) -> None:
+        operation = self.history.begin(f"work/{job_id}", "look")
+        answer = await self.ask(f"result {job_id} 0")
+        found: object = NOT_FOUND if answer == "-NOT-FOUND" else None
+        if answer == "+OK 1":
+            _, success, size = (await self.wire.read_line()).split()
+            result = await self.wire.read_bytes(int(size) + 2)
+            found = success == b"1", result[:-2]
+        elif answer not in ("-NOT-FOUND", "-TIMEOUT"):
+            self.complain(f"{operation}: {answer}")
+        self.history.end(operation, found)
+
+    async def lease(self, names: tuple[str, ...], wait_ms: int) -> list[str]:
+        """The ids of the jobs that it got."""
+        operation = self.history.begin("lease/" + ",".join(names), "lease")
+        most = self.chance.choice(("", " -max=3"))
+        answer = await self.ask(f"lease {' '.join(names)} {wait_ms}{most}")
+        jobs = []
+        if answer.startswith("+OK "):
+            for _ in range(int(answer[4:])):
+                job_id, name, _, size, *_ = (await self.wire.read_line()).decode().split()
+                payload = await self.wire.read_bytes(int(size) + 2)
+                jobs.append(job_id)
+                if self.notes.queue_of.get(job_id, name) != name:
+                    self.complain(f"{job_id} is of another queue than {name}")
+                if job_id in self.notes.queue_of and payload != f"of {job_id}\r\n".encode():
+                    self.complain(f"{job_id} has another payload: {payload!r}")
+        elif answer != "-TIMEOUT" and not answer.startswith("-SERVER-ERROR Read-only"):
+            self.complain(f"lease: {answer}")
+        self.history.end(operation, tuple(jobs))
+        for job_id in jobs:
+            if job_id in self.notes.queue_of:
+                self.history.put(f"work/{job_id}", "lease", like=operation)
+        return jobs
+
+
+class Producer(WorkProcess):
+    async def step(self) -> None:
+        jobs = self.notes.jobs
+        what = self.chance.random()
+        if jobs and what < 0.25:
+            await self.look(self.chance.choice(jobs[-200:]))
+        elif jobs and what < 0.3:
+            job_id = self.chance.choice(jobs[-200:])
+            operation = self.history.begin(f"work/{job_id}", "delete")
+            self.history.end(operation, self.word(operation, await self.ask(f"delete {job_id}")))
+        elif jobs and what < 0.33:
+            await self._add(self.chance.choice(jobs[-50:]))
+        else:
+            await self._add(str(uuid.UUID(int=self.chance.getrandbits(128), version=4)))
+
+    async def _add(self, job_id: str) -> None:
+        name = self.notes.queue_of.get(job_id) or self.chance.choice(list(WORK_QUEUES))
+        ttr_ms, max_fails = WORK_QUEUES[name]
+        if job_id not in self.notes.queue_of:
+            self.notes.queue_of[job_id] = name
+            self.notes.jobs.append(job_id)
+        payload = f"of {job_id}".encode()
+        operation = self.history.begin(f"work/{job_id}", "add", max_fails, ttr_ms * NS_PER_MS)
+        line = f"add {job_id} {name} {ttr_ms} {TTL_MS} {len(payload)} -max-fails={max_fails}"
+        self.history.end(operation, self.word(operation, await self.ask(line, payload)))
+
+
+class Worker(WorkProcess):
+    async def step(self) -> None:
+        names = self.chance.sample(list(WORK_QUEUES), self.chance.randint(1, len(WORK_QUEUES)))
+        names += ["ruled"] if self.chance.random() < 0.2 else []
+        for job_id in await self.lease(tuple(names), self.chance.choice((0, 0, 50, 2000))):
+            if self.chance.random() < 0.1:
+                continue  # forgotten: it is leased again when its lease has ended
+            if self.chance.random() < 0.3:
+                await self.pause(self.chance.random())
+            verb = "fail" if self.chance.random() < 0.2 else "complete"
+            await self.finish(job_id, verb)
+
+    async def drain(self) -> None:
+        """Until nothing is left that any worker could do; then look at every job."""
+        self.wire = self._network.connect(self._loop, self.port)
+        names = (*WORK_QUEUES, "ruled")
+        while jobs := await self.lease(names, 60_000):
+            for job_id in jobs:
+                await self.finish(job_id, "complete")
+        for job_id in self.notes.jobs:
+            await self.look(job_id)
+
+
+# -- the fan-out queues ----------------------------------------------------------------------------
+
+
+class Publisher(Process):
+    port = FAN_OUT_PORT
+
+    async def step(self) -> None:
+        queue = self.chance.choice(list(FAN_QUEUES))
+        asked = []
+        for _ in range(self.chance.randint(1, BURST)):
+            item = f"{queue}-{self.notes.next_number()}"
+            operation = self.history.begin(f"fan/{queue}", "put", item)
+            self.notes.puts.setdefault(queue, {})[item] = operation
+            self.wire.send(f"set {queue} 0 0 {len(item)}\r\n{item}\r\n".encode())
+            asked.append(operation)
+        for operation in asked:
+            answer = (await self.wire.read_line()).decode()
+            if answer != "STORED" and not answer.startswith("SERVER_ERROR"):
+                self.complain(f"{operation}: {answer}")
+            self.history.end(operation, OK if answer == "STORED" else REFUSED)
+
+
+class Reader(Process):
+    port = FAN_OUT_PORT
+
+    def __init__(self, *arguments: object, queue: str, reader: str) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.queue = queue
+        self.key = f"{queue}+{reader}" if reader else queue
+
+    async def step(self) -> None:
+        await self.read(self.chance.choice((0, 100, 5000)))
+        if self.chance.random() < 0.03:  # leaves with its item open: it comes again
+            self.wire.cut()
+            raise ConnectionCut
+
+    async def read(self, wait_ms: int) -> bool:
+        """Confirm the last item, open the next one; whether there was one."""
+        operation = self.history.begin(f"read/{self.key}", "read")
+        self.wire.send(f"get {self.key}/close/open/t={wait_ms}\r\n".encode())
+        line = (await self.wire.read_line()).decode()
+        item = ""
+        if line.startswith("VALUE "):
+            data = await self.wire.read_bytes(int(line.split()[3]) + 2)
+            item = data[:-2].decode()
+            line = (await self.wire.read_line()).decode()
+        if line != "END" and not line.startswith("SERVER_ERROR"):
+            self.complain(f"read of {self.key}: {line}")
+        self.history.end(operation, item)
+        if item:
+            self.notes.came.setdefault(self.key, []).append((item, operation))
+        return bool(item)
+
+    async def drain(self) -> None:
+        self.wire = self._network.connect(self._loop, self.port)
+        while await self.read(20_000):
+            pass

@@ -1,0 +1,223 @@
+"""A simulated computer with a server on it: the real services, on a disk and a network in memory.
+
+    start      the server opens its logs and ports, as journeyman.servers.process has it do
+    stop       in order, as with SIGTERM
+    kill       the process ends at once; what it has written stays
+    power cut  at any operation of the disk; what was not synced survives by chance
+    failed     a sync failed: the server ends itself
+
+After each end the next start finds what is left. ``life`` counts the starts. Programs that jobs run
+are simulated: each takes a while by chance, and is noted in ``runs``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from journeyman import threads
+from journeyman.config import Configuration, LogLevel
+from journeyman.errors import JourneymanError
+from journeyman.formats.ztick import FanOutRunner, Shell, WorkQueueRunner
+from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.runners.contract import Runner, RunRequest, RunResult
+from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
+from journeyman.servers.assembly import Assembly
+from journeyman.servers.core.access import Access
+from journeyman.servers.core.ledger import open_ledger
+from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.core.service import ServiceContext
+from journeyman.servers.core.shared import Shared
+from journeyman.servers.preflight import prepare_data_directory
+from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
+from journeyman.testing.simulated_files import Survival
+from journeyman.testing.simulation.network import Network
+from journeyman.testing.simulation.threads import SimulatedThreads
+from journeyman.testing.simulation.world import Loop, World
+
+MAX_RUN_S = 2.0
+KEPT_LINES = 200
+
+
+class Machine:
+    """See the module. ``ended`` is called when the server has ended, however it did."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        configuration: Configuration,
+        outside: Loop,
+        survival: Callable[[], Survival],
+    ) -> None:
+        """``survival`` chooses what a power cut leaves; ``outside`` is the loop of the others."""
+        self.world = world
+        self.disk = SimulatedDisk()
+        self.life = 0
+        self.runs: list[tuple[int, str]] = []  # (life, job), when the program was started
+        self.lines: list[str] = []  # that the server said
+        self.mistakes: list[str] = []  # exceptions that nothing caught
+        self.slow = 1.0  # how many times slower than usual the disk is
+        self._network = network
+        self._configuration = configuration
+        self._outside = outside
+        self._survival = survival
+        self.ended: Callable[[], None] = lambda: None
+        self._loop: Loop | None = None
+        self._stopping: asyncio.Event
+        self._serving: asyncio.Task[None]
+        self.is_ready = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None
+
+    def start(self) -> None:
+        assert self._loop is None
+        self.life += 1
+        self.world.note("start", self.life)
+        chance = self.world.fork(f"life {self.life}")
+        loop = self._loop = self.world.loop()
+        loop.on_mistake = self._on_mistake
+        loop.listen = self._network.listener(loop)
+        disk_threads = SimulatedThreads(loop, chance, self._delay_s)
+        loop.use_executor(disk_threads.pool(4, "default"))
+        self.disk.when_cut = self._power_is_cut
+        self._stopping = asyncio.Event()
+        with threads.using(disk_threads):
+            self._serving = loop.create_task(self._serve(loop, chance))
+        self._serving.add_done_callback(self._served)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def kill(self) -> None:
+        """End the process, not the machine: what was written stays, synced or not."""
+        self.lose_power("keep_all_unsynced")
+
+    def lose_power(self, survival: Survival) -> None:
+        """Now, or at an operation of the disk before: what is left of the disk?"""
+        self.disk.when_cut = None
+        self.disk.cut_power()
+        self._die()
+        self.disk = self.disk.after_crash(survival)
+
+    # -- the process --
+
+    async def _serve(self, loop: Loop, chance: random.Random) -> None:
+        settings, clock, disk = self._configuration.settings, self.world.clock, self.disk
+        messages = ServerLog(clock, self._say, level=LogLevel.INFO)
+        prepare_data_directory(self._configuration, disk, messages)
+        ledger = open_ledger(settings, disk, clock, messages)
+        failures: list[BaseException] = []
+        hurry = asyncio.Event()
+
+        def failed(error: BaseException) -> None:
+            failures.append(error)
+            self._stopping.set()
+
+        context = ServiceContext(
+            settings,
+            disk,
+            clock,
+            messages,
+            Shared.of(loop, messages, settings.limits.total_unsent_bytes),
+            Access(),
+            failed,
+            self._stopping.set,
+            ledger,
+            self._configuration.origins,
+        )
+        try:
+            assembly = Assembly(
+                context, lambda add, put: SimulatedRunner(add, put, chance, self._program_begins)
+            )
+            await assembly.start()
+            self.is_ready = True
+            await self._stopping.wait()
+            if failures:
+                hurry.set()
+            await assembly.stop(hurry)
+        finally:
+            if ledger is not None:
+                ledger.close()
+        if failures:
+            raise failures[0]
+
+    def _served(self, serving: asyncio.Task[None]) -> None:
+        """The process has ended by itself: stopped, failed, or could not start."""
+        error = None if serving.cancelled() else serving.exception()
+        if isinstance(error, PowerCut) or self._loop is None:
+            return
+        if error is not None and not isinstance(error, JourneymanError | OSError):
+            self.mistakes.append(f"the server ended with {error!r}")
+        self.world.note("ended", type(error).__name__)
+        self._die()
+        self.disk = self.disk.after_crash("keep_all_unsynced")
+
+    def _die(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            self.is_ready = False
+            loop.die()
+            self._network.server_died(loop)
+            self.ended()
+
+    def _power_is_cut(self) -> None:
+        """At an operation of the disk: nothing of the process happens after it."""
+        assert self._loop is not None
+        self._loop.is_dead = True
+        self._outside.call_soon(self._lose_power, self.disk)
+
+    def _lose_power(self, disk: SimulatedDisk) -> None:
+        if disk is self.disk:
+            self.lose_power(self._survival())
+
+    def _program_begins(self, job: str) -> None:
+        self.runs.append((self.life, job))
+        self.world.note("run", job)
+
+    def _delay_s(self, chance: random.Random) -> float:
+        """How long the disk keeps a thread: mostly little, sometimes long."""
+        usual_s = chance.random() * 0.002
+        return self.slow * (usual_s if chance.random() < 0.98 else usual_s * 100)
+
+    def _say(self, line: str) -> None:
+        self.lines.append(line)
+        if len(self.lines) > 2 * KEPT_LINES:
+            del self.lines[:-KEPT_LINES]
+
+    def _on_mistake(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, PowerCut):
+            self.mistakes.append(f"{context.get('message')}: {error!r}")
+
+
+class SimulatedRunner:
+    """Runs of rules: programs are simulated, the queues of this server are the real ones."""
+
+    def __init__(
+        self,
+        add_work: AddsWork | None,
+        put_item: PutsItems | None,
+        chance: random.Random,
+        begins: Callable[[str], None],
+    ) -> None:
+        self._chance = chance
+        self._begins = begins
+        self._others: dict[type[RunnerRecord], Runner[Any]] = {
+            WorkQueueRunner: QueueRunner(add_work),
+            FanOutRunner: JournalRunner(put_item),
+        }
+
+    async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:
+        if not isinstance(request.runner, Shell):
+            return await self._others[type(request.runner)].run(request)
+        self._begins(request.job_id)
+        await asyncio.sleep(self._chance.random() * MAX_RUN_S)
+        return RunResult(True) if self._chance.random() < 0.95 else RunResult(False, "exit code 1")
+
+    async def close(self) -> None:
+        """Runs share nothing."""

@@ -1,0 +1,222 @@
+"""Virtual time, and event loops on it: everything that happens is one step of one thread.
+
+    World     clock --advances only here--> heap of timers, queue of what is ready --> one step
+      Loop    an asyncio event loop of one simulated process; many share the world, each may die
+
+Steps run in the order of their time, and at one time in the order in which they were asked for,
+as asyncio promises. Nothing waits: when no step is ready, the clock jumps to the next timer. A
+process that dies takes its steps along: whatever was still to happen in it never does.
+
+All chance comes from ``World.random``, or from ``World.fork`` for parts whose number of draws must
+not disturb others. ``note`` feeds a hash of all that can be seen from outside; two runs of a seed
+are the same if their hashes are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextvars import Context
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from journeyman.testing.simulated_disk import ManualClock
+from journeyman.units import NS_PER_S
+
+T = TypeVar("T")
+
+MAX_STEPS_AT_ONE_TIME = 1_000_000  # then something spins
+
+
+class Stuck(AssertionError):
+    """Nothing can happen any more, or the same moment does not end."""
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.clock = ManualClock()
+        self.steps = 0
+        self._timers: list[tuple[int, int, events.Handle]] = []
+        self._ready: deque[events.Handle] = deque()
+        self._asked = 0
+        self._forward_ns = 0
+        self._hash = blake2b(digest_size=16)
+
+    def fork(self, name: object) -> random.Random:
+        """Chance of its own for a part with this name."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def note(self, *facts: object) -> None:
+        """Something that can be seen from outside has happened now."""
+        self._hash.update(repr((self.clock.monotonic_ns(), facts)).encode())
+
+    @property
+    def trace(self) -> str:
+        return self._hash.hexdigest()
+
+    def set_clock(self, by_ns: int) -> None:
+        """Set the wall clock forward or back."""
+        self.clock.step_wall(by_ns)
+        self._forward_ns += max(by_ns, 0)
+
+    def elapsed_ns(self) -> int:
+        """Time that has passed by any clock of a server: set forward it counts, set back it does
+        not. What may end after some time has not ended if less than that has passed by this."""
+        return self.clock.monotonic_ns() + self._forward_ns
+
+    def call_soon(self, handle: events.Handle) -> None:
+        self._ready.append(handle)
+
+    def call_at(self, when_ns: int, handle: events.Handle) -> None:
+        self._asked += 1
+        heapq.heappush(self._timers, (when_ns, self._asked, handle))
+
+    def run_until(self, is_over: Callable[[], bool]) -> None:
+        """Step until it is; Stuck if nothing is left to happen before."""
+        ready, timers, clock = self._ready, self._timers, self.clock
+        running: asyncio.AbstractEventLoop | None = None
+        since = self.steps
+        try:
+            while not is_over():
+                if not ready:
+                    if not timers:
+                        raise Stuck("nothing is left to happen")
+                    ahead_ns = timers[0][0] - clock.monotonic_ns()
+                    if ahead_ns > 0:
+                        clock.advance_ns(ahead_ns)
+                        since = self.steps
+                    ready.append(heapq.heappop(timers)[2])
+                handle = ready.popleft()
+                loop: Any = handle._loop  # type: ignore[attr-defined]
+                if handle.cancelled() or loop.is_dead:
+                    continue
+                if loop is not running:
+                    asyncio._set_running_loop(loop)
+                    running = loop
+                self.steps += 1
+                if self.steps - since > MAX_STEPS_AT_ONE_TIME:
+                    raise Stuck(f"the same moment does not end: {handle!r}")
+                handle._run()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def loop(self) -> Loop:
+        """An event loop for a process. What no server uses is not there."""
+        return Loop(self)  # type: ignore[abstract]
+
+    def run(self, loop: Loop, work: Coroutine[Any, Any, T]) -> T:
+        """Step until the work is done; what it returned or raised."""
+        task: asyncio.Task[T] = loop.create_task(work)
+        self.run_until(task.done)
+        return task.result()
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """The event loop of one process. ``on_mistake`` hears of exceptions that no code caught."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_dead = False
+        self.on_mistake: Callable[[dict[str, Any]], None] = _raise
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.listen: Callable[..., Any] | None = None  # see network.py
+        self._executor: Executor | None = None
+
+    # -- time --
+
+    def time(self) -> float:
+        return self.world.clock.monotonic_ns() / NS_PER_S
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> events.Handle:
+        handle = events.Handle(callback, args, self, context)
+        self.world.call_soon(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        timer = events.TimerHandle(when, callback, args, self, context)
+        self.world.call_at(-int(-when * NS_PER_S // 1), timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """It is skipped when its time comes."""
+
+    # -- tasks --
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
+        self.tasks[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task, None)
+
+    def use_executor(self, executor: Executor) -> None:
+        """For ``run_in_executor`` without one."""
+        self._executor = executor
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        chosen = executor or self._executor
+        assert chosen is not None
+        return asyncio.wrap_future(chosen.submit(func, *args), loop=self)
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:
+        assert self.listen is not None
+        return self.listen(*args, **options)
+
+    # -- the end --
+
+    def die(self) -> None:
+        """Nothing of this process happens any more. Its coroutines are closed, for their memory."""
+        self.is_dead = True
+        for task in list(self.tasks):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            try:
+                task.get_coro().close()
+            except BaseException:  # noqa: BLE001, S112 - what it does in the end, it does not do
+                continue
+        self.tasks.clear()
+
+    # -- what asyncio asks of a loop --
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.is_dead
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.is_dead:
+            self.on_mistake(context)
+
+
+def _raise(context: dict[str, Any]) -> None:
+    raise context.get("exception") or AssertionError(context.get("message"))
