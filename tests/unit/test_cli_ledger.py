@@ -124,3 +124,30 @@ def test_an_empty_one_is_told_by_its_lock(tmp_path: Path):
 def test_a_segment_is_told_under_any_name(ledger: Path):
     (ledger / "000000001.ledger").rename(ledger / "old")
     assert len(rows(run("dump", "--json", ledger / "old"))) == 2
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_a_compaction_that_was_cut_short_is_read_as_it_will_end(tmp_path: Path, removed: int):
+    """The snapshot has taken the place of the last segment, and older ones are still there."""
+    directory = write(tmp_path, QueuePaused(NOW, "a"), QueuePaused(NOW, "b"))
+    for number, record in enumerate((QueuePaused(NOW, "c"), QueueResumed(NOW, "a")), 2):
+        data = HEADER + CODEC.encode(record)
+        (directory / f"00000000{number}.ledger").write_bytes(data)
+    before = run("dump", "--compact", directory).stdout
+    staged = directory / "_compacting" / "000000003.ledger"
+    staged.parent.mkdir()
+    kept = (QueuePaused(NOW, "b"), QueuePaused(NOW, "c"))
+    staged.write_bytes(HEADER + b"".join(CODEC.encode(record) for record in kept))
+    change = {
+        "version": 1,
+        "renames": {"_compacting/000000003.ledger": "000000003.ledger"},
+        "removes": ["000000001.ledger", "000000002.ledger"],
+    }
+    (directory / "_publication.json").write_text(json.dumps(change))
+    assert run("dump", "--compact", directory).stdout == before
+    staged.rename(directory / "000000003.ledger")
+    for number in range(removed):
+        (directory / change["removes"][number]).unlink()  # type: ignore[index]
+    assert run("dump", "--compact", directory).stdout == before
+    (row,) = rows(run("verify", "--json", directory))
+    assert row["logs"][0]["kinds"] == {"queue-paused": 2}

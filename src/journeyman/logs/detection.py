@@ -31,7 +31,7 @@ from journeyman.data_directory import (
     WORKQ_DIRECTORY,
 )
 from journeyman.disk import Disk
-from journeyman.errors import FormatError, IncompleteEntry, UsageError
+from journeyman.errors import FormatError, IncompleteEntry, LogError, UsageError
 from journeyman.logs.catalog import (
     DEFAULT_ZTICK_NAME,
     KESTREL,
@@ -45,6 +45,7 @@ from journeyman.logs.catalog import (
     reading_order,
 )
 from journeyman.logs.kestrel.kestrel2_import import find_old_journals, is_old_journal
+from journeyman.logs.publication import Publication, journal_path, paths_after, pending
 from journeyman.logs.segments import (
     APPEND_LOCK,
     LEDGER_LOCK,
@@ -77,7 +78,7 @@ def relist(disk: Disk, log: Log, *, compacted: bool = False) -> Log:
     names, _ = _names_in(disk, log.where)
     if log.queue is not None:
         return _queue(log.where, names, log.queue)
-    return _numbered(log.dialect, log.where, names)
+    return _numbered(disk, log.dialect, log.where, names)
 
 
 def ztick_files(disk: Disk, active: str) -> list[str]:
@@ -191,11 +192,11 @@ class LogFinder:
         if dialect == WORKQ:
             if not workq_segments(names) and APPEND_LOCK not in names:
                 raise UsageError(f"no workq segment in {path}: give the directory of a log")
-            return [_numbered(WORKQ, path, names)]
+            return [_numbered(self._disk, WORKQ, path, names)]
         if dialect == LEDGER:
             if not ledger_segments(names) and LEDGER_LOCK not in names:
                 raise UsageError(f"no segment of a ledger in {path}: give the directory of one")
-            return [_numbered(LEDGER, path, names)]
+            return [_numbered(self._disk, LEDGER, path, names)]
         return (
             _queues(path, names, queue) if dialect == KESTREL else [self._only_ztick(path, names)]
         )
@@ -340,10 +341,14 @@ def _ztick(directory: str, name: str) -> Log:
     return Log(ZTICK, active, (LogFile(ZTICK, active),), whole=True)
 
 
-def _numbered(dialect: str, path: str, names: list[str]) -> Log:
+def _numbered(disk: Disk, dialect: str, path: str, names: list[str]) -> Log:
+    """A change of its files that was cut short counts as done: the next open carries it through."""
     own = workq_segments(names) if dialect == WORKQ else ledger_segments(names)
-    files = (LogFile(dialect, posixpath.join(path, name)) for name in own)
-    return Log(dialect, path, tuple(files), whole=True)
+    change = None
+    with suppress(LogError):  # a damaged journal: the next open sets it aside
+        change = pending(disk, journal_path(path))
+    paths = paths_after(disk, path, change or Publication({}), own)
+    return Log(dialect, path, tuple(LogFile(dialect, each) for each in paths), whole=True)
 
 
 def _queues(path: str, names: list[str], queue: str | None) -> list[Log]:

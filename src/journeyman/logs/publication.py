@@ -155,6 +155,17 @@ def pending(disk: Disk, journal: str) -> Publication | None:
     return _read(disk, journal) if disk.exists(journal) else None
 
 
+def paths_after(disk: Disk, directory: str, change: Publication, names: Iterable[str]) -> list[str]:
+    """Where these files of a directory are read, so that they are as the change leaves them."""
+    staged = {
+        name: place
+        for place, name in change.renames.items()
+        if disk.exists(posixpath.join(directory, place))
+    }
+    kept = (name for name in names if name not in change.removes)
+    return [posixpath.join(directory, staged.get(name, name)) for name in kept]
+
+
 def finish(disk: Disk, journal: str) -> bool:
     """Carry through what a crash interrupted; whether there was anything to do.
 

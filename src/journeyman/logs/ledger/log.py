@@ -52,6 +52,7 @@ from journeyman.logs.publication import (
     Publication,
     finish,
     journal_path,
+    paths_after,
     pending,
     publish,
     write_whole,
@@ -277,22 +278,11 @@ def _views(disk: Disk, directory: str) -> list[memoryview]:
         with suppress(FileNotFoundError):
             change, paths = pending(disk, journal), _segments(disk, directory)
             if change is not None:
-                paths = _changed(disk, directory, change, paths)
+                paths = paths_after(disk, directory, change, map(posixpath.basename, paths))
             views = [disk.view(path) for path in paths]
             if change is not None or paths == _segments(disk, directory):
                 return views
     raise LogError(directory, "its files change all the time; try again")
-
-
-def _changed(disk: Disk, directory: str, change: Publication, paths: list[str]) -> list[str]:
-    """The segments as a compaction that was decided on, and cut short, leaves them."""
-    staged = {
-        posixpath.join(directory, name): posixpath.join(directory, place)
-        for place, name in change.renames.items()
-        if disk.exists(posixpath.join(directory, place))
-    }
-    kept = [path for path in paths if posixpath.basename(path) not in change.removes]
-    return [staged.get(path, path) for path in kept]
 
 
 def _segments(disk: Disk, directory: str) -> list[str]:
