@@ -74,7 +74,7 @@ bench: $(STAMP) ## Measure, side by side with a peer; figures go to bench/result
 
 fuzz: $(STAMP) ## A million inputs a format, guided by coverage (needs a wheel of atheris)
 	$(PIP) --group fuzz
-	for target in ztick workq kestrel keyspace; do \
+	for target in ztick workq kestrel keyspace ledger; do \
 	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
 
 clean: ## Remove what the other targets made

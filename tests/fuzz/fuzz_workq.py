@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats.framing import Entry, Stop, scan
+from journeyman.formats.framing import Codec, Entry, Stop, scan
 from journeyman.formats.workq import (
     CODEC,
     HEADER,
@@ -67,7 +68,7 @@ def check(data: bytes) -> None:
     if ending.stop is not Stop.BAD_HEADER:
         torn = CODEC.is_torn(data, ending.offset)
         assert not torn or ending.stop in (Stop.TORN, Stop.CORRUPT)
-        check_salvage(data, ending.offset)
+        check_salvage(CODEC, data, ending.offset)
 
 
 def with_good_checksums(data: bytes) -> bytes:
@@ -93,21 +94,21 @@ def check_entry(data: bytes, entry: Entry[Record]) -> None:
         assert again.record == entry.record
 
 
-def check_salvage(data: bytes, offset: int) -> None:
+def check_salvage(codec: Codec[Any], data: bytes, offset: int) -> None:
     """Reading on behind damage always gets on, and only ever to a proven frame or the end."""
     while True:
         try:
-            entry = CODEC.decode(data, offset)
+            entry = codec.decode(data, offset)
             if entry is None:
                 break
             following: int | None = entry.end
         except FormatError as error:
             if error.offset != offset:
                 raise AssertionError("the error names another place") from error
-            following = CODEC.skip(data, offset)
+            following = codec.skip(data, offset)
             if following is None:
-                following = CODEC.resync(data, offset + 1)
-                assert following is None or CODEC.resync(data, following) == following
+                following = codec.resync(data, offset + 1)
+                assert following is None or codec.resync(data, following) == following
         if following is None:
             break
         assert offset < following <= len(data)

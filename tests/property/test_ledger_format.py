@@ -16,6 +16,7 @@ from journeyman.formats.ledger import (
     QueuePaused,
     Record,
     TimetableSet,
+    UnparsingLedger,
     encode_payload,
 )
 from journeyman.formats.workq.frame import seal, to_bytes
@@ -93,14 +94,18 @@ def test_a_proven_payload_is_a_record_or_damage_and_never_anything_else(payload:
         b'{"v":1,"kind":7}',
         b'{"v":NaN,"kind":"x"}',
         b'{"v":1,"kind":"x","y":Infinity}',
+        b'{"v":1,"kind":"x","y":-1e999}',
+        b'{"v":1,"kind":"timetable-set","timetable":"a","body":{"n":01}}',
+        b'{"v":1,"kind":"timetable-set","timetable":"a","body":{"n":1e999}}',
         b'{"v":1,"kind":"x","y":' + b"[" * 200_000,
         b'{"v":1,"kind":"x","y":' + b"9" * 10_000 + b"}",
         '{"v":1,"kind":"queue-paused","queue":"a"}'.encode("utf-16"),
     ],
 )
 def test_a_payload_that_is_not_an_object_with_version_and_kind_is_damage(payload: bytes):
-    with pytest.raises(FormatError):
-        CODEC.decode(framed(payload), 0)
+    for codec in (CODEC, UnparsingLedger(("timetable-set",))):
+        with pytest.raises(FormatError):
+            codec.decode(framed(payload), 0)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ The whole contract: docs/formats/ledger.md.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from journeyman.formats.ledger.records import KINDS, VERSION, Kind, NewerRecord,
 from journeyman.formats.workq import frame as workq_frame
 from journeyman.formats.workq.frame import MAX_RECORD_BYTES, FramedCodec, read_time, write_time
 from journeyman.formats.workq.records import Instant
+from journeyman.units import NS_PER_S
 
 HEADER = b"jmlg\x00\x00\x00\x01"
 _MAX_INTEGER = 2**63 - 1
@@ -82,6 +84,8 @@ class UnparsingLedger(_Ledger):
         if offset >= len(data):
             return None
         frame, at = workq_frame.read_frame(data, offset)
+        if frame[_NANOS] >= _SECOND:  # read_time refuses it
+            return super().decode(data, offset)
         for name, fullmatch in self._patterns:
             if (match := fullmatch(frame, at)) is not None:
                 record = UnparsedRecord(name, match.groups())
@@ -90,7 +94,17 @@ class UnparsingLedger(_Ledger):
 
 
 _BEGIN = b'{"v":%d,"kind":"' % VERSION
-_TYPES = {"str": rb'"([ !#-\[\]-~]*)"', "Body": rb"(\{.*\})"}  # plain ASCII without \ and "
+_NANOS = slice(9, 13)  # of a time
+_SECOND = NS_PER_S.to_bytes(4, "big")
+# What these match is JSON: plain ASCII without escapes, and no objects in objects. All else is
+# parsed at once.
+_TEXT = rb'"[ !#-\[\]-~]*+"'
+_VALUE = rb"(?:%b|0|-?[1-9][0-9]{0,18}|\[(?:%b(?:,%b)*+)?\])" % (_TEXT, _TEXT, _TEXT)
+_MEMBER = rb"%b:%b" % (_TEXT, _VALUE)
+_TYPES = {
+    "str": rb'"([ !#-\[\]-~]*+)"',
+    "Body": rb"(\{(?:%b(?:,%b)*+)?\})" % (_MEMBER, _MEMBER),
+}
 
 
 def _pattern_of(kind: Kind) -> re.Pattern[bytes]:
@@ -134,10 +148,17 @@ def _read_payload(logged: Instant, payload: bytes, offset: int) -> Record:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+    raise ValueError(f"{constant[:20]} is not a number of JSON")
 
 
-_loads = json.JSONDecoder(parse_constant=_refuse).decode  # json.loads would make one per record
+def _read_float(text: str) -> float:
+    if math.isinf(number := float(text)):
+        _refuse(text)
+    return number
+
+
+# json.loads would make one per record.
+_loads = json.JSONDecoder(parse_constant=_refuse, parse_float=_read_float).decode
 
 
 def _values(kind: Kind, members: dict[str, Any]) -> list[Any] | None:
