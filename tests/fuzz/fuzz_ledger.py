@@ -43,7 +43,10 @@ def corpus() -> list[bytes]:
             last = entries[min(first + RECORDS_A_PIECE, len(entries)) - 1]
             pieces[HEADER + segment[entries[first].offset : last.end]] = None
     odd: Body = {"n": -1.5e300, "deep": [[{"a": {}}], None, True], "text": '\\ " \udcff é 😀'}
-    unusual = (TimetableSet(NOW, "a@b", odd), JobOptionsSet(NOW, "id", {"key": "k", "touched": 1}))
+    unusual: tuple[Record, ...] = (
+        TimetableSet(NOW, "a@b", odd),
+        JobOptionsSet(NOW, "id", {"key": "k", "touched": 1}),
+    )
     pieces[HEADER + b"".join(map(CODEC.encode, unusual))] = None
     return [*pieces, HEADER + bytes(64)]
 

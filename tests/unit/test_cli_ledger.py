@@ -130,7 +130,8 @@ def test_a_segment_is_told_under_any_name(ledger: Path):
 def test_a_compaction_that_was_cut_short_is_read_as_it_will_end(tmp_path: Path, removed: int):
     """The snapshot has taken the place of the last segment, and older ones are still there."""
     directory = write(tmp_path, QueuePaused(NOW, "a"), QueuePaused(NOW, "b"))
-    for number, record in enumerate((QueuePaused(NOW, "c"), QueueResumed(NOW, "a")), 2):
+    later: tuple[Record, ...] = (QueuePaused(NOW, "c"), QueueResumed(NOW, "a"))
+    for number, record in enumerate(later, 2):
         data = HEADER + CODEC.encode(record)
         (directory / f"00000000{number}.ledger").write_bytes(data)
     before = run("dump", "--compact", directory).stdout
