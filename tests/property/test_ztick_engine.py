@@ -56,6 +56,7 @@ from journeyman.protocols.ztick.commands import (
     Remove,
     RemoveRule,
     Set,
+    SetMany,
     SetRule,
 )
 from tests.support.effort import cases
@@ -64,6 +65,7 @@ from tests.support.loaded_engines import load_schedule
 MAX_RUNS = 1
 NAMES = ("a", "a.b", "a.b.c", "a.bc", "b", "b.a", "c", "ü", "")
 identifiers = st.sampled_from(NAMES)
+ascii_names = st.sampled_from(("a", "a.b", "b", "c"))
 patterns = st.sampled_from(("", "a", "a.", "a.b", "b", "ü", "x"))
 namespaces = st.sampled_from(("*", "*", "*", "a", "a.b", "b"))
 times = st.integers(-3, 40) | st.sampled_from((-(2**63), 2**63 - 1))
@@ -175,9 +177,7 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def decide(self, command: Decidable, namespace: str = "*") -> ZtickOutcome:
         outcome = self.schedule.decide(command, self.now_ns, namespace)
-        for record in outcome.records:
-            CODEC.encode(record)  # can be written
-        self.log += outcome.records
+        self.log += [_decoded(record) for record in outcome.records]
         return outcome
 
     @initialize(runner=runners)
@@ -197,6 +197,17 @@ class ScheduleMachine(RuleBasedStateMachine):
             assert outcome == ((JobSet(name, time_ns, Status.PLANNED),), DONE, ())
         else:
             assert outcome == ((), OUT_OF_SCOPE, ())
+
+    @rule(rows=st.lists(st.tuples(ascii_names, st.integers(0, 40)), min_size=2, max_size=6))
+    def set_many(self, rows: list[tuple[str, int]]) -> None:
+        many = SetMany([(b"r", name.encode(), b"%d" % time_ns) for name, time_ns in rows])
+        records, reply, effects = self.decide(many)
+        for name, time_ns in rows:
+            self.model.set(name, time_ns)
+        assert [_decoded(record) for record in records] == [
+            JobSet(name, time_ns, Status.PLANNED) for name, time_ns in rows
+        ]
+        assert (reply, effects) == (DONE, ())
 
     @rule(name=identifiers, namespace=namespaces)
     def remove(self, name: str, namespace: str) -> None:
@@ -394,6 +405,13 @@ class ScheduleMachine(RuleBasedStateMachine):
             name: (j.execution_ns, j.status) for name, j in self.model.jobs.items()
         }
         assert folded.rules == self.model.rules
+
+
+def _decoded(record: Record | bytes) -> Record:
+    """It can be written and comes back, also if it was encoded while it was decided."""
+    entry = CODEC.decode(record if isinstance(record, bytes) else CODEC.encode(record), 0)
+    assert entry is not None
+    return entry.record
 
 
 def covers(namespace: str, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -38,6 +39,8 @@ from journeyman.protocols.ztick import (
     TooLong,
     ZtickParser,
 )
+from journeyman.protocols.ztick.commands import SetMany
+from journeyman.protocols.ztick.fast_path import MAX_ROWS, feed
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, LineBuffer, read_timestamp, tokenize
 from journeyman.protocols.ztick.replies import in_quotes, join, quote
 from journeyman.protocols.ztick.rules import read_runner, runner_words
@@ -160,6 +163,39 @@ def test_any_cut_of_the_bytes_gives_the_same_events(cut: tuple[bytes, list[bytes
         assert parts.kept_bytes < LINE_LIMIT_BYTES
     assert found == whole.feed(data)
     assert (parts.closed, parts.kept_bytes) == (whole.closed, whole.kept_bytes)
+
+
+USUAL = st.builds(
+    b"%b SET %b %d\n".__mod__,
+    st.tuples(
+        st.sampled_from([b"r", b"r1", b"AUTH", b"a:", b"'\\", b"q" * 201]),
+        st.sampled_from([b"a", b"app.task.1", b"journeyman.seal.x", b"j", b"a:b", b"n" * 1001]),
+        st.integers(0, 2**63),
+    ),
+)
+MIXED = st.lists(st.one_of(USUAL, USUAL, USUAL, PIECES), max_size=12).map(b"".join)
+
+
+@given(st.data(), st.one_of(MIXED, STREAMS), st.booleans())
+def test_the_fast_path_gives_what_the_parser_gives(data: st.DataObject, sent: bytes, auth: bool):
+    law, fast = ZtickParser(auth_required=auth), ZtickParser(auth_required=auth)
+    sent = b"AUTH secret\n" * auth + sent
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=4)))
+    pieces = [sent[begin:end] for begin, end in pairwise([0, *cuts, len(sent)])]
+    found: list[Event] = []
+    for piece in pieces:
+        for event in feed(fast, piece):
+            found += event.one_by_one() if isinstance(event, SetMany) else [event]
+    assert found == law.feed(sent)
+    assert (fast.closed, fast.kept_bytes) == (law.closed, law.kept_bytes)
+
+
+def test_sets_that_come_together_are_one_event_and_bounded():
+    parser = ZtickParser()
+    parser.feed(b"r STAT\n")
+    events = feed(parser, b"r SET a 1\n" * (2 * MAX_ROWS + 1) + b"r S")
+    assert [len(e.rows) for e in events if isinstance(e, SetMany)] == [MAX_ROWS, MAX_ROWS, 1]
+    assert feed(parser, b"ET b 2\n") == [Set(b"r", "b", 2)]
 
 
 @given(STREAMS, st.booleans())

@@ -54,6 +54,7 @@ from journeyman.protocols.ztick import (
     Set,
     Stat,
 )
+from journeyman.protocols.ztick.commands import SetMany
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
@@ -127,6 +128,7 @@ def test_commands_are_counted_by_kind_and_outcome():
         metrics,
         (Set(b"r", "a", 1), DONE),
         (Set(b"r", "b", 1), DONE),
+        (SetMany([(b"r", b"e", b"1"), (b"r", b"f", b"1")]), DONE),
         (Set(b"r", "c", 1), OUT_OF_SCOPE),
         (Set(b"r", "d", 1), LogFull("log", "no room")),
         (Get(b"r", "x"), JobNotFound("x")),
@@ -137,7 +139,7 @@ def test_commands_are_counted_by_kind_and_outcome():
     rows = read(metrics)
     counts = {k[1]: v for k, v in rows.items() if k[0] == "journeyman_commands_total"}
     assert counts == {
-        "command=set,outcome=ok": 2,
+        "command=set,outcome=ok": 4,
         "command=set,outcome=auth_denied": 1,
         "command=set,outcome=internal": 1,
         "command=get,outcome=not_found": 1,
@@ -146,7 +148,7 @@ def test_commands_are_counted_by_kind_and_outcome():
         "command=remove,outcome=ok": 1,
         "command=stat,outcome=ok": 1,
     }
-    assert rows["journeyman_jobs_scheduled_total", ""] == 2
+    assert rows["journeyman_jobs_scheduled_total", ""] == 4
     assert rows["journeyman_jobs_removed_total", ""] == 1
     assert rows["journeyman_batches_total", ""] == 2
 

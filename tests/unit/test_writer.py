@@ -9,6 +9,7 @@ from typing import Any
 from journeyman.engines.ztick.messages import (
     Accepted,
     JobNotFound,
+    Reply,
     Resume,
     RunFinished,
     ScheduledJobState,
@@ -26,6 +27,7 @@ from journeyman.protocols.ztick import (
     SetRule,
     Stat,
 )
+from journeyman.protocols.ztick.commands import SetMany
 from journeyman.servers.core import group_commit
 from journeyman.servers.core.group_commit import MAX_BATCH
 from journeyman.servers.ztick.writer import Request
@@ -282,6 +284,44 @@ def test_a_namespace_limits_what_a_client_sees_and_changes():
         (_, denied), (_, listing) = guest.told
         assert type(denied).__name__ == "OutOfScope"
         assert [row[0] for rows in listing for row in rows] == ["guest.1"]
+
+    run(scenario)
+
+
+def test_sets_that_came_together_are_decided_apart_for_a_namespace_and_refused_together():
+    many = SetMany([(b"1", b"mine", b"5"), (b"2", b"guest.1", b"6")])
+
+    class Guest(Caller):
+        def render(self, request: Request, reply: Reply | None) -> bytes:
+            return b"%b %b;" % (request.request_id, type(reply).__name__.encode())
+
+    async def scenario():
+        bench, guest, owner = Bench(), Guest("guest."), Caller()
+        bench.writer.submit(guest, [many])
+        await bench.settle()
+        assert guest.told == [b"1 OutOfScope;2 Accepted;"]
+        assert bench.journal.records == [JobSet("guest.1", 6, Status.PLANNED)]
+        bench.journal.errors.append(LogFull("log", "no room"))
+        bench.writer.submit(owner, [many])
+        await bench.settle()
+        assert owner.told == [(b"1", "failed")]
+        assert bench.schedule.stats().jobs_total == 1
+        seen: list[Any] = []
+        bench.writer.watchers.append(seen.extend)
+        bench.writer.submit(owner, [many])
+        await bench.settle()
+        assert seen == [JobSet("mine", 5, Status.PLANNED), JobSet("guest.1", 6, Status.PLANNED)]
+
+    run(scenario)
+
+
+def test_a_batch_takes_as_many_sets_whether_they_came_together_or_not():
+    async def scenario():
+        bench, caller = Bench(), Caller()
+        many = SetMany([(b"r", b"job", b"5")] * 128)
+        bench.writer.submit(caller, [many] * (2 * MAX_BATCH // 128))
+        await bench.settle()
+        assert [len(write) for write in bench.journal.writes] == [MAX_BATCH, MAX_BATCH]
 
     run(scenario)
 

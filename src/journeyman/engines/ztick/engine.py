@@ -67,7 +67,7 @@ from journeyman.engines.ztick.rules import RuleBook
 from journeyman.engines.ztick.timetables import TimetableBook
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet, Status
-from journeyman.formats.ztick.codec import is_reserved
+from journeyman.formats.ztick.codec import encode_planned, is_reserved
 from journeyman.protocols.ztick.commands import (
     Command,
     Get,
@@ -76,6 +76,7 @@ from journeyman.protocols.ztick.commands import (
     Remove,
     RemoveRule,
     Set,
+    SetMany,
     SetRule,
     Stat,
 )
@@ -201,7 +202,7 @@ class ZtickState:
         self.timetables = timetables
         self.runs = RunQueue(max_runs)
         self.now_ns = 0
-        self.records: list[Record] = []
+        self.records: list[Record | bytes] = []  # bytes: encoded already
         self.ledger: list[LedgerRecord] = []  # taken once a batch
         self.effects: tuple[StartRun, ...] = ()
         self.overdue: Job | None = None  # planned jobs of the log below this are not run
@@ -255,6 +256,16 @@ def _set(state: ZtickState, command: Set, prefix: str) -> Reply:
     state.records.append(JobSet(identifier, execution_ns, _PLANNED))
     if before is not None:
         _withdraw(state, identifier, before)
+    return DONE
+
+
+def _set_many(state: ZtickState, command: SetMany, prefix: str) -> Reply:
+    """As ``_set`` for each; their records are encoded here, once."""
+    assert not prefix, "a client of one namespace may be refused some of them"
+    rows = [(identifier, int(time)) for _, identifier, time in command.rows]
+    for identifier, before in state.jobs.plan_many(rows):
+        _withdraw(state, identifier, before)
+    state.records += [encode_planned(*row) for row in rows]
     return DONE
 
 
@@ -445,6 +456,7 @@ def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
 
 _DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply | None]] = {
     Set: _set,
+    SetMany: _set_many,
     Get: _get,
     Remove: _remove,
     Query: _query,

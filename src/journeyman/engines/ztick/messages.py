@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from journeyman.engines.ztick.browsing import JobPage, StillSorting
 from journeyman.engines.ztick.jobs import JobListing
-from journeyman.formats.ztick import JobSet, Record, RuleSet, Runner, Status
+from journeyman.formats.ztick import JobSet, RuleSet, Runner, Status
 from journeyman.timetables import Firing
 
 Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
@@ -266,6 +266,6 @@ OUT_OF_SCOPE = OutOfScope()
 class ZtickOutcome(NamedTuple):
     """A named tuple because one is made for every command."""
 
-    records: tuple[Record, ...]
+    records: tuple[Any, ...]  # each a Record, or the bytes of one: encoded while it was decided
     reply: Reply | None
     effects: tuple[StartRun, ...]

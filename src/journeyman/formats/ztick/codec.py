@@ -221,6 +221,12 @@ def _encode(record: Record) -> bytes:
     return _frame(JOB_REMOVAL if isinstance(record, JobRemoved) else RULE_REMOVAL, identifier)
 
 
+def encode_planned(identifier: bytes, execution_ns: int) -> bytes:
+    """The entry of a planned job, whose identifier and time are known to be right."""
+    size = len(identifier)
+    return HEAD.pack(size + JOB_EXTRA, JOB, size) + identifier + JOB_TAIL.pack(execution_ns, 0)
+
+
 def _frame(kind: int, fields: bytes) -> bytes:
     length = 1 + len(fields)
     if length > MAX_ENTRY_BYTES:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.events import Auth, AuthRequired, Foreign
@@ -54,6 +54,20 @@ class Set:
     request_id: bytes
     identifier: str
     execution_ns: int
+
+
+class SetMany(NamedTuple):
+    """SETs that came together, of the usual shape: see fast_path.py. Each is answered."""
+
+    rows: list[tuple[bytes, bytes, bytes]]  # request id, job identifier, nanoseconds
+
+    @property
+    def request_id(self) -> bytes:
+        """That of the first."""
+        return self.rows[0][0]
+
+    def one_by_one(self) -> list[Set]:
+        return [Set(request_id, name.decode(), int(time)) for request_id, name, time in self.rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +196,7 @@ OfTimetable: TypeAlias = (
     | BackfillTimetable
 )
 Command: TypeAlias = (
-    Set | Get | Query | ListRules | Stat | Remove | RemoveRule | SetRule | OfTimetable
+    Set | SetMany | Get | Query | ListRules | Stat | Remove | RemoveRule | SetRule | OfTimetable
 )
 
 

@@ -102,13 +102,14 @@ class _State(Enum):
 class ZtickParser:
     """One connection: ``feed`` it what was received, get what was asked."""
 
-    __slots__ = ("_auth_is_off", "_first", "_lines", "_state")
+    __slots__ = ("_auth_is_off", "_first", "_state", "is_plain", "lines")
 
     def __init__(self, *, auth_required: bool = False) -> None:
-        self._lines = LineBuffer()
+        self.lines = LineBuffer()
         self._first: bytes | None = b""  # until it is known that TLS is not spoken
         self._auth_is_off = not auth_required
         self._state = _State.AWAITING_AUTH if auth_required else _State.OPEN
+        self.is_plain = False  # only commands are expected: see fast_path.py
 
     @property
     def closed(self) -> bool:
@@ -118,7 +119,7 @@ class ZtickParser:
     @property
     def kept_bytes(self) -> int:
         """How much of an unfinished line is waiting for its end."""
-        return self._lines.kept_bytes
+        return self.lines.kept_bytes
 
     def feed(self, data: bytes) -> list[commands.Event]:
         """The events of the lines that ``data`` completes."""
@@ -127,8 +128,9 @@ class ZtickParser:
         if self._first is not None and self._begins_as_tls(data):
             self._close()
             return [TLS]
+        self.is_plain = self._first is None and self._state is _State.OPEN
         events: list[commands.Event] = []
-        for line in self._lines.feed(data):
+        for line in self.lines.feed(data):
             tokens = tokenize(line)
             if self._state is _State.OPEN:
                 event = _read(tokens, line)
@@ -143,8 +145,8 @@ class ZtickParser:
                 if type(event) is Foreign:
                     self._close()
                     return events
-        if self._lines.overflowed:
-            events.append(foreign(self._lines.too_long[:HEAD_BYTES]) or commands.TooLong())
+        if self.lines.overflowed:
+            events.append(foreign(self.lines.too_long[:HEAD_BYTES]) or commands.TooLong())
             self._close()
         return events
 
@@ -158,6 +160,7 @@ class ZtickParser:
     def _read_first(self, tokens: list[bytes], line: bytes) -> commands.Event | None:
         if len(tokens) > 1 and tokens[0] == b"AUTH":
             self._state = _State.OPEN
+            self.is_plain = self._first is None
             return Auth(tokens[1])
         if found := foreign(line):
             return found
@@ -168,7 +171,8 @@ class ZtickParser:
 
     def _close(self) -> None:
         self._state = _State.CLOSED
-        self._lines = LineBuffer()  # what is left of the last feed is of no use any more
+        self.is_plain = False
+        self.lines = LineBuffer()  # what is left of the last feed is of no use any more
 
 
 def _read(tokens: list[bytes], line: bytes) -> commands.Event | None:
@@ -278,18 +282,18 @@ class LineBuffer:
     ``too_long`` is that line as far as it was received.
     """
 
-    __slots__ = ("_limit_bytes", "_rest", "overflowed", "too_long")
+    __slots__ = ("_limit_bytes", "overflowed", "rest", "too_long")
 
     def __init__(self, limit_bytes: int = LINE_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._rest = b""
+        self.rest = b""  # of an unfinished line
         self.overflowed = False
         self.too_long = b""
 
     @property
     def kept_bytes(self) -> int:
         """How much of an unfinished line is waiting for its end."""
-        return len(self._rest)
+        return len(self.rest)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that ``data`` completes, each without its line end.
@@ -299,24 +303,24 @@ class LineBuffer:
         if self.overflowed:
             return []
         has_line_end = b"\n" in data
-        data = self._rest + data
+        data = self.rest + data
         if not has_line_end:
             # What is kept holds no line end already, so there is still none.
             lines = []
-            self._rest = data
+            self.rest = data
         else:
             lines = self._cut(data) if b'"' in data else self._cut_unquoted(data)
-        if len(self._rest) >= self._limit_bytes and not self.overflowed:
+        if len(self.rest) >= self._limit_bytes and not self.overflowed:
             self.overflowed = True
-            self.too_long = self._rest
+            self.too_long = self.rest
         if self.overflowed:
-            self._rest = b""
+            self.rest = b""
         return lines
 
     def _cut_unquoted(self, data: bytes) -> list[bytes]:
         """Without a quote every LF ends a line."""
         lines = data.split(b"\n")
-        self._rest = lines.pop()
+        self.rest = lines.pop()
         whole = [line.removesuffix(b"\r") for line in lines] if b"\r" in data else lines
         if len(data) > self._limit_bytes:
             # The limit counts the CR as well, so it looks at the lines as they came.
@@ -333,7 +337,7 @@ class LineBuffer:
         while match := _LINE.match(data, start, start + self._limit_bytes):
             lines.append(data[start : match.end() - 1].removesuffix(b"\r"))
             start = match.end()
-        self._rest = data[start:]
+        self.rest = data[start:]
         return lines
 
 

@@ -62,8 +62,11 @@ class Metrics:
 _METRIC_NAMES = tuple(field.name for field in fields(Metrics))
 
 
+OK = b" OK\n"  # after a request id
+
+
 def ok(request_id: bytes) -> bytes:
-    return quote(request_id) + b" OK\n"
+    return quote(request_id) + OK
 
 
 def job_state(request_id: bytes, status: Status, execution_ns: int) -> bytes:

@@ -278,6 +278,10 @@ class GroupCommit(ABC):
         """Whether anything of the batch goes to the log."""
         return bool(batch.records)
 
+    def _durable(self, batch: Batch) -> list[Any]:
+        """The records of the batch, for the watchers."""
+        return batch.records
+
     def _is_quick(self, batch: Batch) -> bool:  # noqa: ARG002 - some look
         """Whether writing this batch may be done here and now, because it waits for no disk."""
         return False
@@ -496,8 +500,9 @@ class GroupCommit(ABC):
             client.answered(answers)
         self._owner.on_answered(batch.requests, batch.outcomes, batch.begun_ns)
         if self.watchers and batch.records:
+            durable = self._durable(batch)
             for watch in tuple(self.watchers):
-                watch(batch.records)
+                watch(durable)
 
     # -- the end of a write --
 

@@ -126,6 +126,10 @@ class CommandCounts:
             zip(map(type, map(_REQUEST, requests)), map(type, outcomes), strict=False)
         )
 
+    def add_more(self, request_type: type, reply_type: type, count: int) -> None:
+        """Of a request that stands for several."""
+        self._counts[request_type, reply_type] += count
+
     def by_word(self) -> Counter[tuple[str, str]]:
         counts: Counter[tuple[str, str]] = Counter()
         for (request_type, reply_type), count in dict(self._counts).items():

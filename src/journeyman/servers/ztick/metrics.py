@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from journeyman import __version__
 from journeyman.engines.ztick.messages import (
@@ -32,7 +32,9 @@ from journeyman.formats.ztick import Runner
 from journeyman.formats.ztick.layout import runner_word
 from journeyman.protocols import ztick
 from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.protocols.ztick.commands import SetMany
 from journeyman.protocols.ztick.timetables import TIMETABLE_COMMANDS
+from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.telemetry.metrics import (
     CommandCounts,
     Family,
@@ -49,6 +51,7 @@ from journeyman.units import NS_PER_MS, NS_PER_S
 
 COMMAND_WORDS: dict[type, str] = {
     ztick.Set: "set",
+    SetMany: "set",
     ztick.SetRule: "rule_set",
     ztick.Get: "get",
     ztick.Query: "query",
@@ -84,7 +87,6 @@ class ServerMetrics:
     def __init__(self, *others: Callable[[], list[Family]]) -> None:
         self._others = others
         self._commands = CommandCounts(COMMAND_WORDS, outcome_word)
-        self.count = self._commands.add
         self._durations: dict[tuple[str, bool], Histogram] = {}
         self._lateness = Histogram()
         self._compactions = {True: 0, False: 0}
@@ -96,6 +98,13 @@ class ServerMetrics:
         self.exports: Counter[tuple[str, bool]] = Counter()  # by signal and success
 
     # -- counting --
+
+    def count(self, requests: Requests, outcomes: Sequence[object]) -> None:
+        """A batch was answered."""
+        self._commands.add(requests, outcomes)
+        for (_, request), outcome in zip(requests, outcomes, strict=False):
+            if type(request) is SetMany:
+                self._commands.add_more(SetMany, type(outcome), len(request.rows) - 1)
 
     def run_ended(self, runner: Runner, success: bool, duration_ns: int, late_ns: int) -> None:
         key = (runner_word(runner), success)

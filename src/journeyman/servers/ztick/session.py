@@ -44,8 +44,10 @@ from journeyman.protocols.ztick.commands import (
     ListTimetables,
     NextOfTimetable,
     RunTimetable,
+    SetMany,
     SetTimetable,
 )
+from journeyman.protocols.ztick.fast_path import feed
 from journeyman.protocols.ztick.replies import line, timetable_not_found
 from journeyman.protocols.ztick.timetables import NOTHING, words_of
 from journeyman.servers.core.connection import Answer, Connection, PortContext
@@ -85,7 +87,7 @@ class ZtickSession(Connection):
         self._parser = ztick.ZtickParser(auth_required=around.access.tokens is not None)
 
     def _parse(self, data: bytes) -> list[ztick.Event]:
-        return self._parser.feed(data)
+        return feed(self._parser, data)
 
     def _stands_alone(self, event: Any) -> bool:
         return isinstance(event, _ALONE)
@@ -108,6 +110,8 @@ class ZtickSession(Connection):
         )
 
     def render(self, request: Request, reply: Reply | None) -> Answer:
+        if type(request) is SetMany:
+            return b"".join([row[0] + ztick.OK for row in request.rows])
         if reply is DONE:  # nearly always, so it is asked first
             return ztick.ok(request.request_id)
         if isinstance(request, ztick.SETTLED):
@@ -115,6 +119,8 @@ class ZtickSession(Connection):
         return answer(request, reply, self._around.metrics)
 
     def render_failure(self, request: Request) -> Answer:
+        if type(request) is SetMany:
+            return b"".join([ztick.internal(row[0]) for row in request.rows])
         return ztick.internal(request.request_id)
 
 

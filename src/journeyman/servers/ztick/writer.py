@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
+from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import (
     OUT_OF_SCOPE,
@@ -48,9 +49,12 @@ from journeyman.protocols.ztick.commands import (
     RemoveTimetable,
     ResumeTimetable,
     RunTimetable,
+    SetMany,
     SetTimetable,
 )
 from journeyman.servers.core.group_commit import (
+    MAX_BATCH,
+    MAX_BATCH_BYTES,
     Batch,
     GroupCommit,
     Recorder,
@@ -62,11 +66,12 @@ from journeyman.units import NS_PER_S
 Request: TypeAlias = Command | Settled
 
 _CHANGES = (
-    *(Set, Remove, SetRule, RemoveRule, SetTimetable, PauseTimetable, ResumeTimetable),
+    *(Set, SetMany, Remove, SetRule, RemoveRule, SetTimetable, PauseTimetable, ResumeTimetable),
     *(RemoveTimetable, RunTimetable, BackfillTimetable),
 )
 _WITH_RUNNER = (SetRule, SetTimetable)
 _OWN = (TriggerDue, RunFinished, Resume, RemoveEnded)
+SET_WEIGHT = MAX_BATCH_BYTES // MAX_BATCH  # of one that came with others: as many to a batch
 _SEEN_TO = (TriggerDue, RemoveEnded)  # by the clock, again and again
 
 
@@ -89,10 +94,11 @@ class ZtickRecorder:
         self._append = log.appender.append
         self._marks = marks
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record | bytes]) -> None:
         # Pieces of a block, not one per record: where in the log a record stands is not needed.
         encode = CODEC.encode
-        self._append([b"".join(block) for block in in_blocks([encode(each) for each in records])])
+        encoded = [each if isinstance(each, bytes) else encode(each) for each in records]
+        self._append([b"".join(block) for block in in_blocks(encoded)])
         if self._marks is not None:
             self._marks.note()
 
@@ -179,13 +185,35 @@ class ZtickWriter(GroupCommit):
                     batch.answer(client, client.render(denied, None))
                     outcomes.append(OUT_OF_SCOPE)
                     continue
-                outcome = decide(request, now_ns, client.namespace)
+                namespace = client.namespace
+                if type(request) is SetMany and namespace != ALL_NAMESPACES:
+                    self._decide_apart(batch, client, request)
+                    continue
+                outcome = decide(request, now_ns, namespace)
                 batch.answer(client, client.render(request, outcome.reply))
             outcomes.append(outcome.reply)
             if outcome.records:
                 records += outcome.records
             if outcome.effects:
                 effects += outcome.effects
+
+    def _decide_apart(self, batch: Batch, client: Any, many: SetMany) -> None:
+        """Some may be outside the namespace of the client."""
+        answers = []
+        for each in many.one_by_one():
+            outcome = self._schedule.decide(each, batch.begun_ns, client.namespace)
+            batch.records += outcome.records
+            answers.append(client.render(each, outcome.reply))
+        batch.answer(client, b"".join(answers))
+        batch.outcomes.append(outcome.reply)
+
+    def _weigh(self, requests: Sequence[Any]) -> int:
+        return sum([len(each.rows) * SET_WEIGHT for each in requests if type(each) is SetMany])
+
+    def _durable(self, batch: Batch) -> list[Record]:
+        entries = (CODEC.decode(each, 0) for each in batch.records if type(each) is bytes)
+        decoded = iter([entry.record for entry in entries if entry is not None])
+        return [next(decoded) if type(each) is bytes else each for each in batch.records]
 
     def _write_all(self, batch: Batch) -> None:
         super()._write_all(batch)
