@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.config import LogLevel, WorkqSettings, WorkqSync
+from journeyman.config import LogLevel, Settings, WorkqSettings, WorkqSync
+from journeyman.config.settings import LedgerSettings
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.messages import ZtickOutcome
@@ -24,7 +26,7 @@ from journeyman.protocols.workq.commands import (
     Touch,
 )
 from journeyman.protocols.ztick import Set
-from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.core.ledger import Ledger, open_ledger, unused_ledger_beside
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
 from journeyman.servers.workq.writer import WorkqWriter
@@ -298,6 +300,54 @@ def test_a_schedule_that_syncs_nothing_does_not_sync_the_ledger():
         assert len(list(peek_records(bench.disk, "ledger"))) == 1
 
     run(test)
+
+
+def test_pauses_go_along_when_the_ledger_is_switched_off_and_on():
+    async def decide(disk: SimulatedDisk, is_on: bool, *commands: Any) -> frozenset[str]:
+        """Start, decide, stop; which queues were paused at the start."""
+        clock = ManualClock()
+        log = LedgerLog.open(disk, clock, "ledger") if is_on else None
+        ledger = None if log is None else Ledger(log, disk, clock, quiet(clock))
+        around = PersistenceContext(disk, clock, quiet(clock), ledger, unused_ledger="ledger")
+        keeping = LogKeeping(WorkqSettings(), "workq", around)
+        found = frozenset(keeping.queue.paused)
+        loop, owner = asyncio.get_running_loop(), Bench()
+        writer = WorkqWriter(owner, loop, clock, keeping.queue, keeping.recorder, ledger=ledger)
+        for command in commands:
+            await writer.ask(command)
+        writer.close()
+        keeping.close()
+        if ledger is not None:
+            ledger.close()
+        return found
+
+    async def test() -> None:
+        disk = SimulatedDisk()
+        await decide(disk, True, PauseQueue("a"), PauseQueue("b"))
+        assert await decide(disk, False, ResumeQueue("a"), PauseQueue("c")) == {"a", "b"}
+        assert await decide(disk, False) == {"b", "c"}
+        assert await decide(disk, True, ResumeQueue("c")) == {"b", "c"}
+        assert await decide(disk, True) == {"b"}
+        assert await decide(disk, False, ResumeQueue("b")) == {"b"}
+        assert await decide(disk, True) == frozenset()
+
+    asyncio.run(test())
+
+
+def test_a_ledger_that_is_switched_off_is_left_alone_and_reported():
+    said: list[str] = []
+    disk, off = SimulatedDisk(), replace(Settings(), ledger=LedgerSettings(enabled=False))
+    messages = ServerLog(CLOCK, said.append, level=LogLevel.WARN)
+    assert open_ledger(off, disk, CLOCK, messages) is None
+    assert said == []  # there is none
+    with LedgerLog.open(disk, CLOCK, off.ledger.path) as log:
+        log.append([QueuePaused(NOW, "a")])
+    before = disk.files()
+    assert open_ledger(off, disk, CLOCK, messages) is None
+    assert "the ledger is off" in said[0]
+    assert disk.files() == before
+    elsewhere = replace(off, ledger=LedgerSettings(enabled=False, path="/other/ledger"))
+    assert unused_ledger_beside(elsewhere, off.workq.cmdlog_path) == ""
 
 
 def work_queue_on(disk: SimulatedDisk, clock: Clock, ledger: Ledger) -> LogKeeping:

@@ -269,10 +269,15 @@ def read_pauses(disk: Disk, directory: str) -> frozenset[str]:
     return peek_pauses(disk, directory)
 
 
+def has_pauses(disk: Disk, directory: str) -> bool:
+    """Whether there is a list; it may be empty."""
+    return disk.exists(posixpath.join(directory, PAUSES_FILE))
+
+
 def peek_pauses(disk: Disk, directory: str) -> frozenset[str]:
     """The same without changing anything: another process may own the log."""
     path = posixpath.join(directory, PAUSES_FILE)
-    if not disk.exists(path):
+    if not has_pauses(disk, directory):
         return frozenset()
     title, *names = disk.read_bytes(path).split(b"\n")
     if title != _PAUSES_TITLE or names.pop(-1) != b"":

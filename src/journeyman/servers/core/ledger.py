@@ -17,6 +17,7 @@ be written refuses the batch that needs it, as the log does; a failed sync of it
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from journeyman.formats.ledger import ActionAudited, Record, TimesMarked
 from journeyman.logs.holders import Holders
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.ledger.times import Head, heads_of
+from journeyman.logs.segments import ledger_segments, names_in
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
 
@@ -164,6 +166,13 @@ def open_ledger(
     """None: there is no place for one, or nothing is kept anyway."""
     path = settings.ledger.path
     if not is_used(settings):
+        logs = (settings.database.logfile_path, settings.workq.cmdlog_path)
+        unused = next(filter(None, (unused_ledger_beside(settings, log) for log in logs)), "")
+        if unused and ledger_segments(names_in(disk, unused)):
+            messages.warn(
+                "the ledger is off: its timetables, limits and waiting jobs count when it is on",
+                ledger=unused,
+            )
         return None
     timetables = TimetableLoader()
     log = LedgerLog.open(disk, clock, path, absorbing=timetables, holders=holders)
@@ -172,6 +181,15 @@ def open_ledger(
     messages.info(f"loaded {live} entries of the ledger", ledger=path)
     days = settings.ledger.audit_days
     return Ledger(log, disk, clock, messages, audit_days=days, timetables=timetables)
+
+
+def unused_ledger_beside(settings: Settings, log: str) -> str:
+    """Where a ledger is that is switched off, in the same data directory as a log; empty: none.
+
+    Elsewhere it may be that of another server.
+    """
+    places = {os.path.dirname(os.path.abspath(path)) for path in (settings.ledger.path, log)}
+    return "" if settings.ledger.enabled or len(places) > 1 else settings.ledger.path
 
 
 def is_used(settings: Settings) -> bool:

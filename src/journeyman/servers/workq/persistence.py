@@ -41,14 +41,30 @@ from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import LoadedExtensions
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
-from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import Instant, JobOptionsSet, QueueLimitsSet, QueuePaused
+from journeyman.errors import JourneymanError, LogError
+from journeyman.formats.ledger import (
+    Instant,
+    JobOptionsSet,
+    QueueLimitsSet,
+    QueuePaused,
+    QueueResumed,
+)
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
+from journeyman.logs.ledger.log import peek
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.workq.cleaning import CleanReport
-from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog, read_pauses, remove_pauses
+from journeyman.logs.workq.log import (
+    DEFAULT_SEGMENT_BYTES,
+    WorkqLog,
+    has_pauses,
+    prepare_pauses,
+    put_pauses_in_place,
+    read_pauses,
+    remove_pauses,
+)
 from journeyman.protocols.workq.readers import read_id
 from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
 from journeyman.servers.core.group_commit import is_over
@@ -198,6 +214,7 @@ class PersistenceContext:
     messages: ServerLog
     ledger: Ledger | None = None
     holders: Holders | None = None
+    unused_ledger: str = ""  # where one is that is switched off
 
 
 class Keeping(Protocol):
@@ -379,13 +396,14 @@ class LogKeeping:
         segment_bytes = settings.cmdlog_seg_size_bytes or DEFAULT_SEGMENT_BYTES
         begin_ns = around.clock.monotonic_ns()
         around.disk.make_dirs(directory)
+        pauses = _Pauses(around, directory)
         opened = open_log(
             around.disk,
             around.clock,
             directory,
             sync=policy_of(settings.cmdlog_sync),
             segment_bytes=segment_bytes,
-            paused=read_pauses(around.disk, directory) | _pauses_in(around.ledger),
+            paused=pauses.names,
             seed=random.getrandbits(63),
             extensions=_extensions_in(around),
             holders=around.holders,
@@ -393,8 +411,7 @@ class LogKeeping:
         if around.ledger is None:
             opened.queue.refuse_extensions()
         self._log = opened.log
-        if around.ledger is not None:
-            _move_pauses(around, around.ledger, directory)
+        pauses.move()
         self.queue = opened.queue
         tell_recovery(around.messages, opened.log.recovery)
         tell_loaded(around, opened.queue, begin_ns, log=directory)
@@ -451,8 +468,48 @@ class LogKeeping:
         self._log.close()
 
 
-def _pauses_in(ledger: Ledger | None) -> frozenset[str]:
-    return frozenset() if ledger is None else frozenset(ledger.take("queue-pause"))
+class _Pauses:
+    """Which queues are paused, as a server left it that may have had a ledger or not.
+
+    In the ledger; without one in a list beside the log, which is there only then. So the list is
+    newer, if there is one: it replaces what the ledger has. Where there is none yet, and a ledger
+    that is switched off now, its pauses become the list.
+    """
+
+    def __init__(self, around: PersistenceContext, directory: str) -> None:
+        self._around = around
+        self._directory = directory
+        self._is_listed = has_pauses(around.disk, directory)
+        listed = read_pauses(around.disk, directory)
+        self._kept = self._in_ledger()
+        self.names = listed if self._is_listed else self._kept
+
+    def _in_ledger(self) -> frozenset[str]:
+        if self._around.ledger is not None:
+            return frozenset(self._around.ledger.take("queue-pause"))
+        if self._is_listed or not self._around.unused_ledger:
+            return frozenset()
+        try:
+            states = peek(self._around.disk, self._around.unused_ledger)
+        except LogError as error:
+            self._around.messages.warn("the pauses in the ledger are not known", reason=error)
+            return frozenset()
+        return frozenset(key for family, key in states if family == "queue-pause")
+
+    def move(self) -> None:
+        """To where they are kept from now on; the log is locked. A crash in between repeats it."""
+        disk, ledger = self._around.disk, self._around.ledger
+        if ledger is None:
+            if self._kept:
+                prepare_pauses(disk, self._directory, self._kept)
+                put_pauses_in_place(disk, self._directory)
+        elif self._is_listed:
+            now = Instant(self._around.clock.now_ns())
+            changes: list[LedgerRecord] = [QueuePaused(now, each) for each in self.names]
+            changes += [QueueResumed(now, each) for each in self._kept - self.names]
+            if changes:
+                ledger.write(changes)
+            remove_pauses(disk, self._directory)
 
 
 def _extensions_in(around: PersistenceContext) -> LoadedExtensions:
@@ -471,14 +528,6 @@ def _extensions_in(around: PersistenceContext) -> LoadedExtensions:
     if unread:
         around.messages.warn(f"{unread} entries of the ledger for the work queue make no sense")
     return extensions
-
-
-def _move_pauses(around: PersistenceContext, ledger: Ledger, directory: str) -> None:
-    """From the file of a server that had no ledger. A crash in between repeats it."""
-    if names := read_pauses(around.disk, directory):
-        instant = Instant(around.clock.now_ns())
-        ledger.write([QueuePaused(instant, name) for name in sorted(names)])
-    remove_pauses(around.disk, directory)
 
 
 def tell_loaded(

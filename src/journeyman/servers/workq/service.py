@@ -18,6 +18,7 @@ from journeyman.config import WorkqPersistence
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
 from journeyman.servers.core.group_commit import NotDone, Requests
+from journeyman.servers.core.ledger import unused_ledger_beside
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.workq.events import JobEvents, PutItem
@@ -83,7 +84,8 @@ class WorkqServer(Service):
     def _open_keeping(self) -> Keeping:
         settings = self._settings.workq
         around = PersistenceContext(
-            *(self._disk, self._clock, self._messages, self._context.ledger, self._context.holders)
+            *(self._disk, self._clock, self._messages, self._context.ledger, self._context.holders),
+            unused_ledger=unused_ledger_beside(self._settings, settings.cmdlog_path),
         )
         if settings.persistence is WorkqPersistence.STORAGE:
             keeping = StoreKeeping(self._settings, around)
