@@ -121,7 +121,8 @@ def test_records_whose_queue_is_not_known_are_for_tokens_of_all_namespaces(
     placed = records.PlacedRecord("file", Entry(0, 1, finished), b"")
     monkeypatch.setattr(records, "of_work_job", lambda *_: [placed])
     work = SimpleNamespace(enabled=True, persistence=WorkqPersistence.LOG, cmdlog_path="log")
-    own = LogRoutes(cast(Any, SimpleNamespace(settings=SimpleNamespace(workq=work), disk=None)))
+    backend = SimpleNamespace(settings=SimpleNamespace(workq=work), disk=None)
+    own = LogRoutes(cast(Any, backend), cast(Any, None))
 
     def ask(namespace: str) -> Any:
         request = cast(web.Request, Request(namespace=namespace))

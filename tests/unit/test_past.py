@@ -54,9 +54,13 @@ def test_both_folds_say_the_same_at_every_moment(directory: Path):
             assert list(found.find(queue, state, 3)) == list(expected.find(queue, state, 3))
         assert columns.last(moment_ns, 7) == plain.last(moment_ns, 7)
         before = (plain.at(moments[2]), columns.at(moments[2]))
-        changed, rows = expected.changes(before[0], 10_000)
-        assert found.changes(before[1], 10_000)[0] == changed
-        assert sorted(map(str, found.changes(before[1], 10_000)[1])) == sorted(map(str, rows))
+        for prefix in ("", "j", "none"):
+            changed, rows = expected.changes(before[0], 10_000, prefix)
+            assert found.changes(before[1], 10_000, prefix)[0] == changed
+            same = found.changes(before[1], 10_000, prefix)[1]
+            assert sorted(map(str, same)) == sorted(map(str, rows))
+            of_prefix = ("", "", 2, prefix)
+            assert list(found.find(*of_prefix)) == list(expected.find(*of_prefix))
         for job in jobs_at(plain, moment_ns)[:3]:
             assert found.job(job.job_id) == expected.job(job.job_id) == job
     assert len(plain.at(last_ns)) > 100

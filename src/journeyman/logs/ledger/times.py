@@ -100,6 +100,13 @@ class FileTimes:
         at = bisect_right(self.ends, offset)
         return self.times_ns[at] if at < len(self.ends) else self.whole_ns
 
+    def end_by(self, moment_ns: int) -> int | None:
+        """How much of the file was there by this moment, as far as it is known; None: all."""
+        if self.whole_ns is not None and self.whole_ns <= moment_ns:
+            return None
+        marks = zip(self.ends, self.times_ns, strict=True)
+        return max((end for end, time_ns in marks if time_ns <= moment_ns), default=0)
+
 
 def ledger_beside(log: str) -> str:
     """Where the ledger of a schedule's log is, unless a setting says otherwise."""

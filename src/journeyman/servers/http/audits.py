@@ -59,17 +59,19 @@ class Audits:
         finally:
             self._writing = None
 
-    async def last(self, limit: int) -> list[ActionAudited]:
-        """Newest first; those that the newest files of the ledger hold."""
+    async def last(self, limit: int, until_ns: int | None = None) -> list[ActionAudited]:
+        """Newest first, by a moment if one is given; of each file of the ledger the last ones."""
         if self._backend.ledger is None:
             return []
-        return await asyncio.to_thread(self._read, self._backend.settings.ledger.path, limit)
+        place = self._backend.settings.ledger.path
+        return await asyncio.to_thread(self._read, place, limit, until_ns)
 
-    def _read(self, directory: str, limit: int) -> list[ActionAudited]:
+    def _read(self, directory: str, limit: int, until_ns: int | None) -> list[ActionAudited]:
         disk, found = self._backend.disk, []
         for path in reversed(records.ledger_files(disk, directory)):
             last = records.last_records(disk, ledger.CODEC, path, 10_000)
-            found += [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
+            audits = [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
+            found += [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
             if len(found) >= limit:
                 break
         return found[:limit]

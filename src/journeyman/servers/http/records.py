@@ -10,7 +10,7 @@ this runs in threads; nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ LAST_BYTES = 128 * 1024
 LOOK_BACK_BYTES = 32  # a record begins at most so far before its key
 MOST_RECORDS = 500  # of one key
 _ENTRY_BYTES = 2 * 1024 * 1024  # more than any record of the two logs takes
+_MOST_RECORD_BYTES = 4 * 1024  # enough for most of them
 _WORKQ_BEFORE_ID = tuple(15 + size + 1 for size in (1, 2, 3, 4))  # time, size, type
 _ZTICK_BEFORE_ID = 4 + 1  # length, type
 
@@ -82,16 +83,18 @@ def of_scheduled_job(disk: RealDisk, path: str, identifier: str) -> list[PlacedR
     return found
 
 
-def last_records(disk: RealDisk, codec: Codec[Any], path: str, limit: int) -> list[PlacedRecord]:
-    """The last records of a file, newest first."""
+def last_records(
+    disk: RealDisk, codec: Codec[Any], path: str, limit: int, end: int | None = None
+) -> list[PlacedRecord]:
+    """The last records of a file, or of its first ``end`` bytes, newest first."""
     try:
         file = disk.open_read(path)
     except FileNotFoundError:
         return []
     try:
-        size = file.size()
+        size = file.size() if end is None else min(end, file.size())
         base = max(0, size - LAST_BYTES)
-        data = file.read_at(base, LAST_BYTES)
+        data = file.read_at(base, min(LAST_BYTES, size))
     finally:
         file.close()
     found: list[PlacedRecord] = []
@@ -104,6 +107,22 @@ def last_records(disk: RealDisk, codec: Codec[Any], path: str, limit: int) -> li
     except FormatError:
         pass  # the batch that is being written
     return found[: -limit - 1 : -1]
+
+
+def records_at(
+    disk: RealDisk, codec: Codec[Any], places: Iterable[tuple[str, int]]
+) -> list[PlacedRecord]:
+    """The records at these places: files and offsets."""
+    found = []
+    for path, offset in places:
+        data = disk.read_at(path, offset, _MOST_RECORD_BYTES)
+        entry = _entry_at(codec, data, 0)
+        if entry is None:
+            data = disk.read_at(path, offset, _ENTRY_BYTES)
+            entry = _entry_at(codec, data, 0)
+        if entry is not None:
+            found.append(_placed(path, entry, data, offset))
+    return found
 
 
 def _places(disk: RealDisk, path: str, needle: bytes) -> Iterator[tuple[bytes, int, int]]:

@@ -34,7 +34,8 @@ from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.audits import Audits
-from journeyman.servers.http.console.pages import PUBLIC, Console, is_console
+from journeyman.servers.http.console.drawing import is_console
+from journeyman.servers.http.console.pages import PUBLIC, Console
 from journeyman.servers.http.console.sessions import Sessions
 from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import READING, CrossSite
@@ -119,7 +120,9 @@ async def open_http(
     console.add_to(app)
     gate.console, gate.audits = console, audits
     app.on_shutdown.append(_closing(console))
-    await around.loop.run_in_executor(None, console.warm_up)  # the first page shall not wait
+    await around.loop.run_in_executor(
+        None, console.drawing.warm_up
+    )  # the first page shall not wait
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -253,7 +256,7 @@ class _Gate:
 
     def _refusal(self, request: web.Request, error: ApiError) -> web.Response:
         if is_console(request.path) and error.status != 421:
-            return self.console.problem(request, error)
+            return self.console.drawing.problem(request, error)
         return _refusal(request, error)
 
     def _visitor(self, request: web.Request) -> Token | None:

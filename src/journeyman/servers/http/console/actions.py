@@ -7,6 +7,7 @@ Every action is one that the API has; the console only asks first.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ from journeyman.servers.http.console.reports import Reports
 from journeyman.servers.http.console.shown import error_line
 from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import RouteCall, check_for_all
+from journeyman.servers.http.routes import Handler, RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -70,6 +71,7 @@ class Actions:
             "resume": _Kind("Resume queues", False, self._resume),
             "run-now": _Kind("Run scheduled jobs now", False, self._run_now),
             "unschedule": _Kind("Remove scheduled jobs", True, self._unschedule),
+            "remove-rule": _Kind("Remove rules", True, self._remove_rule),
             "plan": _Kind("Plan a job", False, self._plan, ("execution",)),
             "run-timetable": _Kind("Run timetables now", False, self._run_timetable),
             "pause-timetable": _Kind("Pause timetables", False, self._pause_timetable),
@@ -164,30 +166,28 @@ class Actions:
         return await self._set_paused(call, action, False)
 
     async def _set_paused(self, call: RouteCall, action: Action, paused: bool) -> str:
-        for name in action.ids:
-            path, body = {"queue": name}, values.PausedBody(paused=paused)
-            await self._v1.work.pause(RouteCall(call.request, path, None, body))
+        body = values.PausedBody(paused=paused)
+        paths = [{"queue": name} for name in action.ids]
+        await _for_each(call, self._v1.work.pause, paths, body)
         return f"{'paused' if paused else 'resumed'} {', '.join(action.ids)}"
 
     async def _run_now(self, call: RouteCall, action: Action) -> str:
-        now_ns = self._backend.clock.now_ns()
-        for identifier in action.ids:
-            body = values.SetJob(execution=now_ns)
-            await self._v1.schedule.set_job(RouteCall(call.request, {"id": identifier}, None, body))
+        body = values.SetJob(execution=self._backend.clock.now_ns())
+        await _for_each(call, self._v1.schedule.set_job, _by_id(action), body)
         return f"{len(action.ids)} planned to run now"
 
     async def _plan(self, call: RouteCall, action: Action) -> str:
         body = values.SetJob(execution=action.fields.get("execution", ""))
-        for identifier in action.ids:
-            await self._v1.schedule.set_job(RouteCall(call.request, {"id": identifier}, None, body))
+        await _for_each(call, self._v1.schedule.set_job, _by_id(action), body)
         return f"planned {', '.join(action.ids)}"
 
     async def _unschedule(self, call: RouteCall, action: Action) -> str:
-        for identifier in action.ids:
-            await self._v1.schedule.remove_job(
-                RouteCall(call.request, {"id": identifier}, None, None)
-            )
+        await _for_each(call, self._v1.schedule.remove_job, _by_id(action))
         return f"removed {len(action.ids)}"
+
+    async def _remove_rule(self, call: RouteCall, action: Action) -> str:
+        await _for_each(call, self._v1.schedule.remove_rule, _by_id(action))
+        return f"removed {', '.join(action.ids)}"
 
     async def _run_timetable(self, call: RouteCall, action: Action) -> str:
         jobs = [(await self._v1.timetables.run(_of(call, each))).job for each in action.ids]
@@ -225,7 +225,7 @@ class Actions:
         for job in jobs.jobs:
             body = values.AddJob(
                 queue=job.queue, payload=job.payload or "", payload_base64=job.payload_base64,
-                id=_id_of_redrive(job.id, action.fields["at"]), ttr_ms=job.ttr_ms,
+                id=_id_of_redrive(job.id, action.fields.get("at", "")), ttr_ms=job.ttr_ms,
                 ttl_ms=job.ttl_ms, priority=job.priority, max_attempts=job.max_attempts,
                 max_fails=job.max_fails,
             )  # fmt: skip
@@ -238,6 +238,8 @@ class Actions:
         return f"sent {sent} of {len(jobs.jobs)}; the others had been sent before"
 
     async def _dead_then(self, call: RouteCall, action: Action, limit: int) -> values.WorkJobs:
+        if not action.fields.get("at"):
+            raise ApiError(400, "at: of which moment?", "invalid_time")
         query = values.WorkJobsQuery(
             at=action.fields.get("at", ""), state="dead", queue=action.fields.get("queue", ""),
             error=action.fields.get("error", ""), limit=limit,
@@ -287,6 +289,20 @@ class Actions:
 def _id_of_redrive(job_id: str, at: str) -> str:
     digest = hashlib.blake2b(f"redrive {job_id} {at}".encode(), digest_size=16).digest()
     return str(uuid.UUID(bytes=digest, version=4))
+
+
+async def _for_each(
+    call: RouteCall, do: Handler, paths: list[dict[str, str]], body: Any = None
+) -> None:
+    """All at once, so that they share a batch and its sync; the first refusal is reported."""
+    calls = [do(RouteCall(call.request, path, None, body)) for path in paths]
+    for reply in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(reply, BaseException):
+            raise reply
+
+
+def _by_id(action: Action) -> list[dict[str, str]]:
+    return [{"id": each} for each in action.ids]
 
 
 def _of(call: RouteCall, timetable: str) -> RouteCall:

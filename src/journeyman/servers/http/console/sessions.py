@@ -32,6 +32,7 @@ class Session:
     name: str
     token: Token | None
     used_ns: int
+    said: str = ""  # by the last action, for the next page
 
 
 class Sessions:

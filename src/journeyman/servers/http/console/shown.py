@@ -176,16 +176,10 @@ def in_path(text: str) -> str:
     return quote(text, safe="")
 
 
-def json_text(value: Any) -> str:
-    """For a command that is pasted into a shell, between single quotes."""
-    return msgspec.json.encode(value).decode().replace("'", "'\\''")
-
-
 FILTERS = {
     "call_of": call_of,
     "error_line": error_line,
     "failure_of": failure_of,
-    "json_text": json_text,
     "payload_line": payload_line,
     "number": number,
     "size": size,

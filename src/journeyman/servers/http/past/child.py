@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 
 from journeyman.errors import IncompleteEntry
 from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
+from journeyman.servers.http.past.ledger import PastLedger
 from journeyman.servers.http.past.moments import (
     IN_FILE,
     MAX_RECORD_BYTES,
@@ -123,15 +124,18 @@ class Past:
                 self._counts.pop(self._moments.popitem(last=False)[0], None)
         return found
 
-    def counts(self, moment_ns: int) -> Counts:
+    def counts(self, moment_ns: int, prefix: str = "") -> Counts:
+        """Of the queues that begin with ``prefix``."""
         moment = self.at(moment_ns)
         if moment_ns not in self._counts:
             self._counts[moment_ns] = moment.counts()
-        return self._counts[moment_ns]
+        found = self._counts[moment_ns]
+        return {name: found[name] for name in found if name.startswith(prefix)}
 
     def page(
-        self, moment_ns: int, queue: str, state: str, text: str, error: str, begin: int, limit: int
-    ) -> tuple[list[Row], int | None]:
+        self, moment_ns: int, queue: str, state: str, text: str, error: str, begin: int, limit: int,
+        prefix: str = "",
+    ) -> tuple[list[Row], int | None]:  # fmt: skip
         """Jobs with their records, and where the next page begins."""
         found: list[Row] = []
         moment = self.at(moment_ns)
@@ -141,7 +145,7 @@ class Past:
         if wrong and state not in ("", "dead"):
             return [], None
         with self._opened() as read:
-            for place, job in moment.find(queue, "dead" if wrong else state, begin):
+            for place, job in moment.find(queue, "dead" if wrong else state, begin, prefix):
                 row = _row(read, job)
                 if row is not None and _matches(row, wanted, wanted_id, wrong):
                     found.append(row)
@@ -149,10 +153,12 @@ class Past:
                     return found, place + 1 if place + 1 < len(moment) else None
         return found, None
 
-    def job(self, moment_ns: int, job_id: bytes) -> Row | None:
+    def job(self, moment_ns: int, job_id: bytes, prefix: str = "") -> Row | None:
         job = self.at(moment_ns).job(job_id)
+        if job is None or not job.queue.startswith(prefix):
+            return None
         with self._opened() as read:
-            return None if job is None else _row(read, job)
+            return _row(read, job)
 
     def last(self, moment_ns: int, limit: int) -> list[tuple[str, int]]:
         """Files and offsets of the last records by then, newest first."""
@@ -160,13 +166,13 @@ class Past:
         found = self._log.last(moment_ns, limit)
         return [(self._files[at >> POSITION_SHIFT], at & IN_FILE) for at in found]
 
-    def change(self, from_ns: int, to_ns: int, limit: int) -> dict[str, Any]:
+    def change(self, from_ns: int, to_ns: int, limit: int, prefix: str = "") -> dict[str, Any]:
         """What is different: counts at both, and the newest jobs whose state is another."""
         before, after = self.at(from_ns), self.at(to_ns)
-        changed, jobs = after.changes(before, limit)
+        changed, jobs = after.changes(before, limit, prefix)
         return {
-            "before": self.counts(from_ns),
-            "after": self.counts(to_ns),
+            "before": self.counts(from_ns, prefix),
+            "after": self.counts(to_ns, prefix),
             "jobs": [tuple(each) for each in jobs],
             "changed": changed,
         }
@@ -223,8 +229,14 @@ def _column_log() -> WorkLog:
     return ColumnLog()
 
 
+_LOGS: dict[str, type[PastSchedule] | type[PastLedger]] = {
+    "schedule": PastSchedule,
+    "ledger": PastLedger,
+}  # by the first word of a kind of question; of the others Past
+
+
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    known: dict[tuple[str, bool], Past | PastSchedule] = {}
+    known: dict[tuple[str, type], Past | PastSchedule | PastLedger] = {}
     while True:
         try:
             directory, kind, arguments = pickle.load(requests)
@@ -232,11 +244,10 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
             return
         answer: tuple[bool, Any]
         try:
-            of_schedule = kind.startswith("schedule_")
-            past = known.get((directory, of_schedule))
+            of = _LOGS.get(kind.partition("_")[0], Past)
+            past = known.get((directory, of))
             if past is None:
-                past = PastSchedule(directory) if of_schedule else Past(directory)
-                known[directory, of_schedule] = past
+                past = known[directory, of] = of(directory)
             call: Callable[..., Any] = getattr(past, kind)
             answer = (True, call(*arguments))
         except Exception as error:  # noqa: BLE001 - the server reports it

@@ -190,8 +190,10 @@ class ColumnMoment:
             found.setdefault(self.names[name], {})[WORDS[state]] = count
         return dict(sorted(found.items()))
 
-    def find(self, queue: str, state: str, begin: int) -> Iterator[tuple[int, PastJob]]:
-        wanted = np.ones(max(0, len(self) - begin), np.bool_)
+    def find(
+        self, queue: str, state: str, begin: int, prefix: str = ""
+    ) -> Iterator[tuple[int, PastJob]]:
+        wanted = self._has(prefix)[begin:]
         if queue:
             number = self.names.index(queue) if queue in self.names else _NOT_THERE
             wanted &= self._name[begin:] == number
@@ -207,10 +209,14 @@ class ColumnMoment:
         places = np.flatnonzero((self._ids == wanted).all(axis=1))
         return self._seen(int(places[0])) if len(places) else None
 
-    def changes(self, earlier: ColumnMoment, limit: int) -> tuple[int, list[ChangedJob]]:
+    def changes(
+        self, earlier: ColumnMoment, limit: int, prefix: str
+    ) -> tuple[int, list[ChangedJob]]:
         was, now = earlier._places(self._all_jobs), self._places(self._all_jobs)
         states = earlier._states_at(was), self._states_at(now)
         jobs = np.flatnonzero(states[0] != states[1])
+        is_own = _at(self._has(prefix), now[jobs]) & (now[jobs] >= 0)
+        jobs = jobs[is_own | _at(earlier._has(prefix), was[jobs]) & (was[jobs] >= 0)]
         created = np.where(
             now[jobs] >= 0, _at(self._created, now[jobs]), _at(earlier._created, was[jobs])
         )
@@ -229,6 +235,12 @@ class ColumnMoment:
             )  # fmt: skip
         return len(jobs), found
 
+    def _has(self, prefix: str) -> Bools:
+        """Whether the name of the queue of each job begins with it."""
+        if not prefix:
+            return np.ones(len(self), np.bool_)
+        return np.array([name.startswith(prefix) for name in self.names], np.bool_)[self._name]
+
     def _places(self, all_jobs: int) -> Ints:
         """By the number of a job, its place among these; -1: it is not there."""
         places = np.full(all_jobs, _NOT_THERE)
@@ -246,6 +258,6 @@ class ColumnMoment:
         )  # fmt: skip
 
 
-def _at(values: Ints, places: Ints) -> Ints:
-    """The values at these places; any number where a place is -1."""
-    return values[places] if len(values) else np.zeros(len(places), np.int64)
+def _at(values: Any, places: Ints) -> Any:
+    """The values at these places; anything where a place is -1."""
+    return values[places] if len(values) else np.zeros(len(places), values.dtype)

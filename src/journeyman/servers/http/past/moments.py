@@ -60,13 +60,16 @@ class Moment(Protocol):
 
     def counts(self) -> Counts: ...
 
-    def find(self, queue: str, state: str, begin: int) -> Iterator[tuple[int, PastJob]]:
-        """Jobs of this queue and state, if given, from a place on, with their places."""
+    def find(
+        self, queue: str, state: str, begin: int, prefix: str = ""
+    ) -> Iterator[tuple[int, PastJob]]:
+        """Jobs of this queue and state, if given, from a place on, with their places; ``prefix``
+        is what the names of their queues begin with."""
         ...
 
     def job(self, job_id: bytes) -> PastJob | None: ...
 
-    def changes(self, earlier: Any, limit: int) -> tuple[int, list[ChangedJob]]:
+    def changes(self, earlier: Any, limit: int, prefix: str) -> tuple[int, list[ChangedJob]]:
         """How many jobs have another state than earlier, and the newest of them."""
         ...
 
@@ -109,16 +112,21 @@ class PlainMoment:
             found.setdefault(queue, {})[state] = count
         return found
 
-    def find(self, queue: str, state: str, begin: int) -> Iterator[tuple[int, PastJob]]:
+    def find(
+        self, queue: str, state: str, begin: int, prefix: str = ""
+    ) -> Iterator[tuple[int, PastJob]]:
         for place in range(begin, len(self.jobs)):
             job = self.jobs[place]
-            if queue in ("", job.queue) and state in ("", job.state):
+            is_wanted = queue in ("", job.queue) and state in ("", job.state)
+            if is_wanted and job.queue.startswith(prefix):
                 yield place, job
 
     def job(self, job_id: bytes) -> PastJob | None:
         return next((job for job in self.jobs if job.job_id == job_id), None)
 
-    def changes(self, earlier: PlainMoment, limit: int) -> tuple[int, list[ChangedJob]]:
+    def changes(
+        self, earlier: PlainMoment, limit: int, prefix: str
+    ) -> tuple[int, list[ChangedJob]]:
         was = {job.job_id: job for job in earlier.jobs}
         now = {job.job_id: job for job in self.jobs}
         found = []
@@ -126,7 +134,7 @@ class PlainMoment:
             old, new = was.get(job_id), now.get(job_id)
             before, after = old.state if old else None, new.state if new else None
             job = new or old
-            if before != after and job is not None:
+            if before != after and job is not None and job.queue.startswith(prefix):
                 found.append(ChangedJob(job.created_ns, job_id, job.queue, before, after))
         found.sort(reverse=True)
         return len(found), found[:limit]

@@ -41,9 +41,9 @@ class VersionOne:
             ScheduleRoutes(backend, past),
             WorkRoutes(backend, past),
             FanOutRoutes(backend),
-            TimetableRoutes(backend),
+            TimetableRoutes(backend, past),
             past,
-            LogRoutes(backend),
+            LogRoutes(backend, past),
             ServerRoutes(backend),
         )
 

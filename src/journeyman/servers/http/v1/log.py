@@ -26,6 +26,7 @@ from journeyman.servers.http.records import PlacedRecord
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.http.v1.work import parse_id, shown_name
 from journeyman.units import NS_PER_MS
 
@@ -36,8 +37,9 @@ _route = partial(Route, tag="log", for_all=True)
 
 
 class LogRoutes:
-    def __init__(self, backend: HttpBackend) -> None:
+    def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
         self._backend = backend
+        self._past = past
         self._watch = RecordWatch(backend)
         self.tail = Channel(self._next_records, FLUSH_S, self._watch.switch)
         self._verifying = asyncio.Lock()
@@ -47,7 +49,7 @@ class LogRoutes:
         return [
             _route("GET", "/v1/log/files", self.files, "The files of the logs", values.LogFiles),
             _route("GET", "/v1/log/records", self.records, "The last records of a log",
-                   values.LogRecords, query=values.RecordsQuery),
+                   values.LogRecords, query=values.RecordsQuery, errors=(404, 422)),
             _route("GET", "/v1/log/tail", self.stream, "Records as they become durable",
                    str, media_type="text/event-stream"),
             _route("POST", "/v1/log/verify", self.verify, "Read all logs and look for damage",
@@ -111,7 +113,10 @@ class LogRoutes:
 
     async def records(self, call: RouteCall) -> values.LogRecords:
         query: values.RecordsQuery = call.query
-        found = await asyncio.to_thread(self._last, query.service, query.limit)
+        if query.at:
+            found = await self._past.last_records(query.service, query.at, query.limit)
+        else:
+            found = await asyncio.to_thread(self._last, query.service, query.limit)
         return values.LogRecords([record_seen(query.service, each) for each in found])
 
     def _last(self, service: str, limit: int) -> list[PlacedRecord]:

@@ -3,18 +3,26 @@
 The work queue's records have times, so every moment that the log still holds can be asked for:
 since the last cleaning, as far as jobs are concerned that were removed then. The schedule's log has
 its times from marks in the ledger, about one a second; its past begins with the last compaction.
-The log of the fan-out queues does not say when an item was read: their past cannot be told.
+Timetables, pauses and limits are in the ledger. The log of the fan-out queues does not say when an
+item was read: their past is not known.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
 from journeyman.config import Persistence, WorkqPersistence
+from journeyman.engines.workq.extensions import read_limits
+from journeyman.engines.ztick.timetables import body_of, read_body
+from journeyman.formats import workq, ztick
 from journeyman.formats.workq import JobAdded
 from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
+from journeyman.logs.ledger.times import times_of
+from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.protocols.workq.replies import id_text
+from journeyman.servers.http import records
 from journeyman.servers.http.conversions import (
     cursor_of,
     read_cursor,
@@ -28,11 +36,12 @@ from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.time_machine import TimeMachine
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.units import NS_PER_MS
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 SHOWN_CHANGES = 100
 STATES = ("ready", "scheduled", "leased", "completed", "dead")
-NO_TIMES = "the schedule's log has no times without a ledger: its past cannot be told"
+NO_TIMES = "the schedule's log has no times without a ledger: its past is not known"
+NO_PAST = "the log of the fan-out queues does not say what was read when"
 
 
 class PastRoutes:
@@ -43,31 +52,43 @@ class PastRoutes:
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/v1/past/work", self.counts, "Jobs by queue and state at a moment",
-                  values.PastCounts, query=values.AtQuery, for_all=True, tag="past",
-                  errors=(404,)),
+                  values.PastCounts, query=values.AtQuery, tag="past", errors=(404,)),
             Route("GET", "/v1/past/work/changes", self.changes, "What changed between two moments",
-                  values.PastChanges, query=values.SpanQuery, for_all=True, tag="past",
-                  errors=(404,)),
+                  values.PastChanges, query=values.SpanQuery, tag="past", errors=(404,)),
+            Route("GET", "/v1/past/schedule", self.schedule, "Jobs by status at a moment",
+                  values.PastSchedule, query=values.AtQuery, tag="past", errors=(422,)),
         ]  # fmt: skip
 
     def close(self) -> None:
         self._machine.close()
 
     async def span(self) -> tuple[int, int]:
-        """The times of the first and the last record of the work queue."""
-        found: tuple[int, int] = await self._ask("span")
+        """The times of the first and the last record of the work queue, or else the schedule."""
+        found: tuple[int, int]
+        try:
+            found = await self._ask("span")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            found = await self._ask_schedule("schedule_span")
         return found
 
     async def counts(self, call: RouteCall) -> values.PastCounts:
         at_ns = read_moment(call.query.at, "at")
         return values.PastCounts(
-            time_text(at_ns), str(at_ns), _queues(await self._ask("counts", at_ns))
+            time_text(at_ns), str(at_ns), _queues(await self._ask("counts", at_ns, call.prefix))
         )
+
+    async def schedule(self, call: RouteCall) -> values.PastSchedule:
+        at_ns = read_moment(call.query.at, "at")
+        found = await self._ask_schedule("schedule_counts", at_ns, call.prefix)
+        counts = (found.get(word, 0) for word in ("planned", "triggered", "executed", "failed"))
+        return values.PastSchedule(time_text(at_ns), str(at_ns), *counts)
 
     async def changes(self, call: RouteCall) -> values.PastChanges:
         from_ns = read_moment(call.query.begin, "from")
         until_ns = read_moment(call.query.until, "until")
-        found = await self._ask("change", from_ns, until_ns, SHOWN_CHANGES)
+        found = await self._ask("change", from_ns, until_ns, SHOWN_CHANGES, call.prefix)
         jobs = [
             values.ChangedJob(id_text(job_id), queue, before, after)
             for _, job_id, queue, before, after in found["jobs"]
@@ -78,38 +99,128 @@ class PastRoutes:
 
     async def jobs(self, call: RouteCall, query: values.WorkJobsQuery) -> values.WorkJobs:
         """A page of ``GET /v1/work/jobs?at=``."""
-        if call.prefix:
-            raise ApiError(403, "the past is for tokens of all namespaces", "outside_namespace")
         at_ns = read_moment(query.at, "at")
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:6])
         found, after = await self._ask(
             "page", at_ns, query.queue, query.state or "", query.text, query.error,
-            begin, query.limit,
+            begin, query.limit, call.prefix,
         )  # fmt: skip
         jobs = [_job(*row) for row in found]
         return values.WorkJobs(jobs, None if after is None else cursor_of(after.to_bytes(6)))
+
+    async def job(self, call: RouteCall, job_id: bytes, at: str) -> values.WorkJob:
+        """``GET /v1/work/jobs/{job}?at=``."""
+        row = await self._ask("job", read_moment(at, "at"), job_id, call.prefix)
+        if row is None:
+            raise ApiError(404, "there was no such job", "not_found")
+        return _job(*row)
+
+    async def queues(self, call: RouteCall, query: values.NamesAtQuery) -> values.WorkQueues:
+        """``GET /v1/work/queues?at=``: with the pauses and limits that the ledger has of then."""
+        at_ns, prefix = read_moment(query.at, "at"), call.narrowed(query.prefix)
+        if prefix is None:
+            return values.WorkQueues([], None)
+        after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
+        counts = await self._ask("counts", at_ns, prefix)
+        names = [name for name in counts if name > after]
+        shown = names[: query.limit]
+        known = await self._ask_ledger("ledger_queues", at_ns, shown)
+        queues = []
+        for each in _queues({name: counts[name] for name in shown}):
+            paused, body = (known or {}).get(each.queue, (False, {}))
+            limits = values.QueueLimitsSeen(*(read_limits(body) or NO_LIMITS))
+            states = (each.ready, each.scheduled, each.leased, each.dead)
+            queues.append(values.WorkQueueSeen(each.queue, *states, None, paused, limits, 0))
+        last = shown[-1].encode(errors="surrogateescape") if len(names) > len(shown) else None
+        return values.WorkQueues(queues, cursor_of(last))
+
+    async def timetables(self, call: RouteCall, query: values.NamesAtQuery) -> Any:
+        """``GET /v1/timetables?at=``: name, fields, state, labels; and whether there are more."""
+        prefix = call.narrowed(query.prefix)
+        after = (read_cursor(query.cursor) or b"").decode(errors="replace")
+        if prefix is None:
+            return [], False
+        asked = (read_moment(query.at, "at"), prefix, after, query.limit + 1)
+        found = await self._ask_ledger("ledger_timetables", *asked)
+        if found is None:
+            raise ApiError(422, "there is no ledger: timetables of then are not known", "no_times")
+        return found[: query.limit], len(found) > query.limit
+
+    def firings(self, fields: dict[str, Any], at: str, count: int) -> list[Any]:
+        """The next firings of a timetable after a moment."""
+        read = read_body(body_of(fields))
+        after_s = read_moment(at, "at") // NS_PER_S
+        return [] if read is None else read.occurrences.firings(after_s, count)
+
+    async def last_records(self, service: str, at: str, limit: int) -> list[records.PlacedRecord]:
+        """Of ``GET /v1/log/records?at=``."""
+        at_ns, disk = read_moment(at, "at"), self._backend.disk
+        if service == "work":
+            places = await self._ask("last", at_ns, limit)
+            return await asyncio.to_thread(records.records_at, disk, workq.CODEC, places)
+        if service == "schedule":
+            self._check_schedule()
+            return await asyncio.to_thread(self._last_of_schedule, at_ns, limit)
+        raise ApiError(422, NO_PAST, "no_times")
+
+    def _last_of_schedule(self, at_ns: int, limit: int) -> list[records.PlacedRecord]:
+        """What stood before the last mark of then."""
+        disk, settings = self._backend.disk, self._backend.settings
+        files = records.schedule_files(disk, settings.database.logfile_path)
+        times = times_of(disk, settings.ledger.path, files)
+        found: list[records.PlacedRecord] = []
+        for path in reversed(files):
+            end = times[path].end_by(at_ns) if path in times else 0
+            if end != 0:
+                left = limit - len(found)
+                found += records.last_records(disk, ztick.CODEC, path, left, end)
+            if len(found) >= limit:
+                break
+        return found
 
     async def scheduled(
         self, call: RouteCall, query: values.ScheduledJobsQuery
     ) -> values.ScheduledJobs:
         """A page of ``GET /v1/schedule/jobs?at=``."""
-        backend = self._backend
-        if backend.ledger is None or backend.settings.database.persistence is Persistence.MEMORY:
-            raise ApiError(422, NO_TIMES, "no_times")
         prefix = call.narrowed(query.prefix)
         if prefix is None:
             return values.ScheduledJobs([], None)
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:6])
-        found, after = await self._machine.ask(
-            backend.settings.database.logfile_path, "schedule_page",
-            os.path.abspath(backend.settings.ledger.path), read_moment(query.at, "at"), prefix,
-            query.status or "", query.text, query.order.startswith("-"), begin, query.limit,
+        found, after = await self._ask_schedule(
+            "schedule_page", read_moment(query.at, "at"), prefix, query.status or "", query.text,
+            query.order.startswith("-"), begin, query.limit,
         )  # fmt: skip
         jobs = [
             values.ScheduledJob(identifier, status, time_text(time_ns), str(time_ns))
             for identifier, status, time_ns in found
         ]
         return values.ScheduledJobs(jobs, None if after is None else cursor_of(after.to_bytes(6)))
+
+    async def scheduled_job(self, call: RouteCall, identifier: str, at: str) -> values.ScheduledJob:
+        """``GET /v1/schedule/jobs/{id}?at=``."""
+        if not identifier.startswith(call.prefix):
+            raise ApiError(403, "outside the namespace of the token", "outside_namespace")
+        row = await self._ask_schedule("schedule_job", read_moment(at, "at"), identifier)
+        if row is None:
+            raise ApiError(404, "there was no such job", "job_not_found")
+        return values.ScheduledJob(identifier, row[1], time_text(row[2]), str(row[2]))
+
+    def _check_schedule(self) -> None:
+        backend = self._backend
+        if backend.ledger is None or backend.settings.database.persistence is Persistence.MEMORY:
+            raise ApiError(422, NO_TIMES, "no_times")
+
+    async def _ask_schedule(self, kind: str, *arguments: Any) -> Any:
+        self._check_schedule()
+        settings = self._backend.settings
+        ledger = os.path.abspath(settings.ledger.path)
+        return await self._machine.ask(settings.database.logfile_path, kind, ledger, *arguments)
+
+    async def _ask_ledger(self, kind: str, *arguments: Any) -> Any:
+        """None: there is no ledger."""
+        if self._backend.ledger is None:
+            return None
+        return await self._machine.ask(self._backend.settings.ledger.path, kind, *arguments)
 
     async def _ask(self, kind: str, *arguments: Any) -> Any:
         settings = self._backend.settings.workq

@@ -37,7 +37,8 @@ class ScheduleRoutes:
                    query=values.ScheduledJobsQuery, errors=(422,)),
             _route("PUT", f"{jobs}/{{id}}", self.set_job, "Plan a job", values.ScheduledJob,
                    body=values.SetJob, is_traffic=True),
-            _route("GET", f"{jobs}/{{id}}", self.job, "A job", values.ScheduledJob, errors=(404,)),
+            _route("GET", f"{jobs}/{{id}}", self.job, "A job", values.ScheduledJob,
+                   query=values.MomentQuery, errors=(404, 422)),
             _route("DELETE", f"{jobs}/{{id}}", self.remove_job, "Remove a job", errors=(404,)),
             _route("GET", rules, self.rules, "Rules by id", values.Rules, query=values.NamesQuery),
             _route("PUT", f"{rules}/{{id}}", self.set_rule, "Set a rule", values.Rule,
@@ -76,6 +77,8 @@ class ScheduleRoutes:
         return job_seen(identifier, Status.PLANNED, execution_ns)
 
     async def job(self, call: RouteCall) -> values.ScheduledJob:
+        if call.query.at:
+            return await self._past.scheduled_job(call, call.path["id"], call.query.at)
         state = await self._backend.ask_schedule(call, Get(_NO_ID, call.path["id"]))
         return job_seen(call.path["id"], state.status, state.execution_ns)
 
@@ -123,12 +126,14 @@ class ScheduleRoutes:
         """The cursor is how many were passed; newer runs move the pages on."""
         query: values.RunsQuery = call.query
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:4])
+        until_ns = read_moment(query.at, "at") if query.at else None
         found = (
             run
             for run in self._backend.schedule.runs.latest()
             if run.identifier.startswith(query.prefix)
             and run.identifier.startswith(call.prefix)
             and query.success in (None, run.success)
+            and (until_ns is None or run.started_ns <= until_ns)
         )
         shown = list(islice(found, begin, begin + query.limit + 1))
         more = (begin + query.limit).to_bytes(4) if len(shown) > query.limit else None

@@ -36,6 +36,7 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.units import NS_PER_S
 
 _NO_ID = b""
@@ -44,14 +45,15 @@ _route = partial(Route, tag="timetables")
 
 
 class TimetableRoutes:
-    def __init__(self, backend: HttpBackend) -> None:
+    def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
         self._backend = backend
+        self._past = past
 
     def routes(self) -> list[Route]:
         all_, one = "/v1/timetables", "/v1/timetables/{timetable}"
         return [
             _route("GET", all_, self.timetables, "Timetables by id", values.Timetables,
-                   query=values.NamesQuery),
+                   query=values.NamesAtQuery, errors=(422,)),
             _route("PUT", one, self.set, "Set a timetable", values.TimetableSeen,
                    body=values.TimetableBody, has_secrets=True, errors=(409,)),
             _route("GET", one, self.timetable, "A timetable", values.TimetableSeen, errors=(404,)),
@@ -70,7 +72,9 @@ class TimetableRoutes:
         ]  # fmt: skip
 
     async def timetables(self, call: RouteCall) -> values.Timetables:
-        query: values.NamesQuery = call.query
+        query: values.NamesAtQuery = call.query
+        if query.at:
+            return await self._timetables_then(call, query)
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         asked = PageTimetables(query.prefix, after, query.limit + 1)
         listing: TimetableListing = await self._ask(call, asked)
@@ -78,6 +82,18 @@ class TimetableRoutes:
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
         return values.Timetables([timetable_seen(row) for row in shown], cursor_of(last))
+
+    async def _timetables_then(
+        self, call: RouteCall, query: values.NamesAtQuery
+    ) -> values.Timetables:
+        rows, has_more = await self._past.timetables(call, query)
+        found = []
+        for name, fields, is_paused, done, planned in rows:
+            state: Any = "paused" if is_paused else "active" if planned else "ended"
+            label = "" if is_paused else planned
+            view = TimetableView(name, state, fields, None, label, done, 0, 0)
+            found.append(timetable_seen(view))
+        return values.Timetables(found, cursor_of(rows[-1][0].encode() if has_more else None))
 
     async def set(self, call: RouteCall) -> values.TimetableSeen:
         name = call.path["timetable"]

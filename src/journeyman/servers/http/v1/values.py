@@ -81,6 +81,14 @@ class NamesQuery(Struct):
     cursor: Cursor = ""
 
 
+class NamesAtQuery(NamesQuery):
+    at: At = ""
+
+
+class MomentQuery(Struct):
+    at: At = ""
+
+
 class SetRuleBody(Body):
     pattern: str
     runner: str
@@ -109,6 +117,7 @@ class RunsQuery(Struct):
     success: bool | None = None
     limit: Limit = 50
     cursor: Cursor = ""
+    at: Annotated[Text, Meta(description="runs that had started by this moment")] = ""
 
 
 # -- timetables --
@@ -436,6 +445,15 @@ class PastQueue(Struct):
     dead: int
 
 
+class PastSchedule(Struct):
+    at: Time
+    at_ns: Nanoseconds
+    planned: int
+    triggered: int
+    executed: int
+    failed: int
+
+
 class PastCounts(Struct):
     at: Time
     at_ns: Nanoseconds
@@ -521,6 +539,7 @@ class LogRecords(Struct):
 class RecordsQuery(Struct):
     service: Annotated[str, Meta(pattern=r"^(schedule|work|fan-out)$(?!\n)")] = "work"
     limit: Limit = 50
+    at: Annotated[Text, Meta(description="the last ones by this moment")] = ""
 
 
 class ServiceBody(Body):

@@ -67,7 +67,8 @@ class WorkRoutes:
                    query=values.WorkJobsQuery),
             _route("POST", jobs, self.add, "Add a job", values.Added, body=values.AddJob,
                    status=201, errors=(409, 422), is_traffic=True),
-            _route("GET", f"{jobs}/{{job}}", self.job, "A job", values.WorkJob, errors=(404,)),
+            _route("GET", f"{jobs}/{{job}}", self.job, "A job", values.WorkJob,
+                   query=values.MomentQuery, errors=(404,)),
             _route("DELETE", f"{jobs}/{{job}}", self.delete, "Delete a job", errors=(404,)),
             _route("POST", f"{jobs}/{{job}}/complete", self.complete, "Complete a job",
                    body=values.FinishBody, errors=(*_FINISH_ERRORS, 422), is_traffic=True),
@@ -86,7 +87,7 @@ class WorkRoutes:
             _route("POST", "/v1/work/delete", self.delete_many, "Delete jobs",
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
             _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
-                   query=values.NamesQuery),
+                   query=values.NamesAtQuery),
             _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", values.WorkQueueSeen,
                    errors=(404,)),
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
@@ -117,11 +118,15 @@ class WorkRoutes:
         return values.WorkJobs([job_seen(job) for job in found.jobs], cursor_of(found.after))
 
     async def job(self, call: RouteCall) -> values.WorkJob:
+        if call.query.at:
+            return await self._past.job(call, _id(call), call.query.at)
         found: SeenJob = await self._backend.ask_work(call, SeeJob(_id(call)))
         return job_seen(found)
 
     async def queues(self, call: RouteCall) -> values.WorkQueues:
-        query: values.NamesQuery = call.query
+        query: values.NamesAtQuery = call.query
+        if query.at:
+            return await self._past.queues(call, query)
         after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
         prefix = call.narrowed(query.prefix)
         if prefix is None:

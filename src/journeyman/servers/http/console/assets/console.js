@@ -13,8 +13,9 @@
       event.preventDefault();
       one("#q, #find").focus();
     } else if (before === "g") {
-      const link = all(".side a").find((each) => each.textContent[0].toLowerCase() === event.key);
-      if (link) link.click();
+      const links = all(".side a").filter((each) => each.textContent[0].toLowerCase() === event.key);
+      const here = links.findIndex((each) => each.hasAttribute("aria-current"));
+      if (links.length) links[(here + 1) % links.length].click();
     }
     before = event.key;
   });

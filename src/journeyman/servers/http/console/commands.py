@@ -1,0 +1,119 @@
+"""What a page shows as commands: to be pasted into a shell, whatever names and payloads hold.
+
+Each function gives the command of `journeyman`, where there is one, and that of curl.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from journeyman.servers.http.v1 import values
+
+_NO_VALUE = (None, "", [], 0)
+_TOKEN = '-H "Authorization: Bearer $TOKEN"'
+
+
+class Place(NamedTuple):
+    """Where the server is, for the reader of the page."""
+
+    origin: str
+    needs_token: bool
+
+
+def add_job(job: values.WorkJob, place: Place) -> list[str]:
+    """Again, as a new job. What is not text has no command of `journeyman`."""
+    body: dict[str, Any] = {"queue": job.queue, "ttr_ms": job.ttr_ms, "ttl_ms": job.ttl_ms}
+    given: dict[str, Any] = {
+        "payload": job.payload, "payload_base64": job.payload_base64, "priority": job.priority,
+        "max_attempts": job.max_attempts, "max_fails": job.max_fails,
+        "retry_delay_ms": job.retry_delay_ms,
+    }  # fmt: skip
+    body |= {name: value for name, value in given.items() if value not in _NO_VALUE}
+    found = [_curl("POST", place, "/v1/work/jobs", body)]
+    if job.payload is None:
+        return found
+    words = ["journeyman", "add", "--lease", _seconds(job.ttr_ms), "--ttl", _seconds(job.ttl_ms)]
+    if job.priority:
+        words += ["--priority", str(job.priority)]
+    if job.max_fails > 1:
+        words += ["--retries", str(job.max_fails - 1)]
+    return [_line([*words, "--", job.queue, job.payload]), *found]
+
+
+def see_job(job_id: str, place: Place) -> list[str]:
+    return [
+        _line(["journeyman", "jobs", "show", job_id]),
+        _curl("GET", place, f"/v1/work/jobs/{job_id}"),
+    ]
+
+
+def find_jobs(search: Any, place: Place) -> list[str]:
+    """The work queue's part of a search."""
+    query = {"queue": search.queue, "state": search.work_state, "error": search.error,
+             "text": search.text}  # fmt: skip
+    asked = urlencode({name: value for name, value in query.items() if value})
+    found = [_curl("GET", place, f"/v1/work/jobs?{asked}" if asked else "/v1/work/jobs")]
+    is_listed = search.work_state in ("ready", "scheduled", "dead")
+    if search.queue and is_listed and not (search.error or search.text or search.after):
+        words = ["journeyman", "jobs", "ls", "--state", search.work_state, "--", search.queue]
+        found.insert(0, _line(words))
+    return found
+
+
+def queue(seen: values.WorkQueueSeen, place: Place) -> list[str]:
+    change, path = "resume" if seen.paused else "pause", f"/v1/work/queues/{_part(seen.name)}"
+    return [
+        _line(["journeyman", "jobs", "ls", "--", seen.name]),
+        _line(["journeyman", "queues", change, "--", seen.name]),
+        _curl("GET", place, path),
+        _curl("PUT", place, f"{path}/paused", {"paused": not seen.paused}),
+    ]
+
+
+def rule(seen: values.Rule, place: Place) -> list[str]:
+    body = {"pattern": seen.pattern, "runner": seen.runner, "args": seen.args}
+    words = ["journeyman", "rules", "add", "--", seen.id, seen.pattern, seen.runner, *seen.args]
+    return [_line(words), _curl("PUT", place, f"/v1/schedule/rules/{_part(seen.id)}", body)]
+
+
+def scheduled_job(job: values.ScheduledJob, place: Place) -> list[str]:
+    path, body = f"/v1/schedule/jobs/{_part(job.id)}", {"execution": job.execution}
+    return [_curl("PUT", place, path, body), _curl("GET", place, path)]
+
+
+def timetable(seen: values.TimetableSeen, place: Place) -> list[str]:
+    fields = seen.fields
+    runner = fields.get("runner", [])
+    words = ["journeyman", "timetable", "add"]
+    for name, value in fields.items():
+        if name != "runner":
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += [f"--{name.replace('_', '-')}", text]
+    path = f"/v1/timetables/{_part(seen.id)}"
+    return [_line([*words, "--", seen.id, *runner]), _curl("PUT", place, path, fields)]
+
+
+def _curl(method: str, place: Place, path: str, body: Any = None) -> str:
+    words = [] if method == "GET" else ["-X", method]
+    if body is not None:
+        text = msgspec.json.encode(body).decode()
+        words += ["-H", "Content-Type: application/json", "--data-raw", text]
+    head = f"curl {_TOKEN}" if place.needs_token else "curl"
+    return f"{head} {_line([*words, place.origin + path])}"
+
+
+def _line(words: Iterable[str]) -> str:
+    return " ".join(map(shlex.quote, words))
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:g}" if ms % 1000 else str(ms // 1000)

@@ -1,0 +1,282 @@
+"""Pages of the console without a browser: every page at a moment, forms full of nonsense, commands.
+
+tests/browser/test_console.py clicks on them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from journeyman.servers.http.console import commands
+from journeyman.servers.http.console.actions import Actions
+from journeyman.servers.http.console.drawing import NAVIGATION, SHOWS_NOW, local
+from journeyman.servers.http.v1 import values
+from tests.support.console import HOSTILE, Api, fill
+from tests.support.effort import cases
+from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
+
+FORM = "application/x-www-form-urlencoded"
+ACTIONS = sorted(Actions(*[None] * 4)._kinds)  # type: ignore[arg-type]
+# Reading all logs and starting Spark take minutes if a test does them a hundred times.
+QUICK = [name for name in ACTIONS if name not in ("verify", "report", "compact", "clean")]
+
+
+class Visitor:
+    """A browser without a window: keeps its cookie and its connection."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._cookie = ""
+        self.code = re.findall(
+            r'name="code" value="(\w+)"', self.get("/console/confirm?action=clean")
+        )[0]
+
+    def ask(self, method: str, path: str, body: str = "", kind: str = FORM) -> tuple[int, str]:
+        headers = {"Cookie": self._cookie} | ({"Content-Type": kind} if body else {})
+        self._connection.request(method, path, body.encode() or None, headers)
+        response = self._connection.getresponse()
+        text = response.read().decode()
+        given_cookie = response.headers.get("Set-Cookie", "")
+        self._cookie = given_cookie.partition(";")[0] or self._cookie
+        self.location = response.headers.get("Location", "")
+        return response.status, text
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def get(self, path: str) -> str:
+        status, text = self.ask("GET", path)
+        assert status == 200, (path, status, text[-300:])
+        return text
+
+    def act(self, **fields: Any) -> tuple[int, str]:
+        return self.ask(
+            "POST", "/console/act", urlencode({"code": self.code, **fields}, doseq=True)
+        )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduleProcess]:
+    with ScheduleProcess(tmp_path_factory.mktemp("pages"), settings=ALL_SERVICES) as running:
+        fill(running, Api(running.http_port))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(server: ScheduleProcess) -> Api:
+    return Api(server.http_port)
+
+
+@pytest.fixture(scope="module")
+def visitor(server: ScheduleProcess) -> Iterator[Visitor]:
+    found = Visitor(server.http_port)
+    yield found
+    found.close()
+
+
+# -- the past --
+
+
+@pytest.mark.parametrize(("name", "path"), [(name, path) for name, path, _ in NAVIGATION])
+def test_every_page_takes_a_moment(visitor, name, path):
+    text = visitor.get(f"{path}?at=2039-01-01T00:00:00Z")
+    assert "<h1>" in text
+    assert ("shows the present" in text) == (name in SHOWS_NOW)
+    assert "<button name=" not in text  # nothing can be changed then
+    assert 'class="act"' not in text or name == "time"
+    assert visitor.ask("GET", f"{path}?at=then")[0] in (200, 400)
+
+
+def test_a_page_shows_what_was_then(visitor, server, api):
+    job_id = api.add("then.mail", "still here")
+    added = api.ask("GET", f"/v1/work/jobs/{job_id}/records")["records"][0]["time_ns"]
+    api.fail(job_id, "it broke")
+    api.ask("PUT", "/v1/work/queues/then.mail/paused", {"paused": True})
+    every = {"every": "1h", "runner": ["shell", "true"]}
+    api.ask("PUT", "/v1/timetables/then", every)
+    after = api.ask("GET", "/v1/figures")["time"]
+    api.ask("DELETE", f"/v1/work/jobs/{job_id}")
+    api.ask("PUT", "/v1/work/queues/then.mail/paused", {"paused": False})
+    api.ask("DELETE", "/v1/timetables/then")
+    page = visitor.get(f"/console/work/{job_id}?at={added}")
+    assert "state ready" in page
+    assert "it broke" not in page
+    page = visitor.get(f"/console/work/{job_id}?at={after}")
+    assert "state dead" in page
+    assert "it broke" in page
+    assert "still here" in visitor.get(f"/console/work/{job_id}?at={after}")
+    assert "The job is gone" in visitor.get(f"/console/work/{job_id}")
+    assert "it broke" in visitor.get(f"/?at={after}")
+    queues = visitor.get(f"/console/queues?prefix=then.&at={after}")
+    assert "state paused" in queues
+    assert "state paused" not in visitor.get(f"/console/queues?prefix=then.&at={added}")
+    timetables = visitor.get(f"/console/timetables?at={after}")
+    assert "<h2>then</h2>" in timetables
+    assert "every 1h" in timetables
+    assert "<h2>then</h2>" not in visitor.get(f"/console/timetables?at={added}")
+    records = visitor.get(f"/console/log?at={after}")
+    assert job_id in records
+    assert "delete</span>" not in records.partition("<h2>Files")[0].partition(job_id)[0]
+    settings_then = visitor.get(f"/console/settings?at={added}")
+    assert "then.mail" not in settings_then
+    assert "then.mail" in visitor.get("/console/settings")
+
+    def timed() -> bool:
+        found = api.ask("GET", "/v1/schedule/records?id=sync.0")["records"]
+        return all("time_ns" in each for each in found)
+
+    server.wait_until(timed, "marks in the ledger")
+    found = api.ask("GET", "/v1/schedule/records?id=sync.0")["records"]
+    first, last = found[0]["time_ns"], found[-1]["time_ns"]
+    assert "state failed" in visitor.get(f"/console/schedule/sync.0?at={last}")
+    assert visitor.ask("GET", f"/console/schedule/sync.0?at={int(first) - 1}")[0] == 404
+    assert "sync.0" in visitor.get(f"/console/log?service=schedule&at={last}")
+
+
+# -- nonsense --
+
+
+TEXT = st.one_of(
+    st.sampled_from(
+        ["", "a", HOSTILE, "\0", "\r", "\r\nX: y", "-1", "1e9", "9" * 400, "../..", "\ud7ff"]
+    ),
+    st.text(max_size=30),
+)
+NAMES = (
+    "queue",
+    "payload",
+    "error",
+    "at",
+    "from",
+    "until",
+    "execution",
+    "max_fails",
+    "ttr_ms",
+    "back",
+)
+
+
+@given(
+    name=st.sampled_from([*QUICK, "", "none"]),
+    ids=st.lists(TEXT, max_size=3),
+    fields=st.dictionaries(st.sampled_from(NAMES), TEXT, max_size=4),
+)
+@settings(max_examples=cases(150), phases=[Phase.generate], deadline=None, database=None,
+          derandomize=True, suppress_health_check=list(HealthCheck))  # fmt: skip
+def check_forms(visitor: Visitor, name: str, ids: list[str], fields: dict[str, str]) -> None:
+    form = {"action": name, "id": ids, **fields}
+    status, text = visitor.ask("GET", f"/console/confirm?{urlencode(form, doseq=True)}")
+    assert status < 500, (form, text[-500:])
+    status, text = visitor.act(**form)
+    assert status < 500, (form, text[-500:])
+    if status == 303:
+        assert visitor.location.startswith("/")
+        assert not visitor.location.startswith("//")
+
+
+def test_forms_full_of_nonsense_are_refused_and_break_nothing(visitor, api):
+    check_forms(visitor)
+    assert api.ask("GET", "/v1/ready")["ready"] is True
+
+
+def test_addresses_full_of_nonsense_are_refused_and_break_nothing(visitor):
+    names = ("q", "at", "cursor", "work_cursor", "schedule_cursor", "prefix", "service", "since")
+    for _, path, _ in NAVIGATION:
+        for name in names:
+            for text in ("\0", "\r\n", "!!!!", "AAAA", HOSTILE, "9" * 400, "state:dead error:'"):
+                status, page = visitor.ask("GET", f"{path}?{name}={quote(text)}")
+                assert status < 500, (path, name, text, page[-400:])
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "//evil.example",
+            "///evil.example",
+            "/\\evil.example",
+            "\\\\evil.example",
+            "http://a/",
+            "",
+        ),
+        *(
+            "https:evil.example",
+            "javascript:alert(1)",
+            "/\t/evil.example",
+            "/\r/evil.example",
+            " /",
+        ),
+        *("/console/jobs\rX: y", "/console/jobs\nX: y", "/console/\x00", "/jobs", "console/jobs"),
+        *("/\u2028/evil.example", "/;@evil.example", "?a=b", "//evil.example/console/jobs"),
+    ],
+)
+def test_no_redirect_leaves_the_console(address):
+    assert local(address) == "/"
+
+
+def test_paths_of_the_console_are_kept():
+    for address in ("/", "/?at=1", "/console/jobs?q=queue:a%20state:dead&at=1", "/console/log#x"):
+        assert local(address) == address
+
+
+def test_what_an_action_said_is_shown_once_and_cannot_be_made_up(visitor, api):
+    api.add("said.mail")
+    assert visitor.act(action="pause", id="said.mail", back="/console/queues")[0] == 303
+    assert "paused said.mail" in visitor.get("/console/queues?prefix=x")
+    assert "paused said.mail" not in visitor.get("/console/queues?prefix=x")
+    assert "call us" not in visitor.get("/console/queues?said=call+us")
+
+
+# -- commands --
+
+
+def test_commands_can_be_pasted_into_a_shell(server, api):
+    """Whatever a payload holds; curl and `journeyman` add the same job."""
+    payload = 'it\'s "quoted" $HOME `id` \\ \n; rm -rf / #é😀 -- --json'
+    seen = values.WorkJob(
+        "id", "paste", "dead", 0, 0, 0, 3, 7, 90_500, 600_000, 0, "", "1", "", "1", payload=payload
+    )
+    line, curl = commands.add_job(seen, commands.Place(api.address, False))
+    port = int(server.wait_for_line(r"the work queue listens on [^\s]+?:(\d+)")[1])
+    own = f"{shlex.quote(sys.executable)} -m {line} "
+    url = f"--server journeyman://127.0.0.1:{port} --"
+    subprocess.run(["sh", "-c", own.replace(" -- ", f" {url} ", 1)], check=True)
+    subprocess.run(["sh", "-c", curl], check=True, capture_output=True)
+    jobs = api.ask("GET", "/v1/work/jobs?queue=paste")["jobs"]
+    same = ("payload", "ttr_ms", "ttl_ms", "priority", "max_fails")
+    assert [[job[name] for name in same] for job in jobs] == [[payload, 90_500, 600_000, 7, 3]] * 2
+
+
+def test_commands_name_what_the_page_shows():
+    place = commands.Place("https://host:1", True)
+    rule = values.Rule("a b", "p'", "shell", ["echo $1"])
+    line, curl = commands.rule(rule, place)
+    assert shlex.split(line)[3:] == ["--", "a b", "p'", "shell", "echo $1"]
+    assert curl.startswith('curl -H "Authorization: Bearer $TOKEN" -X PUT ')
+    assert shlex.split(curl)[-1] == "https://host:1/v1/schedule/rules/a%20b"
+    fields = {
+        "cron": "0 2 * * *",
+        "catch_up": "all",
+        "exclude": ["12-24"],
+        "runner": ["shell", "x"],
+    }
+    shown = values.TimetableSeen("n", "active", fields, "", None, None, "", "", 0, 0)
+    assert shlex.split(commands.timetable(shown, place)[0])[3:] == [
+        *("--cron", "0 2 * * *", "--catch-up", "all", "--exclude", "12-24", "--", "n", "shell", "x")
+    ]
+    binary = values.WorkJob(
+        "i", "q", "dead", 0, 0, 0, 0, 0, 1, 1, 0, "", "", "", "", payload_base64="/w=="
+    )
+    (curl,) = commands.add_job(binary, place)
+    assert '"payload_base64":"/w=="' in curl
