@@ -1,10 +1,13 @@
 """Tasks beside other task queues: durable sends, time to start, throughput of one worker process.
 
-    python -m bench.tasks [--only enqueue|start|throughput] [--peers huey,rq] [--rounds 3]
+    python -m bench.tasks [--only enqueue|start|throughput|idle] [--peers huey,rq] [--rounds 3]
 
-    enqueue      sends per second of one thread, each durable before the next
+    enqueue      sends per second of one process with 4 and 16 threads, each send durable before
+                 the next of its thread; and, without a bar, of one thread: huey has no server
+                 to talk to, and on a quick disk that costs more than the sync
     start        from send to the first line of the task, median, on an idle worker
     throughput   no-op jobs per second of one worker process, 4 and 16 at a time
+    idle         commands per second and memory of a worker of ours that has nothing to do
 
 The queues take turns; the best round of each counts. Every queue runs at its safest setting
 (task_peers.py), and all data is in one directory, so all pay for the same disk.
@@ -15,24 +18,28 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, Self
 
 from bench.task_peers import PEERS, TaskPeer, served
 from bench.verdicts import Verdict, ask_all, read_options
 
 SENDS_S = 2.0
+IDLE_S = 10.0
 STAMPS = 100
 BETWEEN_S = 0.02
 JOBS = {"rq": 200, "procrastinate": 400, "celery": 400, "dramatiq": 2_000, "huey": 3_000}
 MANY_JOBS = 6_000
+SENDERS = (1, 4, 16)
 CONCURRENCY = (4, 16)
 LIMIT_S = 180.0
 OURS = "journeyman"
@@ -41,12 +48,21 @@ OURS = "journeyman"
 ENTER = "import peer, time\n"
 ENTER_PROCRASTINATE = ENTER + "peer.app.open()\n"
 SEND_FOR = """
+from threading import Thread
+counts = []
+def send():
+    count, end = 0, time.perf_counter() + {seconds}
+    while time.perf_counter() < end:
+        peer.noop()
+        count += 1
+    counts.append(count)
 peer.noop()
-count, end = 0, time.perf_counter() + {seconds}
-while time.perf_counter() < end:
-    peer.noop()
-    count += 1
-print(count / {seconds})
+threads = [Thread(target=send) for _ in range({threads})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sum(counts) / {seconds})
 """
 SEND_MANY = """
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tasks", description=__doc__)
     names = [peer.name for peer in PEERS]
     parser.add_argument("--peers", default=",".join(names), help="comma-separated")
-    questions = {"enqueue": enqueue, "start": start, "throughput": throughput}
+    questions = {"enqueue": enqueue, "start": start, "throughput": throughput, "idle": idle}
     options = read_options(parser, questions, arguments)
     asked = set(options.peers.split(",")) | {OURS}
     peers = [peer for peer in PEERS if peer.name in asked and _is_installed(peer)]
@@ -89,12 +105,19 @@ def _is_installed(peer: TaskPeer) -> bool:
 
 
 def enqueue(place: Path, peers: list[TaskPeer], rounds: int) -> tuple[Any, list[Verdict]]:
-    best: dict[str, float] = {}
-    for number, peer, where, url in _turns(place, peers, rounds):
-        rate = float(_send(peer, where, url, SEND_FOR.format(seconds=SENDS_S)))
-        best[peer.name] = max(rate, best.get(peer.name, 0.0))
-        print(f"enqueue {number} {peer.name:<14}{rate:>10.0f}/s", flush=True)
-    return best, [_ratio("durable sends, beside the best", best, 1.0)]
+    figures: dict[str, dict[str, float]] = {}
+    verdicts = []
+    for threads in SENDERS:
+        best: dict[str, float] = {}
+        program = SEND_FOR.format(seconds=SENDS_S, threads=threads)
+        for number, peer, where, url in _turns(place / str(threads), peers, rounds):
+            rate = float(_send(peer, where, url, program))
+            best[peer.name] = max(rate, best.get(peer.name, 0.0))
+            print(f"enqueue {threads} {number} {peer.name:<14}{rate:>10.0f}/s", flush=True)
+        figures[str(threads)] = best
+        if threads in CONCURRENCY:
+            verdicts.append(_ratio(f"durable sends, {threads} threads, of the best", best, 1.0))
+    return figures, verdicts
 
 
 def start(place: Path, peers: list[TaskPeer], rounds: int) -> tuple[Any, list[Verdict]]:
@@ -130,6 +153,59 @@ def throughput(place: Path, peers: list[TaskPeer], rounds: int) -> tuple[Any, li
     return figures, verdicts
 
 
+def idle(place: Path, peers: list[TaskPeer], rounds: int) -> tuple[Any, list[Verdict]]:  # noqa: ARG001
+    """Of a worker that has done a job and waits; its connections go through a relay that counts."""
+    ours = next(peer for peer in peers if peer.name == OURS)
+    where = place / OURS
+    with served(ours, where) as url, Relay(url) as relay:
+        with _worker(ours, where, relay.url, 16) as worker:
+            _send(ours, where, url, STAMP.format(count=1, pause=0))
+            _wait(lambda: _lines(where) >= 1)
+            time.sleep(1.0)
+            before = relay.commands
+            time.sleep(IDLE_S)
+            per_s = (relay.commands - before) / IDLE_S
+            status = Path(f"/proc/{worker}/status").read_text()
+        peak_mb = round(int(status.partition("VmHWM:")[2].split()[0]) / 1024, 1)
+    print(f"idle {per_s:.2f} commands/s, {before} before, {peak_mb} MB")
+    return {"commands_per_s": per_s, "peak_mb": peak_mb}, [
+        Verdict("commands/s of an idle worker", per_s, 0.0, at_least=False),
+        Verdict("memory of an idle worker, MB", peak_mb, 60.0, at_least=False),
+    ]
+
+
+class Relay:
+    """Stands between a worker and the server; counts what the worker sends."""
+
+    def __init__(self, url: str) -> None:
+        host, _, port = url.removeprefix("journeyman://").partition(":")
+        self._server = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"journeyman://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.commands = 0
+
+    def __enter__(self) -> Self:
+        Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                worker, _ = self._listener.accept()
+                server = socket.create_connection(self._server)
+                Thread(target=self._pass_on, args=(worker, server, 1), daemon=True).start()
+                Thread(target=self._pass_on, args=(server, worker, 0), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, count: int) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                self.commands += count
+                target.sendall(data)
+
+
 def _turns(
     place: Path, peers: list[TaskPeer], rounds: int
 ) -> Iterator[tuple[int, TaskPeer, Path, str]]:
@@ -157,7 +233,8 @@ def _run(command: list[str], where: Path, url: str) -> str:
 
 
 @contextmanager
-def _worker(peer: TaskPeer, where: Path, url: str, concurrency: int) -> Iterator[None]:
+def _worker(peer: TaskPeer, where: Path, url: str, concurrency: int) -> Iterator[int]:
+    """The id of its process."""
     words = [url if word == "$PEER_URL" else word for word in peer.worker(concurrency)]
     with (where / "worker.out").open("ab") as output:
         process = subprocess.Popen(
@@ -165,7 +242,7 @@ def _worker(peer: TaskPeer, where: Path, url: str, concurrency: int) -> Iterator
             start_new_session=True,
         )  # fmt: skip
     try:
-        yield
+        yield process.pid
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

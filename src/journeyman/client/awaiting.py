@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from journeyman.client.conversation import CONNECT, Call, Conversation, Send, Step
 from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
-from journeyman.client.service import Endpoint, ServiceClient, as_method, is_readable
+from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class _Transport:
         """Something to read before anything was asked: the end of the connection, or a fault."""
         if self._writer is not None:
             number = self._writer.get_extra_info("socket").fileno()
-            if self._writer.is_closing() or number < 0 or is_readable(number):
+            if self._writer.is_closing() or number < 0 or poll_of(number).poll(0):
                 self.close()
 
     def close(self) -> None:

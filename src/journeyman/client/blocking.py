@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import functools
 import os
+import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from journeyman.client.conversation import CONNECT, Call, Conversation, Send, Step
 from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
-from journeyman.client.service import Endpoint, ServiceClient, as_method, is_readable
+from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _RECEIVE_BYTES = 256 * 1024
+_LATE_S = 0.05  # at most, of a timeout
 
 
 class _Transport:
@@ -35,7 +36,9 @@ class _Transport:
         self._endpoint = endpoint
         self._link = endpoint.link()
         self._socket: socket.socket | None = None
+        self._poll: select.poll | None = None  # of the socket
         self._deadline = 0.0
+        self._limit_s = 0.0  # of the socket, as it was set last
 
     def hold(self, call: Call[T]) -> T:
         """Perform the steps of a conversation, to its end."""
@@ -67,11 +70,11 @@ class _Transport:
         self._link.drop()
         if self._socket is not None:
             self._socket.close()
-            self._socket = None
+            self._socket = self._poll = None
 
     def _check(self) -> None:
         """Something to read before anything was asked: the end of the connection, or a fault."""
-        if self._socket is not None and is_readable(self._socket.fileno()):
+        if self._poll is not None and self._poll.poll(0):
             self.close()
 
     def _perform(self, step: Step | Send) -> None:
@@ -104,6 +107,8 @@ class _Transport:
                 opened.close()
             raise self._link.cannot_connect(error) from error
         self._socket = opened
+        self._poll = poll_of(opened.fileno())
+        self._limit_s = 0.0
         self._link.opened()
 
     def _ready(self) -> socket.socket:
@@ -111,7 +116,9 @@ class _Transport:
         left_s = self._deadline - time.monotonic()
         if self._socket is None or left_s <= 0:
             raise TimeoutError("timed out")
-        self._socket.settimeout(left_s)
+        if not left_s <= self._limit_s <= left_s + _LATE_S:  # a call of the system, saved
+            self._limit_s = left_s + _LATE_S / 2
+            self._socket.settimeout(self._limit_s)
         return self._socket
 
 
@@ -128,15 +135,16 @@ class _Pool:
         self._changed = threading.Condition()
         self._idle: list[_Transport] = []
         self._count = 0
+        self._waiting = 0  # threads
         self._generation = 0  # what was borrowed before a close is closed when it comes back
 
-    @contextmanager
-    def borrow(self) -> Iterator[_Transport]:
+    def hold(self, call: Call[T]) -> T:
+        """Hold a conversation on a transport that is free."""
         if self._process != os.getpid():
             self._start_over()
         transport, generation = self._take()
         try:
-            yield transport
+            return transport.hold(call)
         finally:
             self._give_back(transport, generation)
 
@@ -151,12 +159,20 @@ class _Pool:
 
     def _take(self) -> tuple[_Transport, int]:
         with self._changed:
-            if not self._changed.wait_for(self._is_free, self._endpoint.timeout_s):
+            if not self._is_free() and not self._wait():
                 raise CannotConnect(self._endpoint.all_in_use(self._size))
             if self._idle:
                 return self._idle.pop(), self._generation
             self._count += 1
             return _Transport(self._endpoint), self._generation
+
+    def _wait(self) -> bool:
+        """Whether one has become free."""
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(self._is_free, self._endpoint.timeout_s)
+        finally:
+            self._waiting -= 1
 
     def _is_free(self) -> bool:
         return bool(self._idle) or self._count < self._size
@@ -167,7 +183,8 @@ class _Pool:
                 self._idle.append(transport)
             else:
                 self._count -= 1
-            self._changed.notify()
+            if self._waiting:
+                self._changed.notify()
         if not is_current:
             transport.close()
 
@@ -182,8 +199,7 @@ class BlockingClient(ServiceClient):
 
     def hold(self, call: Call[T], *, kept: bool = False) -> T:
         """Hold a conversation; ``kept``: on the connection that is kept for open reads."""
-        with (self._kept if kept else self._pool).borrow() as transport:
-            return transport.hold(call)
+        return (self._kept if kept else self._pool).hold(call)
 
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""

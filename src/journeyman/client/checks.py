@@ -58,6 +58,8 @@ def data(value: object, what: str) -> bytes:
 
 
 def whole(value: object, what: str, low: int, high: int) -> int:
+    if type(value) is int and low <= value <= high:  # nearly always
+        return value
     expected = f"{what} must be a whole number from {low} to {high}"
     if isinstance(value, bool):
         raise InvalidRequest(f"{expected}, not {shown(value)}")

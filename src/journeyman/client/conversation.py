@@ -94,18 +94,27 @@ class Link:
                 self.drop()
                 raise
 
+    def line_here(self, ending: bytes = b"\n") -> bytes | None:
+        """The next line without its ending, if all of it has arrived."""
+        end = self._buffer.find(ending, self._at)
+        if end < 0:
+            return None
+        line = bytes(self._buffer[self._at : end])
+        self._at = end + len(ending)
+        return line
+
     def line(self, ending: bytes = b"\n") -> Conversation[bytes]:
         """The next line without its ending."""
         searched = self._at
-        while (end := self._buffer.find(ending, searched)) < 0:
+        while self._buffer.find(ending, searched) < 0:
             unread = len(self._buffer) - self._at
             if unread > _MAX_LINE_BYTES:
                 self.drop()
                 raise BadAnswer(f"{self.where} sends a line without end")
             yield RECEIVE
             searched = max(self._at, self._at + unread - len(ending) + 1)
-        line = bytes(self._buffer[self._at : end])
-        self._at = end + len(ending)
+        line = self.line_here(ending)
+        assert line is not None
         return line
 
     def exactly(self, count: int) -> Conversation[bytes]:
@@ -248,7 +257,8 @@ def pipelined(
         while (before := len(replies)) < count:
             some = range(before, min(before + at_a_time, count))
             try:
-                yield from link.connected()
+                if not link.is_open:
+                    yield from link.connected()
                 perhaps_there, sent = sent, max(sent, some.stop)
                 yield Send(encode(link, some))
                 for place in some:

@@ -185,11 +185,11 @@ def tls_context(tls: Tls) -> ssl.SSLContext | None:
     return ssl.create_default_context() if tls else None
 
 
-def is_readable(number: int) -> bool:
-    """Whether there is something to read on this file descriptor, or the connection has ended."""
+def poll_of(number: int) -> select.poll:
+    """``poll_of(number).poll(0)``: whether there is something to read, or the connection ended."""
     poll = select.poll()
     poll.register(number, select.POLLIN)
-    return bool(poll.poll(0))
+    return poll
 
 
 def as_method(method: F, call: Callable[..., Any]) -> F:

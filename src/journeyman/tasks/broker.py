@@ -20,7 +20,7 @@ from uuid import UUID
 from journeyman.tasks.options import Options
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Order:
     """A job to add."""
 

@@ -55,7 +55,7 @@ class JsonCodec:
         return json.loads(data)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Envelope:
     """One call of a task, as it travels."""
 

@@ -8,18 +8,22 @@ Clients connect at the first job, and may be shared by threads, tasks and forked
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from journeyman.client import AsyncSchedule, AsyncWorkQueue, NewJob, Refused, Result, WorkQueue
 from journeyman.client.service import ServerUrl, parse_url
+from journeyman.client.workq.calls import add_requests
 from journeyman.tasks.broker import JobEnding, Order
-from journeyman.tasks.options import QueueLimits
+from journeyman.tasks.gathering import Gathering
+from journeyman.tasks.options import Options, QueueLimits
 from journeyman.tasks.recurring import Recurring
 from journeyman.units import MS_PER_S
 
 _DUPLICATE = "Duplicate job"
 MAX_WAITS = 1_000  # for results, at the same time
+MAX_HEADS = 1_000  # options whose words are kept
 
 
 class ServerBroker:
@@ -33,6 +37,8 @@ class ServerBroker:
         # A wait for a result keeps its connection: it must not keep others from sending.
         self._waiting: WorkQueue = self._for_waits(WorkQueue)
         self._async_waiting: AsyncWorkQueue = self._for_waits(AsyncWorkQueue)
+        self._gathering: Gathering[bytes, Refused | None] = Gathering(self._add_all)
+        self._heads: dict[int, tuple[Options, bytes, bytes]] = {}
 
     def _for_waits(self, kind: type[Any]) -> Any:
         found = self.address
@@ -45,12 +51,32 @@ class ServerBroker:
             connections=MAX_WAITS,
         )
 
+    def _add_all(self, requests: Sequence[bytes]) -> list[Refused | None]:
+        return self._queue.hold(add_requests(requests))
+
     def add(self, order: Order) -> bool:
-        try:
-            self._queue.add(order.options.queue, order.payload, **_fields(order))
-        except Refused as refused:
-            return _is_there(refused)
-        return True
+        refused = self._gathering.add(self._request(order))
+        return refused is None or _is_there(refused)
+
+    def _request(self, order: Order) -> bytes:
+        """As ``NewJob.request``; of a plain job all but id and payload is known already."""
+        options = order.options
+        if order.at is not None or order.limit_key or order.after or options.unique is not None:
+            return _new_job(order).request()
+        _, head, flags = self._heads.get(id(options)) or self._head_of(order)
+        payload = order.payload
+        return b"add %b%b%d%b\r\n%b\r\n" % (
+            str(order.job_id).encode(), head, len(payload), flags, payload,
+        )  # fmt: skip
+
+    def _head_of(self, order: Order) -> tuple[Options, bytes, bytes]:
+        """What stands before and after the size; kept with its options, so that their id stays."""
+        line = _new_job(replace(order, payload=b"")).request().removesuffix(b"\r\n\r\n")
+        _add, _job_id, name, ttr, ttl, _size, *flags = line.split(b" ")
+        words = b" %b %b %b " % (name, ttr, ttl), b"".join(b" " + flag for flag in flags)
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        return self._heads.setdefault(id(order.options), (order.options, *words))
 
     async def aadd(self, order: Order) -> bool:
         try:

@@ -40,7 +40,7 @@ U = TypeVar("U")
 ARGS = "args"  # unique="args"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call(Generic[T]):
     """A call that was not sent yet."""
 
@@ -79,7 +79,7 @@ class Call(Generic[T]):
         task, options = self.task, self.options
         first: tuple[Any, ...] = ([],) if self.gather else ()
         arguments = task.bind((*first, *self.args), self.kwargs)
-        then = tuple(call.as_json() for call in self.followers)
+        then = tuple([call.as_json() for call in self.followers])
         gather = tuple(map(str, self.gather))
         envelope = Envelope(task.name, self.args, self.kwargs, current_trace(), then, gather)
         payload = envelope.encode(task.app.codec)
@@ -87,7 +87,8 @@ class Call(Generic[T]):
         limit_key = ""
         if options.key is not None:
             limit_key = key_name(filled(options.key, arguments, task.name))
-        return Order(job_id, payload, options, self._moment(), limit_key, self.gather)
+        at = None if self.when is None else self._moment()
+        return Order(job_id, payload, options, at, limit_key, self.gather)
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in the envelope of the job before it."""

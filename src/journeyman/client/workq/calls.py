@@ -94,13 +94,14 @@ class NewJob:
             words.append(lines.time_text(self.time))
         payload = lines.checked_data(self.payload, "payload")
         words.append(str(len(payload)))
-        flags = {
-            "priority": lines.number(self.priority, "priority", *_INT32),
-            "max-attempts": lines.number(self.max_attempts, "max_attempts", 0, 255),
-            "max-fails": lines.number(self.max_fails, "max_fails", 0, 255),
-            "retry-delay": lines.number(self.retry_delay_ms, "retry_delay_ms", 0, MAX_WAIT_MS),
-        }
-        words += [f"-{name}={value}" for name, value in flags.items() if value != "0"]
+        if checks.whole(self.priority, "priority", *_INT32):
+            words.append(f"-priority={self.priority}")
+        if checks.whole(self.max_attempts, "max_attempts", 0, 255):
+            words.append(f"-max-attempts={self.max_attempts}")
+        if checks.whole(self.max_fails, "max_fails", 0, 255):
+            words.append(f"-max-fails={self.max_fails}")
+        if checks.whole(self.retry_delay_ms, "retry_delay_ms", 0, MAX_WAIT_MS):
+            words.append(f"-retry-delay={self.retry_delay_ms}")
         words += self._new_flags(payload)
         return lines.line(*words) + lines.block(payload)
 
@@ -169,7 +170,7 @@ def add(
         tuple(after),
         even_failed,
     )
-    ask = _add_requests([job.request()])
+    ask = add_requests([job.request()])
 
     def converse(link: Link) -> Conversation[UUID]:
         (refused,) = yield from ask(link)
@@ -226,10 +227,10 @@ def batches_of(jobs: Iterable[NewJob], batch: int) -> Iterator[list[NewJob]]:
     return batches(iter(jobs))
 
 
-def add_all(jobs: list[NewJob]) -> Call[list[tuple[NewJob, Refused | None]]]:
+def add_all(jobs: Sequence[NewJob]) -> Call[list[tuple[NewJob, Refused | None]]]:
     """Add these jobs: each with its refusal, or None. An invalid one is a refusal as well."""
     requests = [_request(job) for job in jobs]
-    ask = _add_requests([request for request in requests if isinstance(request, bytes)])
+    ask = add_requests([request for request in requests if isinstance(request, bytes)])
 
     def converse(link: Link) -> Conversation[list[tuple[NewJob, Refused | None]]]:
         replies = iter((yield from ask(link)))
@@ -422,8 +423,11 @@ def inspect_server() -> Call[dict[str, str]]:
 # -- requests and replies ------------------------------------------------------------------------
 
 
-def _add_requests(requests: list[bytes]) -> Call[list[Refused | None]]:
-    """One reply for each. What may be there already is not refused as its own duplicate."""
+def add_requests(requests: Sequence[bytes]) -> Call[list[Refused | None]]:
+    """Add jobs by their ``request()``: one reply for each.
+
+    What may be there already is not refused as its own duplicate.
+    """
 
     def read(link: Link, _place: int, may_be_there: bool) -> Conversation[Refused | None]:
         try:

@@ -158,9 +158,12 @@ def checked_data(data: bytes, what: str) -> bytes:
 
 def read_head(link: Link) -> Conversation[int]:
     """How many blocks follow a ``+OK``. Raises what a ``-`` means."""
-    head = (yield from link.line(_END)).decode("utf-8", "replace")
-    if head == "+OK":
+    line = link.line_here(_END)
+    if line is None:
+        line = yield from link.line(_END)
+    if line == b"+OK":  # nearly always
         return 0
+    head = line.decode("utf-8", "replace")
     if head.startswith("+OK ") and head[4:].isdecimal():
         return int(head[4:])
     if head == "-TIMEOUT":
