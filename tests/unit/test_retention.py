@@ -248,3 +248,22 @@ def test_the_watch_asks_for_a_few_removals_at_a_time(monkeypatch: pytest.MonkeyP
         assert set(asked) == {RemoveEnded(START_NS - DAY_NS, persistence.RETENTION_JOBS)}
 
     asyncio.run(test())
+
+
+def test_jobs_that_an_undone_batch_had_dropped_are_kept_as_long_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """They ended at an unknown time, and a mark of the ledger says by when."""
+    monkeypatch.setattr(retention, "CHUNK_JOBS", 2)
+    loaded = [b"a", b"b", b"c", b"d"]
+    held = {*loaded}
+    ended = retention.EndedJobs(held.__contains__, lambda _: 0, loaded)
+    ended.bound([(2, 100), (4, 200)], lambda job: loaded.index(job) + 1, now_ns=300)
+    assert list(ended.take(150, limit=1)) == [b"a"]
+    held -= {b"a", b"b", b"c", b"d"}  # all are removed in this batch
+    ended.add(b"e")
+    held |= {*loaded}
+    ended.undo_batch()
+    assert list(ended.take(99, limit=10)) == []
+    assert list(ended.take(199, limit=10)) == [b"a", b"b"]
+    assert list(ended.take(200, limit=2)) == [b"c", b"d"]

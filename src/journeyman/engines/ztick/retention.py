@@ -19,6 +19,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 CHUNK_JOBS = 1000
 TIDIED = 4  # chunks, for each new one
@@ -44,7 +46,8 @@ class EndedJobs:
         places = range(0, len(jobs), CHUNK_JOBS)
         self._chunks = [_Chunk(jobs[place : place + CHUNK_JOBS]) for place in places]
         self._cursor = 0
-        self.gone: list[bytes] = []  # what has left since the batch began, which sets it
+        # What has left since the batch began, which sets it; and the bound that it had.
+        self.gone: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
         """How many jobs are in it, stale ones counted in."""
@@ -85,10 +88,11 @@ class EndedJobs:
             first_ns = self.first_ns()
             if first_ns is None or first_ns > before_ns:
                 return
-            job = self._chunks[0].popleft()
-            if not self._chunks[0]:
+            chunk = self._chunks[0]
+            job = chunk.popleft()
+            if not chunk:
                 del self._chunks[0]
-            self.gone.append(job)
+            self.gone.append((chunk.bound_ns, job))
             if self._holds(job):
                 yield job
 
@@ -99,7 +103,7 @@ class EndedJobs:
             kept = _Chunk(filter(self._holds, chunk))
             kept.bound_ns = chunk.bound_ns
             if len(kept) < len(chunk):
-                self.gone += [job for job in chunk if not self._holds(job)]
+                self.gone += [(chunk.bound_ns, job) for job in chunk if not self._holds(job)]
             if kept and (self._cursor == 0 or len(before) + len(kept) > CHUNK_JOBS):
                 self._chunks[self._cursor] = kept
                 continue
@@ -115,6 +119,12 @@ class EndedJobs:
 
     def undo_batch(self) -> None:
         """To be called when the jobs are again as they were."""
-        gone, self.gone = self.gone, []
-        if held := _Chunk(filter(self._holds, gone)):
-            self._chunks.insert(0, held)
+        gone, self.gone = sorted(self.gone, key=_bound_of), []
+        for bound_ns, jobs in groupby(reversed(gone), _bound_of):
+            if held := _Chunk(job for _, job in jobs if self._holds(job)):
+                held.reverse()
+                held.bound_ns = bound_ns
+                self._chunks.insert(0, held)
+
+
+_bound_of = itemgetter(0)
