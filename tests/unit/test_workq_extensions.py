@@ -183,6 +183,42 @@ def test_record_of_a_child_is_removed_after_it_was_added(story: Story):
     assert story.lease() == [2]
 
 
+def test_job_whose_deletion_was_cut_short_keeps_its_key(story: Story):
+    """The ledger is written first; what the log did not get has not happened."""
+    story.add(1, "k")
+    written, known = list(story.log), list(story.ledger)
+    story.engine.begin_batch()
+    story.engine.decide(Delete(job_id(1)), story.now_ns)
+    torn = load(written, [*known, *story.engine.take_ledger()], story.now_ns)
+    assert torn._state.extensions.options[job_id(1)].key == "k"
+
+
+def test_options_of_a_job_that_is_gone_are_not_those_of_the_next_one(story: Story):
+    story.add(1, "k")
+    story.decide(Delete(job_id(1)))
+    story.restart()
+    story.add(1)
+    story.restart()
+    assert job_id(1) not in story.engine._state.extensions.options
+    story.decide(Delete(job_id(1)))
+    story.add(1, "other")
+    story.wait(1001)
+    story.restart()
+    assert story.engine._state.extensions.options[job_id(1)].key == "other"
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_child_that_was_added_and_deleted_does_not_come_back(story: Story, key: str):
+    story.add(1)
+    story.add(2, key, after=(1,))
+    story.decide(Complete(job_id(1), b""))
+    story.restart()
+    story.decide(Delete(job_id(2)))
+    story.restart()
+    assert story.engine._state.extensions.children == {}
+    assert story.lease() == []
+
+
 def test_parent_that_completed_counts_though_it_is_gone(story: Story):
     for number in (1, 2):
         story.add(number)

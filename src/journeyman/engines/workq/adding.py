@@ -223,6 +223,8 @@ def enqueue(
     created = state.moment_of_its_own()
     if key and job_id not in state.extensions.options:
         state.set_options(job_id, JobOptions(key))
+    elif not key and job_id in state.extensions.forgetting:
+        state.forget_now(job_id)
     created_ns = created.unix_ns
     flags, command, time, begins_ns = 0, _ADD, None, created_ns
     if time_ns is not None:

@@ -83,6 +83,7 @@ def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
             extensions.drop_child(job_id)
             extensions.added_now[job_id] = child.job
             _settle(state, child)
+            extensions.put(extensions.settled, job_id, None)
             if job_id not in extensions.options:
                 extensions.forget(job_id, state.now_ns)
             done += 1
@@ -94,6 +95,7 @@ def load(state: WorkqState, children: dict[bytes, Add], completed: set[bytes]) -
     extensions = state.extensions
     waiting = {job_id: job for job_id, job in children.items() if state.jobs.get(job_id) is None}
     for job_id in children.keys() - waiting.keys():
+        extensions.settled[job_id] = None
         if job_id not in extensions.options:  # it was added, and has no key
             extensions.forget(job_id, state.now_ns)
     for job in waiting.values():

@@ -10,8 +10,8 @@
 The ledger is written before the command log. So a crash can leave options of a job that was never
 added; they are ignored. For the same reason a child's record is not removed in the batch that adds
 the child, or it could be lost: it is *forgotten* later, and at a start a child whose id is that of
-a job has been added already. Options of jobs that are completed are forgotten in the same way, many
-at a time, so that no completion waits for the ledger.
+a job has been added already. Options of jobs that are completed or gone are forgotten in the same
+way, many at a time, so that no completion waits for the ledger; at once if another job gets the id.
 
 A delay is known by the time of the timeout-attempt that it follows (``failed_ns``): options that
 outlived a later attempt say nothing. ``touched`` is the number of the attempt whose lease a worker
@@ -138,6 +138,7 @@ class Extensions:
         "is_allowed",
         "limited",
         "options",
+        "settled",
         "settling",
         "workers",
     )
@@ -150,6 +151,7 @@ class Extensions:
         self.children_of: dict[bytes, dict[bytes, None]] = {}
         self.child_bytes = 0
         self.settling: dict[bytes, None] = {}  # children to be added, or to fail
+        self.settled: dict[bytes, None] = {}  # added, and the ledger still has them as children
         self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
         self.forgetting: dict[bytes, None] = {}  # what the ledger still has, and need not
         self.forget_at_ns = 0

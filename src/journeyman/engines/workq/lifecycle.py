@@ -73,7 +73,6 @@ from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
-from journeyman.formats.ledger import JobOptionsRemoved
 from journeyman.formats.workq import Command, JobEvent, JobFinished
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import (
@@ -96,7 +95,6 @@ from journeyman.protocols.workq.replies import (
     LeasedJobs,
     LeasedMore,
     Reply,
-    id_text,
 )
 from journeyman.units import NS_PER_MS
 
@@ -449,8 +447,7 @@ def _forget_options(state: WorkqState) -> None:
     if not extensions.forgetting or state.now_ns < extensions.forget_at_ns:
         return
     for job_id in list(islice(extensions.forgetting, FORGET_LIMIT)):
-        extensions.drop(extensions.forgetting, job_id)
-        state.ledger.append(JobOptionsRemoved(state.instant, id_text(job_id)))
+        state.forget_now(job_id)
 
 
 def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:

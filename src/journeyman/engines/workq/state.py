@@ -379,7 +379,10 @@ class WorkqState:
         extensions = self.extensions
         extensions.put(extensions.options, job_id, options)
         extensions.drop(extensions.forgetting, job_id)
-        body = options_body(options, extensions.added_now.get(job_id))
+        added = extensions.added_now.get(job_id)
+        if added is None:
+            extensions.drop(extensions.settled, job_id)
+        body = options_body(options, added)
         self.ledger.append(JobOptionsSet(self.instant, id_text(job_id), body))
 
     def note_end(self, job_id: bytes, stage: int, *, is_gone: bool = False) -> None:
@@ -419,15 +422,22 @@ class WorkqState:
             )
 
     def _drop_options(self, job_id: bytes) -> None:
+        """The ledger is written before the log, and a crash in between would leave the job without
+        them: so they go later. But a child would be one again if its job is gone: it goes now."""
         extensions = self.extensions
-        if job_id not in extensions.options and job_id not in extensions.forgetting:
-            return
-        extensions.drop(extensions.options, job_id)
-        if job_id in extensions.added_now:
+        if job_id in extensions.settled and job_id not in extensions.added_now:
+            extensions.drop(extensions.options, job_id)
+            self.forget_now(job_id)
+        elif job_id in extensions.options:
+            extensions.drop(extensions.options, job_id)
             extensions.forget(job_id, self.now_ns)
-        else:
-            extensions.drop(extensions.forgetting, job_id)
-            self.ledger.append(JobOptionsRemoved(self.instant, id_text(job_id)))
+
+    def forget_now(self, job_id: bytes) -> None:
+        """The ledger need not know this job any more, or another one gets its id."""
+        extensions = self.extensions
+        extensions.drop(extensions.forgetting, job_id)
+        extensions.drop(extensions.settled, job_id)
+        self.ledger.append(JobOptionsRemoved(self.instant, id_text(job_id)))
 
     # -- waiting clients --
 
