@@ -15,7 +15,7 @@ from journeyman.errors import JourneymanError
 from journeyman.formats.framing import Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.workq import Command, Instant, JobFinished
-from journeyman.servers.http import records, routes
+from journeyman.servers.http import live, records, routes
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.v1.log import LogRoutes
@@ -81,6 +81,53 @@ def test_a_kept_answer_is_encoded_for_the_client_that_asks_again():
         assert answers[1].headers["Idempotency-Replayed"] == "true"
 
     asyncio.run(run())
+
+
+def test_a_flood_of_keys_of_one_token_leaves_those_of_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(routes, "MAX_KEPT_ANSWERS", 2)
+
+    async def run() -> None:
+        own, route = SlowRoutes(), cast(routes.Route, None)
+
+        async def send(name: str, key: str) -> Any:
+            request = Request(token=SimpleNamespace(name=name))
+            return await own._answer_once(route, cast(web.Request, request), b"1", key)
+
+        await send("team", "mine")
+        for number in range(5):
+            await send("others", str(number))
+        assert (await send("team", "mine")).headers["Idempotency-Replayed"] == "true"
+        assert "Idempotency-Replayed" not in (await send("others", "0")).headers
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_is_never_read_ends(monkeypatch: pytest.MonkeyPatch):
+    """And leaves its place to others; what waits for it is bounded until then."""
+    monkeypatch.setattr(live, "WRITE_S", 0.05)
+    aborted = []
+
+    class Unread(web.StreamResponse):
+        async def prepare(self, request: Any) -> Any: ...
+
+        async def write(self, data: Any) -> None:
+            if b"retry" not in data:
+                await asyncio.Event().wait()
+
+    async def run() -> None:
+        monkeypatch.setattr(live.web, "StreamResponse", Unread)
+
+        async def make() -> bytes:
+            return b"event"
+
+        channel = live.Channel(make, 0.0)
+        transport = SimpleNamespace(abort=lambda: aborted.append(True))
+        request = cast(web.Request, SimpleNamespace(transport=transport))
+        await asyncio.wait_for(live.stream_events(request, [channel]), 60)
+        assert len(channel) == 0
+
+    asyncio.run(run())
+    assert aborted == [True]
 
 
 def test_audits_that_come_together_share_a_write():

@@ -9,6 +9,9 @@
     Content-Type   of a request with a body is application/json: a form cannot send that, and a
                    script of another site may not without being allowed to, which is never so.
                                                                                     else 415
+    Sec-Fetch-*    says that a page of another site loads this, other than by following a link: an
+                   image or a script could make the server read its logs again and again.
+                                                                                    else 403
 
 ``/health`` answers under any name: it says nothing that a page could use.
 """
@@ -50,6 +53,7 @@ class CrossSite:
         host = self._allowed_host(hosts[0] if len(hosts) == 1 else "")
         if not request.raw_path.startswith(("/", "*")):
             self._allowed_host(request.raw_path.partition("://")[2].partition("/")[0])
+        _check_fetch(request)
         if request.method not in READING:
             _check_origin(request, host)
             _check_type(request, _FORMS if takes_forms else _JSON)
@@ -79,7 +83,21 @@ def _check_origin(request: web.Request, host: tuple[str, int | None]) -> None:
             raise ApiError(403, f"origin {json.dumps(origin)} may not change anything here")
 
 
+def _check_fetch(request: web.Request) -> None:
+    """Browsers say this of themselves; a page cannot change it. "none": typed, or a bookmark."""
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    is_link = (
+        request.method in READING
+        and request.headers.get("Sec-Fetch-Mode") == "navigate"
+        and request.headers.get("Sec-Fetch-Dest") == "document"
+    )
+    if site not in ("none", "same-origin") and not is_link:
+        raise ApiError(403, "a page of another site may link here, and nothing else")
+
+
 def _check_type(request: web.Request, allowed: str) -> None:
+    if "Content-Encoding" in request.headers:  # a few bytes could become gigabytes
+        raise ApiError(415, "a body must not be compressed")
     given = request.headers.getall("Content-Type", [])
     is_allowed = [value.partition(";")[0].strip().lower() == allowed for value in given]
     if not all(is_allowed) or (request.can_read_body and not given):

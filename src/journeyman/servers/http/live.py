@@ -4,7 +4,8 @@
     records   a batch tells what became durable; at most MOST_RECORDS of each FLUSH_S are shown,
               the others are counted. So the cost for the server does not grow with its rate
 
-A stream that is not read is bounded: beyond MOST_WAITING events the oldest are dropped.
+A stream that is not read is bounded: beyond MOST_WAITING events the oldest are dropped. A client
+that takes nothing for WRITE_S is disconnected, so that it keeps no place from others.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MOST_RECORDS = 25  # of each service, shown each FLUSH_S
 MOST_WAITING = 32
 MOST_STREAMS = 200
 PING_S = 15.0
+WRITE_S = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +117,11 @@ def event_bytes(name: str, data: bytes) -> bytes:
     return b"event: " + name.encode() + b"\n" + b"".join(b"data: %b\n" % x for x in lines) + b"\n"
 
 
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(WRITE_S):
+        await response.write(data)
+
+
 async def stream_events(request: web.Request, channels: Iterable[Channel]) -> web.StreamResponse:
     """Send the events of these channels until the client goes or the server stops."""
     chosen = list(channels)
@@ -132,14 +139,17 @@ async def stream_events(request: web.Request, channels: Iterable[Channel]) -> we
         while not stream.is_over:
             stream.wake.clear()
             while stream.events:
-                await response.write(stream.events.popleft())
+                await _write(response, stream.events.popleft())
             try:
                 async with asyncio.timeout(PING_S):
                     await stream.wake.wait()
             except TimeoutError:
-                await response.write(b": still here\n\n")
+                await _write(response, b": still here\n\n")
     except ConnectionError:
         pass  # the client has gone
+    except TimeoutError:  # it does not read
+        if request.transport is not None:
+            request.transport.abort()
     finally:
         for channel in chosen:
             channel.remove(stream)

@@ -144,7 +144,7 @@ class Routes:
         """``note`` writes the audit of a change."""
         self.routes = routes
         self._note = note
-        self._kept: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
+        self._kept_for: dict[str, OrderedDict[tuple[str, str], _Kept]] = {}  # by token
 
     def add_to(self, app: web.Application) -> None:
         # Paths with more after a name before those that end with it.
@@ -206,9 +206,10 @@ class Routes:
         if not 0 < len(key) <= MAX_KEY_CHARS:
             raise ApiError(400, f"Idempotency-Key must have 1 to {MAX_KEY_CHARS} characters")
         token: Token | None = request["token"]
-        place = ("" if token is None else token.name, request.path, key)
-        digest = hashlib.blake2b(data).digest()
-        kept = self._kept.get(place)
+        place, digest = (request.path, key), hashlib.blake2b(data).digest()
+        # Each token has its own room: one that fills its own does not empty that of others.
+        own = self._kept_for.setdefault("" if token is None else token.name, OrderedDict())
+        kept = own.get(place)
         if kept is not None:
             if kept.digest != digest:
                 raise ApiError(
@@ -219,14 +220,14 @@ class Routes:
             return response
         kept = _Kept(digest, asyncio.get_running_loop().create_future())
         kept.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._kept[place] = kept
-        if len(self._kept) > MAX_KEPT_ANSWERS:
-            self._kept.popitem(last=False)
+        own[place] = kept
+        if len(own) > MAX_KEPT_ANSWERS:
+            own.popitem(last=False)
         try:
             made = await self._make(route, request, data)
         except BaseException as error:
-            if self._kept.get(place) is kept:  # else others have taken its place
-                del self._kept[place]  # it was not done: it may be tried again
+            if own.get(place) is kept:  # else others have taken its place
+                del own[place]  # it was not done: it may be tried again
             kept.answer.set_exception(
                 error if isinstance(error, ApiError) else ApiError(503, "the first request failed")
             )

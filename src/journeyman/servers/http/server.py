@@ -131,6 +131,7 @@ async def open_http(
         handle_signals=False,
         handler_cancellation=True,  # a client that left waits no longer: it must get no job
         shutdown_timeout=5,
+        auto_decompress=False,  # compressed bodies are refused (cross_site.py)
     )
     await runner.setup()
     assert runner.server is not None
