@@ -115,7 +115,7 @@ def test_a_stream_that_is_never_read_ends(monkeypatch: pytest.MonkeyPatch):
                 await asyncio.Event().wait()
 
     async def run() -> None:
-        monkeypatch.setattr(live.web, "StreamResponse", Unread)
+        monkeypatch.setattr(web, "StreamResponse", Unread)
 
         async def make() -> bytes:
             return b"event"
