@@ -129,6 +129,29 @@ def test_what_was_stopped_stays_stopped(command: Callable[..., PauseTimetable | 
         assert len(world.started) == (3 if is_active else 0), at
 
 
+def test_a_crash_while_several_missed_ones_are_caught_up():
+    """The ledger may be written and the log not: no occurrence is known to the ledger alone."""
+    missed = [f"n@2026-11-16T{hour}:00:00+00:00" for hour in range(13, 18)]
+    at, happened = 0, True
+    while happened:
+        world = TimetableWorld()
+        world.set("n", every="1h", catch_up="all", overlap="allow")
+        world.cut = at
+        try:
+            world.jump("2026-11-16T17:30:00+00:00")
+            happened = False
+        except Crash:
+            world.crash()
+        world.cut = None
+        world.tick()
+        world.finish()
+        world.to("2026-11-16T17:40:00+00:00", succeed=True)
+        lost = [job for job in missed if world.statuses().get(job) is not Status.EXECUTED]
+        assert not lost, (at, lost)
+        at += 1
+    assert at > 10
+
+
 def test_kills_of_a_real_server(tmp_path):
     tally = TimetableCycles(tmp_path, seed=1).run(3)
     assert tally.occurrences > 20

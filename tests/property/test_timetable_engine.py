@@ -277,7 +277,8 @@ def step(world: TimetableWorld, ended: Counter[str], kind: str, *args) -> None:
 def state_of(world: TimetableWorld) -> object:
     book, jobs = world.engine.timetables, world.engine._state.jobs
     rows = sorted((name, row) for shard in book.snapshot() for name, row in shard.items())
-    under_way = [dict(table) for table in (book._runs, book._held, book._retries, book._retrying)]
+    held = {name: list(jobs) for name, jobs in book._held.items()}  # they change in place
+    under_way = [held, *map(dict, (book._runs, book._retries, book._retrying))]
     return rows, under_way, jobs.counts, (book.total, book.paused)
 
 

@@ -369,11 +369,15 @@ def _trigger_due(state: ZtickState, command: TriggerDue, _: str) -> Reply:
     without_rule: list[JobSet] = []
     skipped: list[Missed] = []
     missed: list[Missed] = []
-    book = state.timetables
+    book, later = state.timetables, list[Job]()
+    first_new = state.jobs.next_order
     occurrences.look_at_clock(state)
     occurrences.sweep(state)
     enough, enough_moments = state.rules.steps + MAX_STEPS, book.steps + MAX_MOMENTS
     for job in state.jobs.take_due(state.now_ns, command.limit):
+        if order_of(job) >= first_new:  # planned here: if the log is not written, it is not there
+            later.append(job)
+            continue
         name = book.owner(identifier_of(job)) if book.total else None
         record: JobSet | Missed | None
         if name is not None:
@@ -391,6 +395,7 @@ def _trigger_due(state: ZtickState, command: TriggerDue, _: str) -> Reply:
             state.records.append(record)
         if state.rules.steps >= enough or book.steps >= enough_moments:
             break  # next_due_ns shows that there are more
+    state.jobs.put_off(later)
     state.effects = state.runs.start()
     if without_rule or skipped or missed:
         overdue = tuple(each.job for each in skipped)

@@ -312,6 +312,16 @@ class ZtickJobTable:
         """The planned jobs that are due, in order. Move each on before the next is asked for."""
         return self._due.take(now_ns, limit)
 
+    def put_off(self, jobs: Iterable[Job]) -> None:
+        """These were taken, and are to be taken again the next time."""
+        for job in jobs:
+            self._due.push(job)
+
+    @property
+    def next_order(self) -> int:
+        """Jobs that are planned from now on have this order, or a later one."""
+        return self._next_order
+
     # -- changes ---------------------------------------------------------------------------------
 
     def plan(self, identifier: str, execution_ns: int) -> Job | None:

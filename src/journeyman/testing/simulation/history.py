@@ -44,14 +44,14 @@ class History:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.operations: list[Operation] = []
         self._now_ns = now_ns
-        self._order = 0
+        self.order = 0
         self._open: dict[Operation, None] = {}
         self._lock = threading.Lock()
 
     def begin(self, key: str, *ask: Any) -> Operation:
         with self._lock:
-            self._order += 1
-            operation = Operation(key, ask, self._order, self._now_ns())
+            self.order += 1
+            operation = Operation(key, ask, self.order, self._now_ns())
             self.operations.append(operation)
             self._open[operation] = None
             return operation
@@ -84,7 +84,7 @@ class History:
         return found
 
     def _close(self, operation: Operation) -> None:
-        self._order += 1
-        operation.returned = self._order
+        self.order += 1
+        operation.returned = self.order
         operation.returned_ns = self._now_ns()
         del self._open[operation]

@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from journeyman.config import Configuration
 from journeyman.config.loading import load
@@ -48,7 +49,7 @@ from journeyman.testing.simulation.clients import (
     Starter,
     Worker,
 )
-from journeyman.testing.simulation.history import UNKNOWN, History, Operation
+from journeyman.testing.simulation.history import NEVER, UNKNOWN, History, Operation
 from journeyman.testing.simulation.machine import Machine
 from journeyman.testing.simulation.models import OK
 from journeyman.testing.simulation.network import Network, Weather
@@ -135,7 +136,8 @@ class Story:
         )
         self.machine.ended = self._history.server_died
         self._processes: list[Process] = []
-        self._set_ns = 0  # by how much the clock was set, in all
+        self._set_ns = self._most_ns = 0  # by how much the clock was set: now, at most
+        self._set_back: list[int] = []  # when it was set back
 
     def run(self) -> None:
         self.world.run(self._outside, self._tell_story())
@@ -228,6 +230,8 @@ class Story:
         elif trouble == "clock":
             by_ns = chance.choice((-3600, -5, 5, 3600)) * NS_PER_S
             self._set_ns += by_ns
+            self._most_ns = max(self._most_ns, self._set_ns)
+            self._set_back += [self._history.order] if by_ns < 0 else []
             self.world.set_clock(by_ns)
 
     def _heal(self) -> None:
@@ -286,8 +290,8 @@ class Story:
     async def _end(self) -> None:
         """Nothing goes wrong any more: one more start, then all that is left is done."""
         self.machine.kill()
-        if self._set_ns < 0:  # what was due by the clock before it was set back is due again
-            self.world.set_clock(-self._set_ns)
+        # What was due by the clock before it was set back is due again.
+        self.world.set_clock(self._most_ns - self._set_ns)
         await self._start()
         await asyncio.sleep(3 * max(TIMETABLES.values()))
         for reader in self._readers():
@@ -350,9 +354,12 @@ class Story:
                         adds[key] = each
                     elif each.ask[0] == "lease":
                         first.setdefault(key, each)
-            # A job that was deleted and added again has two places.
-            first = {key: each for key, each in first.items() if key not in again}
-            check_order(adds, first, self._lost("lease/", queue))
+            # A job that was deleted and added again has two places; one that was added after the
+            # clock was set back may have its place before others.
+            lost, back = self._lost("lease/", queue), [0, *self._set_back, NEVER]
+            for begin, end in pairwise(back):
+                its = {key for key, add in adds.items() if begin < add.invoked < end} - again
+                check_order(adds, {key: first[key] for key in its if key in first}, lost)
 
     def _lost(self, prefix: str, queue: str = "") -> list[Operation]:
         return [
